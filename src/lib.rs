@@ -79,8 +79,9 @@
 //!
 //! # Stable API
 //!
-//! [`runtime`], [`base::env_vars`] and `train` are the API for workers. The other modules serve the program
-//! `remuda` and may change in any release.
+//! [`runtime`], [`base::env_vars`] and `train` are the API for workers, `launch::Job` and
+//! `agent::serve_if_agent` that for programs which start jobs. The other modules serve the program `remuda`
+//! and may change in any release.
 //!
 //! # Modules by task
 //!
@@ -89,9 +90,11 @@
 //! | join a job; call collectives | [`runtime::Group`] |
 //! | overlap communication with computation | [`runtime::Work`] |
 //! | train data-parallel over flat buffers | [`runtime::DistributedDataParallel`], [`runtime::Layout`] |
+//! | update parameters | [`runtime::optim::Optimizer`], [`runtime::optim::LrSchedule`], [`runtime::optim::LossScaler`] |
 //! | divide a data set among workers | [`runtime::DistributedSampler`] |
 //! | report steps to the launcher's status line and metrics | [`runtime::Group::note`], [`runtime::Note`] |
 //! | handle a failed collective | [`runtime::CollectiveError`], [`runtime::Cause`] |
+//! | start a job from a program (feature `cli`) | `launch::Job` |
 //! | start workers with a launcher of your own | [`runtime::contract`], [`base::env_vars`] |
 //! | use collectives on GPUs (feature `nccl`; not yet run on a GPU) | `runtime::device` |
 //! | reuse the bundled models and trainer (feature `train`) | `train` |
@@ -126,6 +129,8 @@ pub mod agent;
 pub mod bench;
 #[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(feature = "cli")]
+pub mod config;
 #[cfg(feature = "cli")]
 pub mod doctor;
 #[cfg(feature = "cli")]

@@ -28,7 +28,7 @@ use source::{files, read, rust_files};
 /// The table of ARCHITECTURE.md, lowest layer first. A module imports only modules of lower layers.
 const LAYERS: [&[&str]; 7] = [
     &["base"],
-    &["pool", "os", "secure"],
+    &["pool", "config", "os", "secure"],
     &["plan", "cuda"],
     &["job", "wire", "inventory"],
     &["transport", "report", "runtime"],
@@ -50,13 +50,13 @@ const NARROW: [(&str, &[&str]); 3] = [
 /// rooms of lower layers.
 const RUNTIME_LAYERS: [&[&str]; 10] = [
     &["dtype", "schedule"],
-    &["flat", "comm::core", "optim"],
-    &["comm::store", "comm::shm"],
+    &["flat", "comm::core"],
+    &["comm::store", "comm::shm", "optim"],
     &["comm::tcp", "contract"],
     &["comm::host", "error"],
     &["comm::bootstrap"],
     &["comm"],
-    &["comm::device"],
+    &["comm::device", "checkpoint"],
     &["data", "parallel"],
     &["engine"],
 ];
@@ -64,6 +64,7 @@ const RUNTIME_LAYERS: [&[&str]; 10] = [
 /// Modules of pure functions: no I/O, no clock, no environment.
 const PURE: &[&str] = &[
     "src/pool/",
+    "src/config/",
     "src/plan/",
     "src/wire/",
     "src/job/",
@@ -83,6 +84,7 @@ const BLOCKING: &[&str] = &[
     "src/base/",
     "src/cuda/",
     "src/pool/",
+    "src/config/",
     "src/secure/",
     "src/plan/",
     "src/job/",

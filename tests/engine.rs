@@ -11,7 +11,9 @@ use remuda::runtime::engine::{
     BackwardPass, Engine, EngineConfig, EngineError, ForwardPass, HostReplica, Init, Model,
     ModelPass, ParameterTable, PassError, PlanOptions, Precision, Sharding,
 };
-use remuda::runtime::optim::{Adam, DynamicScale, LossScaling, LrSchedule, Optimizer};
+use remuda::runtime::optim::{
+    AdamOptions, DynamicScaling, LossScaling, LrSchedule, Optimizer, Schedule,
+};
 use remuda::runtime::{Group, Operation, RandomStream};
 use remuda::train::{GptOptions, MlpOptions, ModelOptions, Threads, TrainOptions, train};
 
@@ -41,7 +43,14 @@ fn ways(world: usize, accumulate: usize, sharding: Sharding) -> Split {
 
 /// A GPT with units of 48 blocks of the norm.
 fn gpt() -> ModelOptions {
-    ModelOptions::Gpt(GptOptions { block: 8, layers: 3, heads: 2, width: 64, data: Vec::new() })
+    ModelOptions::Gpt(GptOptions {
+        block: 8,
+        layers: 3,
+        heads: 2,
+        width: 64,
+        data: Vec::new(),
+        vocabulary: None,
+    })
 }
 
 fn mlp() -> ModelOptions {
@@ -50,11 +59,11 @@ fn mlp() -> ModelOptions {
 
 fn options(model: &ModelOptions, precision: Precision, split: &Split) -> TrainOptions {
     let loss_scaling = match precision {
-        Precision::F16 => LossScaling::Dynamic(DynamicScale {
+        Precision::F16 => LossScaling::Dynamic(DynamicScaling {
             initial_power: 24,
             window: 2,
             hysteresis: 1,
-            ..DynamicScale::default()
+            ..DynamicScaling::default()
         }),
         Precision::F32 | Precision::Bf16 => LossScaling::None,
     };
@@ -64,13 +73,17 @@ fn options(model: &ModelOptions, precision: Precision, split: &Split) -> TrainOp
         engine: EngineConfig {
             accumulate: split.accumulate,
             sharding: split.sharding,
-            optimizer: Optimizer::Adam(Adam { beta2: 0.99, weight_decay: 0.1, ..Adam::default() }),
-            schedule: LrSchedule::WarmupHalfCosine {
+            optimizer: Optimizer::Adam(AdamOptions {
+                betas: [0.9, 0.99],
+                weight_decay: 0.1,
+                ..Default::default()
+            }),
+            schedule: LrSchedule::HalfCosine(Schedule {
                 rate: 1e-2,
                 rate_min: 1e-3,
                 warmup: 2,
                 steps: STEPS,
-            },
+            }),
             clip: Some(0.25),
             precision,
             loss_scaling,
@@ -88,6 +101,7 @@ fn options(model: &ModelOptions, precision: Precision, split: &Split) -> TrainOp
         start: None,
         metrics: None,
         plot: None,
+        scalars: Vec::new(),
         may_start_fresh: false,
     }
 }
@@ -408,7 +422,7 @@ fn methods_in_another_order_are_errors() {
 
 #[test]
 fn overflow_skips_the_step_and_halves_the_scale() {
-    let scale = DynamicScale { initial_power: 4, hysteresis: 1, ..DynamicScale::default() };
+    let scale = DynamicScaling { initial_power: 4, hysteresis: 1, ..DynamicScaling::default() };
     let config = EngineConfig {
         precision: Precision::F16,
         loss_scaling: LossScaling::Dynamic(scale),

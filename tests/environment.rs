@@ -346,10 +346,10 @@ fn log_directory_must_be_a_directory_or_none() {
     let refused = workers(1).option(file).sh("echo started").end().code(73);
     assert_eq!(
         refused.stderr,
-        "error[M006]: --enable_each_rank_log: `/etc/passwd` is a file\nhelp: name a directory\n"
+        "error[M006]: `--enable_each_rank_log`: `/etc/passwd` is a file\nhelp: name a directory\n"
     );
     workers(1).option("--enable_each_rank_log=/proc/no/logs").sh(":").end().code(73).says(
-        "error[M006]: --enable_each_rank_log: cannot create `/proc/no/logs`: no such file or directory\n",
+        "error[M006]: `--enable_each_rank_log`: cannot create `/proc/no/logs`: no such file or directory\n",
     );
     let none = workers(1).option("--enable_each_rank_log=None").sh("echo shown").end().code(0);
     assert_eq!(none.stdout_text(), "shown\n");

@@ -55,7 +55,7 @@ fn check<M: Model<f64>>(mut model: M, batch: &M::Batch) {
 
 fn sequences(config: GptConfig, length: usize, count: usize) -> Sequences {
     let mut stream = RandomStream::new(&[5, length as u64]);
-    let mut draw = || (0..length * count).map(|_| stream.below(config.vocabulary) as u8).collect();
+    let mut draw = || (0..length * count).map(|_| stream.below(config.vocabulary) as u32).collect();
     Sequences { length, inputs: draw(), targets: draw() }
 }
 

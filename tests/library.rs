@@ -1,5 +1,7 @@
 //! Tests of the library for workers: groups, collectives, training.
 
+#[cfg(feature = "train")]
+mod checkpoint;
 mod collectives;
 mod ddp;
 #[cfg(feature = "train")]

@@ -5,7 +5,9 @@
 
 mod bench;
 mod cascades;
+mod checkpoints;
 mod cli;
+mod config;
 mod conformance;
 mod cures;
 mod doctor;
@@ -15,6 +17,7 @@ mod everywhere;
 mod faces;
 mod faults;
 mod hostfile;
+mod jobs;
 mod matrix;
 mod mpi;
 mod netns;
@@ -25,5 +28,6 @@ mod selection;
 mod slurm;
 mod ssh;
 mod support;
+mod tokenize;
 mod trainer;
 mod upstream;

@@ -216,7 +216,7 @@ fn empty_selection_is_an_error() {
 #[test]
 fn conflicting_flags_are_refused() {
     let both = SelectorArgs { exclude: Some("worker-1".to_owned()), ..include("worker-0") };
-    check(&both, "S006 at 20: --include and --exclude are mutually exclusive");
+    check(&both, "S006 at 20: `--include` and `--exclude` cannot be combined");
     let count = SelectorArgs { num_gpus: Some("2".to_owned()), ..include("worker-0") };
     check(&count, "S008 at 20: --include and --num_gpus cannot be combined");
     let zero = SelectorArgs { num_nodes: Some("0".to_owned()), ..exclude("worker-0") };
@@ -336,7 +336,7 @@ help: write `0,1,2`
     check_screen(
         &SelectorArgs { exclude: Some("worker-1".to_owned()), ..include("worker-0") },
         "
-error[S006]: --include and --exclude are mutually exclusive
+error[S006]: `--include` and `--exclude` cannot be combined
  --> command line:1:20
   |
 1 | --include worker-0 --exclude worker-1

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use remuda::runtime::engine::{Model, gradient_of};
-use remuda::runtime::global_norm;
-use remuda::runtime::optim::{Adam, Optimizer, UpdateStep};
+use remuda::runtime::optim::{AdamOptions, Optimizer};
+use remuda::runtime::{clip_factor, global_norm};
 use remuda::train::{Gpt, GptConfig, Mlp, Samples, Sequences, Threads};
 use serde_json::Value;
 
@@ -27,8 +27,12 @@ fn floats(value: &Value) -> Vec<f32> {
 }
 
 fn bytes(value: &Value) -> Vec<u8> {
+    tokens(value).into_iter().map(|number| number as u8).collect()
+}
+
+fn tokens(value: &Value) -> Vec<u32> {
     let numbers = value.as_array().expect("an array").iter();
-    numbers.map(|number| number.as_u64().expect("a small number") as u8).collect()
+    numbers.map(|number| number.as_u64().expect("a small number") as u32).collect()
 }
 
 fn size(value: &Value) -> usize {
@@ -46,8 +50,8 @@ fn gpt(case: &Value) -> (Gpt<f32>, Sequences) {
     };
     let batch = Sequences {
         length: config.block,
-        inputs: bytes(&case["inputs"]),
-        targets: bytes(&case["targets"]),
+        inputs: tokens(&case["inputs"]),
+        targets: tokens(&case["targets"]),
     };
     (Gpt::new(config, Threads::ONE), batch)
 }
@@ -91,20 +95,23 @@ fn check_gradients<M: Model<f32>>((mut model, batch): (M, M::Batch), case: &Valu
 fn check_adamw<M: Model<f32>>((mut model, batch): (M, M::Batch), case: &Value) {
     let mut params = floats(&case["params"]);
     let mut gradients = vec![f32::NAN; params.len()];
-    let optimizer = Optimizer::Adam(Adam { beta2: 0.99, weight_decay: 0.1, ..Adam::default() });
+    let optimizer = Optimizer::Adam(AdamOptions {
+        betas: [0.9, 0.99],
+        weight_decay: 0.1,
+        ..Default::default()
+    });
     let mut moments = [vec![0.0_f32; params.len()], vec![0.0_f32; params.len()]];
     for number in 1..=5 {
         gradient_of(&mut model, &params, &batch, &mut gradients).expect("a gradient");
-        let factor = (0.5 / (global_norm(&gradients) + 1e-6)).min(1.0) as f32;
+        let factor = clip_factor(global_norm(&gradients), 0.5) as f32;
+        let whole = optimizer.step(number, 1e-2 / number as f64, factor);
         for parameter in model.parameters() {
             let range = parameter.range.clone();
-            let rate = 1e-2 / number as f64;
-            let decays = parameter.decays();
-            let step = UpdateStep { number, rate, factor, momentum: None, decays };
+            let step = if parameter.decays() { whole } else { whole.without_decay() };
             let mut moments: Vec<&mut [f32]> =
                 moments.iter_mut().map(|moment| &mut moment[range.clone()]).collect();
             let gradient = &gradients[range.clone()];
-            optimizer.update(&step, &mut params[range], &mut moments, gradient);
+            step.update(&mut params[range], &mut moments, gradient);
         }
     }
     check_close(&model, &params, &floats(&case["after"]));

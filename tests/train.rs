@@ -10,10 +10,10 @@ use std::thread;
 use remuda::base::Status;
 use remuda::runtime::Group;
 use remuda::runtime::engine::{EngineConfig, EngineError};
-use remuda::runtime::optim::{Adam, LrSchedule, Optimizer};
+use remuda::runtime::optim::{AdamOptions, LrSchedule, Optimizer, Schedule};
 use remuda::train::{
-    CheckpointError, CheckpointOptions, CorpusError, GptOptions, MlpOptions, ModelOptions, RunEnd,
-    Threads, TrainError, TrainEvent, TrainOptions, TrainOutcome, train,
+    CheckpointOptions, CorpusError, GptOptions, MlpOptions, ModelOptions, RunEnd, ScalarFormat,
+    ScalarNames, ScalarOutput, Threads, TrainError, TrainEvent, TrainOptions, TrainOutcome, train,
 };
 
 const STEPS: u64 = 20;
@@ -23,7 +23,14 @@ fn count(n: usize) -> NonZeroUsize {
 }
 
 fn gpt() -> ModelOptions {
-    ModelOptions::Gpt(GptOptions { block: 12, layers: 2, heads: 2, width: 16, data: Vec::new() })
+    ModelOptions::Gpt(GptOptions {
+        block: 12,
+        layers: 2,
+        heads: 2,
+        width: 16,
+        data: Vec::new(),
+        vocabulary: None,
+    })
 }
 
 fn mlp() -> ModelOptions {
@@ -35,7 +42,11 @@ fn options(model: ModelOptions) -> TrainOptions {
         model,
         batch_size: count(3),
         engine: EngineConfig {
-            optimizer: Optimizer::Adam(Adam { beta2: 0.99, weight_decay: 0.1, ..Adam::default() }),
+            optimizer: Optimizer::Adam(AdamOptions {
+                betas: [0.9, 0.99],
+                weight_decay: 0.1,
+                ..Default::default()
+            }),
             schedule: rates(STEPS, 4),
             clip: Some(0.25),
             seed: 7,
@@ -50,13 +61,14 @@ fn options(model: ModelOptions) -> TrainOptions {
         start: None,
         metrics: None,
         plot: None,
+        scalars: Vec::new(),
         may_start_fresh: false,
     }
 }
 
 /// Learning rates of a run.
 fn rates(steps: u64, warmup: u64) -> LrSchedule {
-    LrSchedule::WarmupHalfCosine { rate: 1e-2, rate_min: 1e-3, warmup, steps }
+    LrSchedule::HalfCosine(Schedule { rate: 1e-2, rate_min: 1e-3, warmup, steps })
 }
 
 /// The same options with another number of micro-batches.
@@ -200,9 +212,9 @@ fn resuming_from_a_checkpoint_changes_no_bit() {
         let whole =
             TrainOptions { checkpoint: Some(keep(&scratch.0, STEPS / 2)), ..options(model) };
         let expected = digest_of(2, &whole);
-        assert_eq!(scratch.names(), ["step-00000010.safetensors", "step-00000020.safetensors"]);
-        fs::remove_file(scratch.file("step-00000020.safetensors")).expect("it is there");
-        let rest = TrainOptions { resume: Some(scratch.0.clone()), checkpoint: None, ..whole };
+        assert_eq!(scratch.names(), ["latest", "step-00000010", "step-00000020"]);
+        let half = scratch.file("step-00000010");
+        let rest = TrainOptions { resume: Some(half), checkpoint: None, ..whole };
         assert_eq!(digest_of(2, &rest), expected);
         // The lanes are the same for two workers and for one that accumulates.
         let alone = accumulating(2, rest);
@@ -222,13 +234,8 @@ fn old_checkpoints_are_removed_and_other_files_kept() {
     let options = TrainOptions { checkpoint: Some(kept), ..options(mlp()) };
     run_alone(&options).0.expect("the run succeeds");
     let [notes, later, odd] = others;
-    let expected = [notes, "step-00000015.safetensors", "step-00000020.safetensors", later, odd];
+    let expected = ["latest", notes, "step-00000015", "step-00000020", later, odd];
     assert_eq!(scratch.names(), expected);
-    // A directory cannot be removed like a file: the run reports it and continues.
-    fs::create_dir(scratch.file("step-00000001.safetensors")).expect("it can be made");
-    let (outcome, events) = run_alone(&options);
-    outcome.expect("the run succeeds");
-    assert_eq!(events.iter().map(kind).filter(|kind| *kind == '!').count(), 3);
 }
 
 #[test]
@@ -255,7 +262,7 @@ fn stopped_run_is_saved_and_can_resume() {
             });
         }
     });
-    assert_eq!(scratch.names(), ["step-00000007.safetensors"]);
+    assert_eq!(scratch.names(), ["latest", "step-00000007"]);
     let rest = TrainOptions { resume: Some(scratch.0.clone()), checkpoint: None, ..options };
     assert_eq!(digest_of(2, &rest), expected);
 }
@@ -282,42 +289,54 @@ fn unusable_checkpoints_are_rejected() {
     check_error(
         &resume("none.safetensors"),
         &scratch,
-        "cannot read checkpoint `DIR/none.safetensors`: No such file or directory (os error 2)",
+        "cannot read checkpoint `DIR/none.safetensors`: no such file or directory",
         Status::NoInput,
     );
     let kept = TrainOptions { checkpoint: Some(keep(&scratch.0, STEPS)), ..options(mlp()) };
     run_alone(&kept).0.expect("the run succeeds");
     let other = MlpOptions { inputs: 24, layers: 1, width: 40, classes: 5 };
-    let path = "step-00000020.safetensors";
+    let path = "step-00000020";
     check_error(
         &TrainOptions { model: ModelOptions::Mlp(other), ..resume(path) },
         &scratch,
-        "checkpoint `DIR/step-00000020.safetensors` is for another model: `mlp inputs=24 layers=2 \
-         width=40 classes=5 teacher=7` instead of `mlp inputs=24 layers=1 width=40 classes=5 teacher=7`",
+        "checkpoint `DIR/step-00000020` is for another model: `mlp inputs=24 layers=2 width=40 classes=5 \
+         teacher=7` instead of `mlp inputs=24 layers=1 width=40 classes=5 teacher=7`",
         Status::Config,
     );
-    let mut bytes = fs::read(scratch.file(path)).expect("it is there");
+    let shard = scratch.file(path).join("rank-00000.safetensors");
+    let mut bytes = fs::read(&shard).expect("it is there");
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
-    fs::write(scratch.file(path), &bytes).expect("it can be written");
+    fs::write(&shard, &bytes).expect("it can be written");
+    let error = run_alone(&resume(path)).0.expect_err("a bit was changed");
+    assert_eq!(error.status(), Status::BadInput);
+    let text = error.to_string();
+    assert!(text.contains("`rank-00000.safetensors` was changed after it was saved"), "{text}");
+    fs::write(&shard, &bytes[..last]).expect("it can be written");
     check_error(
         &resume(path),
         &scratch,
-        "`DIR/step-00000020.safetensors` is not a checkpoint of `remuda train`: checksum mismatch: it \
-         was changed after it was saved",
+        &format!(
+            "checkpoint `DIR/step-00000020` is damaged: `rank-00000.safetensors` was truncated: it has {last} \
+             bytes instead of {}",
+            last + 1
+        ),
         Status::BadInput,
     );
-    fs::write(scratch.file(path), &bytes[..last]).expect("it can be written");
-    let error = run_alone(&resume(path)).0.expect_err("it is cut short");
-    assert!(matches!(error, TrainError::Checkpoint(CheckpointError::Malformed { .. })), "{error}");
 }
 
 #[test]
 fn unusable_texts_are_rejected() {
     let scratch = Scratch::new("bad-texts");
     let data = |name: &str| {
-        let gpt =
-            GptOptions { block: 12, layers: 1, heads: 1, width: 4, data: vec![scratch.file(name)] };
+        let gpt = GptOptions {
+            block: 12,
+            layers: 1,
+            heads: 1,
+            width: 4,
+            data: vec![scratch.file(name)],
+            vocabulary: None,
+        };
         options(ModelOptions::Gpt(gpt))
     };
     check_error(
@@ -345,9 +364,14 @@ fn run_writes_metrics_plot_and_checkpoints() {
     };
     let (outcome, events) = run_alone(&options);
     let outcome = outcome.expect("the run succeeds");
-    assert_eq!(outcome.summary.checkpoint, Some(scratch.file("kept/step-00000020.safetensors")));
-    let kinds: String = events.iter().map(kind).collect();
-    assert_eq!(kinds, "(........s........s....s*)");
+    assert_eq!(outcome.summary.checkpoint, Some(scratch.file("kept/step-00000020")));
+    // Checkpoints are written beside the steps.
+    let (saved, others): (Vec<char>, Vec<char>) =
+        events.iter().map(kind).partition(|kind| *kind == 's');
+    assert_eq!(
+        (saved.len(), others.iter().collect::<String>()),
+        (3, format!("({}*)", ".".repeat(20)))
+    );
 
     let metrics = fs::read_to_string(scratch.file("metrics.jsonl")).expect("it was written");
     let mut lines: Vec<serde_json::Value> =
@@ -361,6 +385,7 @@ fn run_writes_metrics_plot_and_checkpoints() {
     assert_eq!(evaluated.len(), 4);
     assert!(lines.iter().all(|line| {
         ["loss", "ms", "lr", "grad_norm"].iter().all(|field| line[field].is_f64())
+            && line["seconds"]["backward"].is_f64()
     }));
     let svg = fs::read_to_string(scratch.file("loss.svg")).expect("it was written");
     assert!(svg.starts_with("<svg ") && svg.matches("<circle").count() == 4);
@@ -387,11 +412,89 @@ fn resumed_run_completes_metrics_and_plot() {
         lines.map(pick).collect()
     };
     let (metrics, plot) = (read("metrics.jsonl"), read("loss.svg"));
-    let again =
-        TrainOptions { resume: Some(scratch.file("kept/step-00000008.safetensors")), ..first };
+    let again = TrainOptions { resume: Some(scratch.file("kept/step-00000008")), ..first };
     run_alone(&again).0.expect("the run succeeds");
     assert_eq!(losses(&read("metrics.jsonl")), losses(&metrics));
     assert_eq!(read("loss.svg"), plot);
+}
+
+/// Number of times that a tag occurs in the event files of a directory.
+fn events_of(dir: &Path, tag: &str) -> usize {
+    let files = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("a file").path());
+    let is_tag = |bytes: &&[u8]| *bytes == tag.as_bytes();
+    let count = |path: PathBuf| {
+        assert!(path.to_string_lossy().contains("/events.out.tfevents."), "{}", path.display());
+        fs::read(path).expect("a file").windows(tag.len()).filter(is_tag).count()
+    };
+    files.map(count).sum()
+}
+
+#[test]
+fn scalars_of_every_step_are_in_their_files() {
+    let scratch = Scratch::new("scalars");
+    let output = |dir: &str, format, names| ScalarOutput { dir: scratch.file(dir), format, names };
+    let first = TrainOptions {
+        eval_every: Some(5),
+        checkpoint: Some(keep(&scratch.file("kept"), 8)),
+        scalars: vec![
+            output("runs/plain", ScalarFormat::TensorBoard, ScalarNames::Plain),
+            output("runs/samples", ScalarFormat::TensorBoard, ScalarNames::DeepSpeed),
+            output("csv", ScalarFormat::Csv, ScalarNames::DeepSpeed),
+        ],
+        ..options(mlp())
+    };
+    run_alone(&first).0.expect("the run succeeds");
+    let plain = scratch.file("runs/plain");
+    assert_eq!(events_of(&plain, "train/loss"), STEPS as usize);
+    assert_eq!(events_of(&plain, "seconds/backward"), STEPS as usize);
+    assert_eq!(events_of(&plain, "val/loss"), 4);
+    assert_eq!(events_of(&scratch.file("runs/samples"), "Train/Samples/lr"), STEPS as usize);
+    let read =
+        || fs::read_to_string(scratch.file("csv/Train_Samples_train_loss.csv")).expect("text");
+    let rows = read();
+    assert!(rows.starts_with("step,train_loss\r\n3,") && rows.ends_with("\r\n"), "{rows}");
+    assert_eq!(rows.lines().count(), 1 + STEPS as usize);
+    // The steps after the checkpoint are repeated.
+    let again = TrainOptions { resume: Some(scratch.file("kept/step-00000008")), ..first };
+    run_alone(&again).0.expect("the run succeeds");
+    assert_eq!(read(), rows);
+    assert_eq!(events_of(&plain, "train/loss"), 2 * STEPS as usize - 8);
+}
+
+/// The disk is full for one of the files.
+#[test]
+fn full_disk_of_scalars_is_one_warning() {
+    let scratch = Scratch::new("full");
+    fs::create_dir_all(scratch.file("csv")).expect("a new directory");
+    std::os::unix::fs::symlink("/dev/full", scratch.file("csv/Train_Samples_lr.csv"))
+        .expect("a new link");
+    let csv = ScalarOutput {
+        dir: scratch.file("csv"),
+        format: ScalarFormat::Csv,
+        names: ScalarNames::DeepSpeed,
+    };
+    let options = TrainOptions { scalars: vec![csv], ..options(mlp()) };
+    let (outcome, events) = run_alone(&options);
+    outcome.expect("the run succeeds");
+    let is_warning = |event: &&TrainEvent| matches!(event, TrainEvent::OutputClosed { .. });
+    let warnings: Vec<String> = events.iter().filter(is_warning).map(ToString::to_string).collect();
+    let [warning] = &*warnings else { panic!("{warnings:?}") };
+    assert!(warning.contains("No space left on device"), "{warning}");
+}
+
+#[test]
+fn directory_of_scalars_is_made_before_the_first_step() {
+    let scratch = Scratch::new("no-scalars");
+    fs::write(scratch.file("file"), "").expect("a new file");
+    for format in [ScalarFormat::TensorBoard, ScalarFormat::Csv] {
+        let output =
+            ScalarOutput { dir: scratch.file("file/below"), format, names: ScalarNames::Plain };
+        let (outcome, events) =
+            run_alone(&TrainOptions { scalars: vec![output], ..options(mlp()) });
+        let error = outcome.expect_err("the path is below a file");
+        assert!(matches!(error, TrainError::Output { .. }), "{error}");
+        assert_eq!(events.iter().map(kind).collect::<String>(), "(");
+    }
 }
 
 #[test]
@@ -417,7 +520,7 @@ fn kind(event: &TrainEvent) -> char {
         TrainEvent::Damaged(_) => 'd',
         TrainEvent::Stepped(_) => '.',
         TrainEvent::Saved { .. } => 's',
-        TrainEvent::NotRemoved { .. } => '!',
+        TrainEvent::NotRemoved { .. } | TrainEvent::OutputClosed { .. } => '!',
         TrainEvent::Sampled(_) => '*',
         TrainEvent::Finished(_) => ')',
     }
@@ -426,7 +529,14 @@ fn kind(event: &TrainEvent) -> char {
 /// The loss falls far below that of guessing, which is ln 96 for this text.
 #[test]
 fn loss_decreases() {
-    let model = GptOptions { block: 24, layers: 2, heads: 2, width: 32, data: Vec::new() };
+    let model = GptOptions {
+        block: 24,
+        layers: 2,
+        heads: 2,
+        width: 32,
+        data: Vec::new(),
+        vocabulary: None,
+    };
     let options = options(ModelOptions::Gpt(model));
     let options = TrainOptions {
         batch_size: count(12),

@@ -6,6 +6,8 @@
 
 use std::fs;
 
+use remuda::train::{ExistingFiles, ShardOptions, ShardWriter, TokenType};
+
 use crate::support::expected::check_expected;
 use crate::support::scratch::{Scratch, text};
 
@@ -28,17 +30,68 @@ fn without_this_machine(screen: &str) -> String {
     shown
 }
 
+/// Writes 4,000 tokens below 100, each followed by the next one of a cycle.
+fn write_shard(scratch: &Scratch, name: &str) {
+    let options = ShardOptions {
+        path: scratch.path(name),
+        token_type: TokenType::U16,
+        tokens_max: None,
+        existing: ExistingFiles::Replace,
+    };
+    let mut shard = ShardWriter::create(options).expect("the directory can be written");
+    let tokens: Vec<u32> = (0..4000).map(|at| at % 100).collect();
+    shard.write(&tokens).expect("they fit");
+    shard.finish().expect("it is written");
+}
+
+#[test]
+fn train_learns_tokens_of_shards() {
+    let scratch = Scratch::new("train", "shards");
+    write_shard(&scratch, "a.bin");
+    let line = format!("{SMALL} --data a.bin --metrics m --checkpoint_dir kept");
+    let screen = scratch.succeed(&format!("{line} --steps 60 --lr 0.01 --warmup 5"));
+    let title = "gpt of 1 layer, 2 heads, width 8, block 8; 4000 tokens, vocabulary 128";
+    assert!(screen.contains(title), "{screen}");
+    let metrics = fs::read_to_string(scratch.path("m")).expect("metrics");
+    let loss = |line: &str| {
+        let record: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        record["loss"].as_f64()
+    };
+    let losses: Vec<f64> = metrics.lines().filter_map(loss).collect();
+    assert!(losses[59] < losses[0] - 0.5, "{losses:?}");
+    let resumed = format!("{SMALL} --data a.bin --resume kept --steps 61");
+    assert!(scratch.succeed(&resumed).contains("step 61/61"));
+}
+
 #[test]
 fn train_refuses_unusable_lines_before_the_start() {
     let scratch = Scratch::new("train", "refused");
+    write_shard(&scratch, "shard.bin");
     scratch.write("empty", "");
     scratch.write("short", "A SHORT TEXT, not enough");
     scratch.write("text", "the quick brown fox jumps over the lazy dog. ".repeat(40));
     scratch.write("hosts", "a slots=2\nb slots=3\n");
+    scratch.write(
+        "ds.json",
+        "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"Adam\", \
+        \"params\": {\"lr\": 0.01}}}",
+    );
+    scratch
+        .write("wrong.json", "{\"train_batch_size\": 7,\n \"zero_optimisation\": {}, \"fp16\": 1}");
+    scratch.write(
+        "files.json",
+        "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 3, \
+        \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/x\"}}}",
+    );
+    scratch.write(
+        "monitor.json",
+        "{\"train_batch_size\": 8, \"csv_monitor\": {\"enabled\": true, \"output_path\": \"text\"}}",
+    );
     fs::create_dir(scratch.path("directory")).expect("a new directory");
     scratch.succeed(&format!("{SMALL} --steps 2 --data text --checkpoint_dir kept"));
-    let kept = "kept/step-00000002.safetensors";
-    let whole = fs::read(scratch.path(kept)).expect("a checkpoint");
+    let earlier =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/checkpoint-format-2.safetensors");
+    let whole = fs::read(earlier).expect("a checkpoint of an earlier build");
     let mut flipped = whole.clone();
     *flipped.last_mut().expect("not empty") ^= 1;
     scratch.write("flipped.safetensors", flipped);
@@ -54,6 +107,12 @@ fn train_refuses_unusable_lines_before_the_start() {
             "--data empty",
             "--data text empty",
             "--data short",
+            "--data shard.bin text",
+            "--data shard.bin --block 500",
+            "--data shard.bin --vocabulary 50",
+            "--data text --vocabulary 50",
+            "--num_gpus 2 --lanes 3",
+            "--num_gpus 2 --lanes 4 --accumulate 3",
             "--data text --block 200",
             "--block 40000",
             "--width 100 --heads 8",
@@ -74,6 +133,8 @@ fn train_refuses_unusable_lines_before_the_start() {
             "--metrics directory",
             "--metrics none/metrics.jsonl",
             "--plot none/loss.svg",
+            "--tensorboard text",
+            "--num_gpus 2 --deepspeed_config monitor.json",
             "--resume none",
             "--resume directory",
             "--resume text",
@@ -87,6 +148,12 @@ fn train_refuses_unusable_lines_before_the_start() {
             "--resume kept --data short text",
             "--resume kept --data text --steps 2",
             "--resume kept --data text --steps 1",
+            "--num_gpus 2 --deepspeed_config none.json",
+            "--num_gpus 2 --deepspeed_config wrong.json",
+            "--num_gpus 3 --deepspeed_config ds.json",
+            "--num_gpus 2 --deepspeed_config ds.json --lr 0.02",
+            "--num_gpus 2 --deepspeed_config ds.json --stage 3",
+            "--num_gpus 2 --config files.json",
         ],
         without_this_machine,
     );
@@ -121,6 +188,66 @@ fn resumed_run_reads_sizes_from_the_checkpoint() {
     assert!(shown.starts_with("mlp of 1 layer of width 8,"), "{shown}");
 }
 
+/// The same settings, from a file and from options.
+#[test]
+fn configuration_of_deepspeed_sets_the_engine() {
+    let scratch = Scratch::new("train", "deepspeed");
+    scratch.write("text", "the quick brown fox jumps over the lazy dog. ".repeat(40));
+    let sizes = "--layers 2 --heads 2 --width 8 --block 8 --data text --steps 5";
+    let file = "{\"train_batch_size\": 12, \"gradient_accumulation_steps\": 2, // a comment\n \
+        \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\", \"betas\": [0.9, 0.95], \
+        \"weight_decay\": 0.1}}, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": \
+        {\"warmup_min_lr\": 0.01, \"warmup_max_lr\": 0.01, \"warmup_num_steps\": 2}}, \
+        \"zero_optimization\": {\"stage\": 3, \"overlap_comm\": true}, \"bf16\": {\"enabled\": true}, \
+        \"gradient_clipping\": 0.5, \"csv_monitor\": {\"enabled\": true}, \"tensorboard\": \
+        {\"enabled\": true, \"output_path\": \"runs-of\", \"job_name\": \"gpt\"}}";
+    scratch.write("ds.json", file);
+    let shown = scratch
+        .run(&format!("{sizes} --num_gpus 2 --deepspeed_config ds.json --lr 0.01 --metrics file"));
+    let stderr = text(&shown.stderr);
+    assert!(shown.status.success(), "{stderr}");
+    assert!(stderr.contains("`zero_optimization.overlap_comm` has no effect here"), "{stderr}");
+    let rates = fs::read_to_string(scratch.path("DeepSpeedJobName/Train_Samples_lr.csv"));
+    let rows = "12,0.01\r\n24,0.01\r\n36,0.01\r\n48,0.01\r\n60,0.01\r\n";
+    assert_eq!(rates.expect("a file of the monitor"), format!("step,lr\r\n{rows}"));
+    assert_eq!(fs::read_dir(scratch.path("runs-of/gpt")).expect("a directory").count(), 1);
+    let options = "--batch_size 3 --accumulate 2 --lr 0.01 --min_lr 0.01 --warmup 0 --beta2 0.95 \
+                   --weight_decay 0.1 --clip 0.5 --stage 3 --precision bf16";
+    scratch.succeed(&format!("{sizes} --num_gpus 2 {options} --metrics options"));
+    assert_eq!(losses(&scratch, "file"), losses(&scratch, "options"));
+}
+
+/// Rates of a schedule of torch, which the engine takes from the file.
+#[test]
+fn schedule_of_torch_sets_the_rate_of_every_step() {
+    #[track_caller]
+    fn check(schedule: &str, rates: [f64; 4]) {
+        let scratch = Scratch::new("train", "schedule");
+        let optimizer = "{\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}";
+        let file = format!(
+            "{{\"train_batch_size\": 2, \"optimizer\": {optimizer}, \"scheduler\": {schedule}}}"
+        );
+        scratch.write("ds.json", file);
+        let sizes = "--model mlp --layers 1 --width 8 --eval_every 0 --steps 4 --num_gpus 1";
+        scratch.succeed(&format!("{sizes} --config ds.json --metrics metrics"));
+        let metrics = fs::read_to_string(scratch.path("metrics")).expect("it was written");
+        for (line, expect) in metrics.lines().zip(rates) {
+            let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            let found = line["lr"].as_f64().expect("a rate");
+            assert!((found - expect).abs() < 1e-12, "{schedule}: {line}");
+        }
+    }
+    let of =
+        |kind: &str, params: &str| format!("{{\"type\": \"{kind}\", \"params\": {{{params}}}}}");
+    let linear = "\"start_factor\": 0.5, \"end_factor\": 1.0, \"total_iters\": 2";
+    check(&of("LinearLR", linear), [0.005, 0.0075, 0.01, 0.01]);
+    let constant = "\"factor\": 0.5, \"total_iters\": 2";
+    check(&of("ConstantLR", constant), [0.005, 0.005, 0.01, 0.01]);
+    check(&of("PolynomialLR", "\"total_iters\": 2"), [0.01, 0.005, 0.0, 0.0]);
+    check(&of("StepLR", "\"step_size\": 3"), [0.01, 0.01, 0.01, 0.001]);
+    check(&of("ExponentialLR", "\"gamma\": 0.5"), [0.01, 0.005, 0.0025, 0.00125]);
+}
+
 /// A resumed run uses the same samples per step, also with fewer workers.
 #[test]
 fn resumed_run_keeps_batch_size_seed_and_lanes() {
@@ -133,16 +260,30 @@ fn resumed_run_keeps_batch_size_seed_and_lanes() {
     let rest = "--data text --warmup 0 --min_lr 1e-3 --steps 6 --metrics two --resume kept";
     let shown = scratch.succeed(&format!("{rest} --num_gpus 2"));
     assert!(shown.contains("6 steps of 2 workers × 2 micro-batches × 3\n"), "{shown}");
-    assert!(
-        shown.contains("resuming after step 3 from `kept/step-00000003.safetensors`\n"),
-        "{shown}"
-    );
+    let kept = "resuming after step 3 from `kept/step-00000003`; gradient accumulation 2 keeps the \
+                12 samples of a step\n";
+    assert!(shown.contains(kept), "{shown}");
     assert_eq!(losses(&scratch, "two"), losses(&scratch, "whole"));
     let shown = scratch.succeed(&format!("{rest} --num_gpus 3 --batch_size 2"));
-    let otherwise = "resuming after step 3 from `kept/step-00000003.safetensors`; steps so far: \
-                     4 micro-batches of 3 samples a step, seed 5; following steps: 3 micro-batches of \
-                     2 samples a step, seed 5\n";
+    let otherwise = "resuming after step 3 from `kept/step-00000003`\n\
+                     warning: a step has 6 samples now, 12 before: 4 micro-batches cannot be divided \
+                     among 3 workers\n";
     assert!(shown.contains(otherwise), "{shown}");
+}
+
+/// Every step counts with the batch that it had.
+#[test]
+fn checkpoint_counts_samples_of_runs_with_other_batches() {
+    let scratch = Scratch::new("train", "counted");
+    let first = "--layers 1 --heads 2 --width 8 --block 8 --batch_size 3 --steps 2 --num_gpus 2";
+    scratch.succeed(&format!("{first} --checkpoint_dir kept"));
+    let rest = "--checkpoint_dir kept --resume kept --steps";
+    scratch.succeed(&format!("{rest} 4 --num_gpus 3"));
+    scratch.succeed(&format!("{rest} 5 --num_gpus 1"));
+    let index = fs::read_to_string(scratch.path("kept/step-00000005/index.json"));
+    let index = index.expect("a checkpoint").replace(' ', "");
+    // 2 steps of 6 samples, and 3 of 9.
+    assert!(index.contains("\"samples\":39"), "{index}");
 }
 
 #[test]
@@ -150,12 +291,12 @@ fn directory_of_another_run_is_refused_unchanged() {
     let scratch = Scratch::new("train", "in-use");
     let first = format!("{SMALL} --steps 2 --checkpoint_dir kept");
     scratch.succeed(&first);
-    let file = scratch.path("kept/step-00000002.safetensors");
+    let file = scratch.path("kept/step-00000002/rank-00000.safetensors");
     let kept = fs::read(&file).expect("a checkpoint");
     let refused = scratch.run(&format!("{SMALL} --steps 3 --checkpoint_dir kept"));
     let stderr = text(&refused.stderr);
     let expected = "\
-error[T008]: `kept` contains checkpoints of another run, up to `step-00000002.safetensors`
+error[T008]: `kept` contains checkpoints of another run, up to `step-00000002`
  --> command line:1:62
   |
 1 | remuda train ... 8 --batch_size 2 --steps 3 --checkpoint_dir kept
@@ -184,34 +325,38 @@ fn resume_auto_starts_or_continues() {
     assert_eq!(refused.status.code(), Some(2), "{stderr}");
 }
 
-/// The damaged byte is in the header, which is checked like the tensors.
+/// The damaged byte is in the header of a file, which is checked like the tensors.
 #[test]
 fn resume_auto_skips_a_damaged_checkpoint() {
     let scratch = Scratch::new("train", "damaged");
     let line = |steps| format!("{SMALL} --steps {steps} --checkpoint_dir kept --resume auto");
     scratch.succeed(&line(2));
-    let early = "kept/step-00000002.safetensors";
-    let late = "kept/step-00000004.safetensors";
+    let early = "kept/step-00000002/rank-00000.safetensors";
+    let late = "kept/step-00000004/rank-00000.safetensors";
     let whole = fs::read(scratch.path(early)).expect("a checkpoint");
     scratch.succeed(&line(4));
     let mut flipped = fs::read(scratch.path(late)).expect("a checkpoint");
-    let step = b"\\\"step\\\":4";
-    let at = flipped.windows(step.len()).position(|bytes| bytes == step).expect("it has a step");
-    flipped[at + step.len() - 1] ^= 1;
+    // Of the header of the file.
+    flipped[20] ^= 1;
     scratch.write(late, &flipped);
     let shown = scratch.succeed(&line(6));
-    let damaged = "warning: `kept/step-00000004.safetensors` is not a checkpoint of `remuda train`: \
-                   checksum mismatch: it was changed after it was saved";
+    let damaged = "warning: checkpoint `kept/step-00000004` is damaged: `rank-00000.safetensors` was \
+                   changed after it was saved, somewhere in bytes 0 to";
     assert!(shown.contains(damaged), "{shown}");
     assert!(shown.contains("resuming after step 2 from"), "{shown}");
     // Without a valid checkpoint the run does not start from the beginning.
-    fs::remove_dir_all(scratch.path("kept")).expect("a checkpoint");
-    fs::create_dir(scratch.path("kept")).expect("a new directory");
+    for later in ["kept/step-00000004", "kept/step-00000006"] {
+        fs::remove_dir_all(scratch.path(later)).expect("a checkpoint");
+    }
+    fs::remove_file(scratch.path("kept/latest")).expect("it names the newest");
     scratch.write(early, &whole[..whole.len() - 1]);
     let refused = scratch.run(&line(4));
     assert_eq!(refused.status.code(), Some(65), "{}", text(&refused.stderr));
     // `--resume DIR` uses only the newest checkpoint.
     scratch.write(early, &whole);
+    scratch.succeed(&line(4));
+    let mut flipped = fs::read(scratch.path(late)).expect("a checkpoint");
+    flipped[20] ^= 1;
     scratch.write(late, &flipped);
     let refused = scratch.run(&format!("{SMALL} --steps 6 --checkpoint_dir kept --resume kept"));
     assert_eq!(refused.status.code(), Some(65), "{}", text(&refused.stderr));

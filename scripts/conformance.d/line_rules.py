@@ -85,7 +85,7 @@ def of_refusal(case, ours, theirs):
         return "threads-text"
     if mine and "--master-port` cannot be" in text:
         return "port-range"
-    if mine and "varying number of nodes" in text:
+    if mine and "number of nodes cannot vary" in text:
         return "varying-nodes"
     if mine and ("cannot be" in text and "--nproc-per-node" in text):
         return "worker-limit"

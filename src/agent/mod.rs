@@ -14,6 +14,7 @@
 mod affinity;
 mod connectivity;
 mod diagnostics;
+mod entry;
 mod error_files;
 mod event_loop;
 mod executor;
@@ -36,10 +37,10 @@ mod worker_io;
 mod worker_start;
 
 pub use diagnostics::shared_memory;
+pub use entry::{serve, serve_if_agent};
 #[cfg(test)]
 pub(crate) use flow_control::Credit;
 pub use preflight::{OWN_EXECUTABLE, find_missing};
-pub use process::{AgentOrigin, main};
 pub use shim::{FromShim, ToShim};
 pub use state::{
     AgentEffect, AgentEvent, AgentState, ExitReport, GroupCheck, PreflightRequest, ShimCheck,

@@ -232,7 +232,7 @@ fn check_required_file(cwd: &Path, required: &RequiredFile) -> Result<(), Proble
                 ..Problem::new(Status::NoInput, message).help(&required.help)
             }
         }),
-        FileState::NoFilesWithSuffix(suffix) => match last_with_suffix(&file, suffix) {
+        FileState::NoFilesWithPrefix(prefix) => match last_with_prefix(&file, prefix) {
             None => Ok(()),
             Some(newest) => {
                 let message = format!("`{shown}` is in use: it contains `{}`", newest.display());
@@ -249,12 +249,11 @@ fn readable(path: &Path) -> io::Result<()> {
     if is_pipe(&found) { Err(not_regular("a pipe")) } else { Ok(()) }
 }
 
-/// Returns the last entry by name with this file name extension. An unreadable directory is not
-/// reported here.
-fn last_with_suffix(dir: &Path, suffix: &str) -> Option<PathBuf> {
+/// Returns the last entry by name that begins with this text. An unreadable directory is not reported here.
+fn last_with_prefix(dir: &Path, prefix: &str) -> Option<PathBuf> {
     let names =
         std::fs::read_dir(dir).ok()?.flatten().map(|entry| PathBuf::from(entry.file_name()));
-    names.filter(|name| name.extension().is_some_and(|extension| extension == suffix)).max()
+    names.filter(|name| name.as_os_str().as_encoded_bytes().starts_with(prefix.as_bytes())).max()
 }
 
 /// Whether this is the name of a module such as `pkg.train`: names with dots between them, and not

@@ -15,7 +15,7 @@ use crate::transport::{self, ssh};
 
 /// What started this agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AgentOrigin {
+pub(super) enum AgentOrigin {
     /// The launcher itself: the link begins with the first byte.
     Launcher,
     /// A login shell, which may have printed something first.
@@ -25,7 +25,7 @@ pub enum AgentOrigin {
 }
 
 /// The process `remuda agent`: serves the link on its standard input and output until it ends.
-pub fn main(origin: AgentOrigin) -> Status {
+pub(super) fn main(origin: AgentOrigin) -> Status {
     fds::make_stderr_nonblocking();
     report::install_panic_hook("remuda agent");
     process_tree::set_name(c"remuda-agent");

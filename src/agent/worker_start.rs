@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
 
 use super::error_files::ErrorFiles;
 use super::ports::Listening;
@@ -11,6 +12,7 @@ use super::rank_link::Welcomes;
 use super::shim::{ShimProcess, ShimWorker};
 use super::state::StartRequest;
 use crate::base::env_vars;
+use crate::inventory;
 use crate::os::cpu::text_pages;
 use crate::runtime::contract;
 use crate::wire::WorkerStart;
@@ -65,7 +67,9 @@ fn resolve_worker(
         let threads = share.cpus.len().to_string();
         env.insert(env_vars::OMP_NUM_THREADS.into(), threads.into());
     }
-    for (name, value) in &worker.env_default {
+    let without_gpu =
+        worker.env_without_gpu.iter().filter(|_| !inventory::has_gpu(Path::new("/dev")));
+    for (name, value) in worker.env_default.iter().chain(without_gpu) {
         env.entry(name.clone()).or_insert_with(|| value.clone());
     }
     env.extend(worker.env.iter().cloned());

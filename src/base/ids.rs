@@ -119,10 +119,10 @@ pub enum HostNameError {
     #[error("the host name is longer than 253 bytes")]
     TooLong,
     /// Two dots in a row.
-    #[error("a label of the host name is empty")]
+    #[error("the host name has two dots in a row")]
     EmptyLabel,
     /// A label of more than 63 bytes.
-    #[error("a label of the host name is longer than 63 bytes")]
+    #[error("a part of the host name between dots is longer than 63 bytes")]
     LabelTooLong,
     /// An opening bracket without a closing one, such as `[::1`.
     #[error("missing `]` after the IPv6 address")]
@@ -266,10 +266,13 @@ mod tests {
         check("a;b", "error: character `;` is not allowed in a host name");
         check("a\0b", "error: character `\\u{0}` is not allowed in a host name");
         check("[::1", "error: missing `]` after the IPv6 address");
-        check("a..b", "error: a label of the host name is empty");
+        check("a..b", "error: the host name has two dots in a row");
         check("[zz]", "error: `zz` is not an IPv6 address");
         check("wörker", "error: the host name is not ASCII; write it in punycode");
-        check(&"a".repeat(64), "error: a label of the host name is longer than 63 bytes");
+        check(
+            &"a".repeat(64),
+            "error: a part of the host name between dots is longer than 63 bytes",
+        );
         check(&"a.".repeat(127), "error: the host name is longer than 253 bytes");
     }
 

@@ -1,6 +1,7 @@
 //! Common types of the program (layer L0). It imports no other module of the crate, and does no I/O
 //! except in `clock` and `env_vars`, which all other modules must use.
 
+mod amount;
 pub mod chart;
 pub mod clock;
 pub mod diagnostic;
@@ -8,10 +9,15 @@ mod duration;
 pub mod env_vars;
 pub mod exit;
 pub mod ids;
+mod io_text;
 mod note;
 pub mod shell;
+#[cfg(feature = "cli")]
+mod similar;
+mod text;
 pub mod user_name;
 
+pub use amount::show_bytes;
 pub use diagnostic::{
     Applicability, Diagnostic, Explanation, Findings, Severity, Source, Span, Suggestion,
     explanation, show_typed,
@@ -19,5 +25,9 @@ pub use diagnostic::{
 pub use duration::show_duration;
 pub use exit::{Status, WorkerExit};
 pub use ids::{Epoch, HostName, JobId, LocalRank, NodeRank, Rank, Slot};
+pub use io_text::show_io_error;
 pub use note::Note;
+#[cfg(feature = "cli")]
+pub use similar::nearest;
+pub use text::{NotUtf8, decode_text};
 pub use user_name::UserName;

@@ -15,7 +15,7 @@ use super::help;
 use super::line::{CommandLine, Instead, LAUNCHERS, codes, instead_of, is_launcher, is_python};
 use super::registry::COMMANDS;
 use crate::base::shell::quoted;
-use crate::base::{Diagnostic, Status, show_typed};
+use crate::base::{Diagnostic, Span, Status, show_typed};
 use crate::os::files::fds;
 use crate::pool::nearest;
 use crate::report::{self, Terminal, print, print_error};
@@ -125,9 +125,11 @@ fn no_command_given() -> CliError {
 fn unknown_launcher(name: &str, words: Vec<OsString>) -> CliError {
     let typed = CommandLine::new(name, words);
     let help = line_for_launcher(name, &typed.words);
-    let refused = typed.refuse(&[typed.end_span()], |spans| {
+    // The line begins with the name.
+    let refused = typed.refuse(&[typed.word_span(0)], |_| {
         let message = format!("this is remuda, and it does not read lines of {name}");
-        Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], message).label("").help(help)
+        let place = Span::new(0, name.len());
+        Diagnostic::error(codes::UNKNOWN_COMMAND, place, message).label("").help(help)
     });
     refused.into()
 }
@@ -142,6 +144,7 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
             let line: Vec<String> = typed.words.iter().map(quoted).collect();
             format!("did you mean `remuda run {}`?", line.join(" "))
         }
+        _ if let Some(help) = instead_of_command(&word) => help.to_owned(),
         Some(near) => format!("did you mean `remuda {near}`?"),
         None => "`remuda --help` lists the commands; `remuda run SCRIPT` runs a script".to_owned(),
     };
@@ -150,6 +153,24 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
         Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], message).label("unknown").help(help)
     });
     refused.into()
+}
+
+/// Returns what serves the purpose of a command that other tools have.
+fn instead_of_command(word: &str) -> Option<&'static str> {
+    match word {
+        "version" => Some("type `remuda --version`"),
+        "log" | "logs" | "history" => Some(
+            "the newest run is in `~/.local/state/remuda/runs/latest`: the output of every rank, and \
+             `run.json`; `--run_dir DIR` selects another place",
+        ),
+        "status" | "top" | "ps" => Some(
+            "press Ctrl-\\ in the terminal of the job, or send SIGQUIT to `remuda`: it prints every rank",
+        ),
+        "kill" | "stop" | "cancel" => Some(
+            "press Ctrl-C in the terminal of the job, or send SIGTERM to `remuda`: it stops all workers",
+        ),
+        _ => None,
+    }
 }
 
 /// Returns what to type instead of the line of another launcher.

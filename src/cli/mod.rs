@@ -9,6 +9,7 @@ mod codes;
 mod command;
 mod dispatch;
 mod error;
+mod executable;
 mod face;
 mod help;
 pub mod line;
@@ -19,5 +20,5 @@ mod resolve;
 mod start;
 
 pub use args::values;
-pub use command::{explain, hostfile, launch, pod, run, torchrun};
+pub use command::{config, explain, hostfile, launch, pod, run, torchrun};
 pub use dispatch::main;

@@ -3,13 +3,13 @@
 
 use super::command::entry::{CommandEntry, CommandHelp};
 use super::command::{
-    accelerate, agent, bench, completion, doctor, explain, hostfile, k8s, launch, man, node, pod,
-    run, sbatch, ssh, torchrun,
+    accelerate, agent, bench, completion, config, doctor, explain, hostfile, k8s, launch, man,
+    node, pod, run, sbatch, ssh, torchrun,
 };
 use super::face::torchrun::job::TorchLauncher;
 
 #[cfg(feature = "train")]
-use super::command::train;
+use super::command::{checkpoint, tokenize, train};
 
 /// Every command, in the order of `remuda --help`; then those that remuda itself starts.
 pub(super) const COMMANDS: &[CommandEntry] = &[
@@ -31,18 +31,12 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     },
     CommandEntry {
         name: "k8s",
-        help: Some(CommandHelp {
-            summary: Some("Print manifests and a Containerfile for jobs on Kubernetes"),
-            definition: k8s::definition,
-        }),
+        help: Some(CommandHelp { summary: Some(JOBS_OF_CLUSTERS), definition: k8s::definition }),
         main: |words, _| k8s::main(words),
     },
     CommandEntry {
         name: "sbatch",
-        help: Some(CommandHelp {
-            summary: Some("Submit a line of `remuda run` to Slurm"),
-            definition: sbatch::definition,
-        }),
+        help: Some(CommandHelp { summary: Some(JOBS_OF_CLUSTERS), definition: sbatch::definition }),
         main: |words, _| sbatch::main(words),
     },
     CommandEntry {
@@ -82,7 +76,8 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "launch",
         help: Some(CommandHelp {
-            summary: Some("Start one node's workers, as DeepSpeed's own launcher does"),
+            // DeepSpeed types it, not a user.
+            summary: None,
             definition: launch::definition,
         }),
         main: |words, _| launch::main(words),
@@ -95,6 +90,24 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
             definition: train::definition,
         }),
         main: |words, _| train::main(words),
+    },
+    #[cfg(feature = "train")]
+    CommandEntry {
+        name: "checkpoint",
+        help: Some(CommandHelp {
+            summary: Some("Show, verify and export the checkpoints of a training"),
+            definition: checkpoint::definition,
+        }),
+        main: |words, _| checkpoint::main(words),
+    },
+    #[cfg(feature = "train")]
+    CommandEntry {
+        name: "tokenize",
+        help: Some(CommandHelp {
+            summary: Some("Write the tokens of texts as shards, which trainings read"),
+            definition: tokenize::definition,
+        }),
+        main: |words, _| tokenize::main(words),
     },
     CommandEntry {
         name: "bench",
@@ -119,6 +132,14 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
             definition: hostfile::definition,
         }),
         main: |words, _| hostfile::main(words),
+    },
+    CommandEntry {
+        name: "config",
+        help: Some(CommandHelp {
+            summary: Some("Check training configurations of DeepSpeed and accelerate"),
+            definition: config::definition,
+        }),
+        main: |words, _| config::main(words),
     },
     CommandEntry {
         name: "doctor",
@@ -152,7 +173,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
         }),
         main: man::main,
     },
-    CommandEntry { name: "agent", help: None, main: |words, _| agent::main(&words) },
+    CommandEntry { name: "agent", help: None, main: |words, _| Ok(agent::main(&words)) },
     CommandEntry { name: "node", help: None, main: |words, _| node::main(&words) },
     #[cfg(feature = "train")]
     CommandEntry {
@@ -168,4 +189,6 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
 ];
 
 /// Summary of two commands, which have one line on the first page.
+const JOBS_OF_CLUSTERS: &str = "Print manifests for Kubernetes, or submit a job to Slurm";
+/// The same, of two others.
 const TEXTS_OF_ALL_COMMANDS: &str = "Print shell completions, or a manual page";

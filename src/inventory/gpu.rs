@@ -18,6 +18,11 @@ pub fn gpu_count(dev: &Path) -> u32 {
     names.filter(|name| is_gpu_file(name)).count() as u32
 }
 
+/// Whether a driver offers a GPU: a file `nvidia0`, `nvidia1`, … of NVIDIA's, or `kfd` of AMD's.
+pub fn has_gpu(dev: &Path) -> bool {
+    0 < gpu_count(dev) || dev.join("kfd").exists()
+}
+
 fn is_gpu_file(name: &str) -> bool {
     name.strip_prefix("nvidia").is_some_and(|number| {
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())

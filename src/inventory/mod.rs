@@ -18,8 +18,8 @@ mod topology;
 
 pub use cpu::{CpuQuota, cpu_quota, usable_cpus};
 pub use gpu::{
-    Gpu, GpusAndDriver, VisibleDevices, gpu_count, gpu_uuids, gpus, gpus_and_driver, slots_of,
-    visible_devices,
+    Gpu, GpusAndDriver, VisibleDevices, gpu_count, gpu_uuids, gpus, gpus_and_driver, has_gpu,
+    slots_of, visible_devices,
 };
 pub use gpu_state::{GpuState, GpuUser, Gpus, gpu_states};
 pub use kernel_log::xids;

@@ -26,6 +26,50 @@ pub struct Policy {
     pub early_loss: OnEarlyLoss,
     /// Whether the launcher can collect what workers reported about their failures.
     pub has_evidence: bool,
+    /// How the number of nodes may vary; `None`: all nodes take part always.
+    pub elastic: Option<ElasticNodes>,
+}
+
+/// How the number of nodes may vary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ElasticNodes {
+    /// Smallest number of nodes on which workers run.
+    pub min: usize,
+    /// Largest number of nodes on which workers run; further nodes stand ready as spares.
+    pub max: usize,
+    /// Where nodes and launcher meet.
+    pub meeting: MeetingPoint,
+    /// Time that a start waits for more nodes once the smallest number is ready.
+    pub last_call: Duration,
+    /// When nodes that join later take part.
+    pub newcomers: Newcomers,
+    /// Whether nodes that have failed [`FAILURES_MAX`] times are left out, as long as enough others are there.
+    pub excludes_failing: bool,
+    /// Number that the number of workers divides, if it must divide one.
+    pub lanes: Option<usize>,
+}
+
+/// Number of failures after which a node may be left out: one can be chance.
+pub const FAILURES_MAX: u32 = 2;
+
+/// Where the nodes of a job whose number may vary meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MeetingPoint {
+    /// At node 0, which always takes part: the other nodes join it when they are started. Only the first start
+    /// waits for more nodes.
+    Node0,
+    /// At the launcher, which connects to the nodes: any of them may be missing.
+    Launcher,
+}
+
+/// When nodes take part that join while workers run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Newcomers {
+    /// At once: the workers are restarted for them.
+    #[default]
+    AtOnce,
+    /// When the workers are restarted for another reason.
+    AtNextStart,
 }
 
 /// A signal that is sent before SIGTERM, so that workers can save their state.
@@ -72,6 +116,12 @@ pub enum Event {
     Ready(NodeRank),
     /// A node cannot start its workers; the launcher keeps its reasons.
     Refused(NodeRank),
+    /// A node has joined a job whose number of nodes may vary.
+    Arrived(NodeRank),
+    /// A node cannot be reached now, in a job whose number of nodes may vary.
+    Absent(NodeRank),
+    /// The time in which enough nodes had to join is over.
+    JoinTimeOver,
     /// A node has taken part in every epoch before this one, under a launcher that this one
     /// replaces.
     EarlierEpochs {
@@ -177,6 +227,8 @@ pub enum StopReason {
     Failure,
     /// A node was asked to end, and another one will take its place.
     Eviction,
+    /// A node has joined; the workers are started again with it.
+    Arrival,
     /// `--timeout` was reached.
     Timeout,
     /// The user sent a signal.

@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 use super::event::{Effect, Event, OnEarlyLoss, OnFailure, OnTerm, Policy};
 use crate::base::{NodeRank, Rank, WorkerExit};
+use crate::job::cause::failure::Verdict;
 use crate::job::cause::failure::WorkerEnd;
-use crate::job::state::job::Job;
+use crate::job::signals::SIGTERM;
+use crate::job::state::job_state::JobState;
 
 pub(super) const GRACE: Duration = Duration::from_secs(10);
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(36);
@@ -20,16 +22,17 @@ pub(super) fn policy() -> Policy {
         on_term: OnTerm::EndJob,
         early_loss: OnEarlyLoss::EndJob,
         has_evidence: false,
+        elastic: None,
     }
 }
 
 /// A job of `nodes` nodes with two workers each.
-pub(super) fn preparing(nodes: u32) -> Job {
+pub(super) fn preparing(nodes: u32) -> JobState {
     let node_of_rank = (0..nodes).flat_map(|node| [NodeRank(node); 2]).collect();
-    Job::new(policy(), node_of_rank)
+    JobState::new(policy(), node_of_rank)
 }
 
-pub(super) fn running(nodes: u32, now: Instant) -> Job {
+pub(super) fn running(nodes: u32, now: Instant) -> JobState {
     let mut job = preparing(nodes);
     for node in 0..nodes {
         let effects = job.step(now, Event::Ready(NodeRank(node)));
@@ -44,4 +47,28 @@ pub(super) fn exit(rank: u32, exit: WorkerExit, at: Instant, sent: &[i32]) -> Ev
 
 pub(super) fn idle(node: u32) -> Event {
     Event::Idle { node: NodeRank(node), is_clean: true }
+}
+
+const TERM: WorkerExit = WorkerExit::Signal { signal: SIGTERM, core: false };
+
+/// All workers exit after a request, and their nodes are idle. Returns the effects of the end.
+pub(super) fn stop_workers(job: &mut JobState, now: Instant, nodes: &[u32]) -> Vec<Effect> {
+    for rank in 0..job.node_of_rank.len() as u32 {
+        if !job.has_ended[rank as usize] {
+            job.step(now, exit(rank, TERM, now, &[SIGTERM]));
+        }
+    }
+    nodes.iter().flat_map(|node| job.step(now, idle(*node))).collect()
+}
+
+/// The verdict with which a restart begins, and the pause before it.
+#[track_caller]
+pub(super) fn verdict_of_pause(effects: &[Effect], expected: Duration) -> Verdict {
+    let found = effects.iter().find_map(|effect| match effect {
+        Effect::PauseBeforeRestart { verdict, pause, .. } => Some((verdict, *pause)),
+        _ => None,
+    });
+    let (verdict, pause) = found.unwrap_or_else(|| panic!("{effects:?}"));
+    assert_eq!(pause, expected);
+    verdict.clone()
 }

@@ -78,6 +78,8 @@ pub(super) struct History {
     pub(super) unkillable: Vec<(NodeRank, Leftover)>,
     /// When workers were first asked to stop.
     pub(super) stop_requested_at: Option<Instant>,
+    /// Signals of the user that were forwarded to the workers, and do not stop the job.
+    pub(super) forwarded_signals: Vec<i32>,
     /// What the transport reported about connections that closed.
     pub(super) closed_links: BTreeMap<NodeRank, String>,
 }
@@ -102,6 +104,7 @@ impl History {
             workers: workers.collect(),
             unkillable: Vec::new(),
             stop_requested_at: None,
+            forwarded_signals: Vec::new(),
             closed_links: BTreeMap::new(),
         }
     }

@@ -1,11 +1,12 @@
 //! The launcher: runs a plan and supervises it until all workers have exited (layer L5).
 //!
 //! [`run()`] is one loop: select → step → perform. A message of a node becomes an event of the job;
-//! an effect of the job becomes a message to the nodes. It parses no text.
+//! an effect of the job becomes a message to the nodes. [`Job`] is the launcher for other programs.
 
 pub mod codes;
 mod dispatcher;
 mod history;
+mod job;
 mod manager;
 pub(crate) mod node;
 mod options;
@@ -20,11 +21,13 @@ mod startup;
 mod supervise;
 pub(crate) mod user;
 
+pub use crate::job::{ElasticNodes, MeetingPoint, Newcomers};
+pub use job::{Job, JobError, JobOutcome};
 pub use manager::node::serve_node;
 pub use options::{
     AllocationEnd, CauseRule, CommandOptions, ContinueWith, Cores, DeviceOptions, DialOptions,
-    FailureOptions, FileOf, Framing, GpuSharing, LaunchError, LimitOptions, Options, OutputOptions,
-    StdinTo, SupervisorOptions, Transport, WorkersFile,
+    FailureOptions, FileOf, Framing, GpuSharing, KeptState, LaunchError, LimitOptions, Options,
+    OutputOptions, StdinTo, SupervisorOptions, Transport, WorkersFile,
 };
 pub use pod::member::{MemberOptions, join};
 pub use pod::termination_log::{TerminationLog, write_refusal_message};

@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::codes;
 use crate::base::{JobId, NodeRank, Rank, Status};
-use crate::job::{OnTerm, Warning};
+use crate::job::{ElasticNodes, MeetingPoint, OnTerm, Warning};
 use crate::launch::pod::termination_log::TerminationLog;
 use crate::launch::screen::argument_hints::LauncherFlag;
 use crate::plan::NumaBinding;
@@ -41,6 +41,8 @@ pub struct Options {
     pub supervisor: SupervisorOptions,
     /// How nodes are reached.
     pub transport: Transport,
+    /// How the number of nodes may vary; `None`: all nodes take part.
+    pub elastic: Option<ElasticNodes>,
 }
 
 /// What workers execute, and what it needs.
@@ -61,8 +63,21 @@ pub struct CommandOptions {
     pub files: Vec<WorkersFile>,
     /// Script that nodes source before workers start.
     pub venv_script: Option<PathBuf>,
-    /// Directory in which workers keep what a later job can resume from.
-    pub checkpoint_dir: Option<PathBuf>,
+    /// What workers keep for a later job.
+    pub kept_state: Option<KeptState>,
+}
+
+/// Checkpoints that workers write, from which a later job can continue.
+#[derive(Clone, Debug)]
+pub struct KeptState {
+    /// Directory of the checkpoints.
+    pub dir: PathBuf,
+    /// Whether checkpoints are also written while the job runs, and not only at its end.
+    pub is_saved_regularly: bool,
+    /// What to type to continue, for example: add `--resume auto`.
+    pub advice: String,
+    /// Returns the step of the newest usable checkpoint of the directory within a bounded time.
+    pub newest_step: fn(&Path) -> Option<u64>,
 }
 
 /// End of the allocation in which this process runs.
@@ -245,7 +260,24 @@ pub struct DialOptions {
     pub is_task: bool,
 }
 
+impl Options {
+    /// Whether the number of nodes may vary, and nodes and launcher meet here.
+    pub(super) fn meets_at(&self, place: MeetingPoint) -> bool {
+        self.elastic.is_some_and(|elastic| elastic.meeting == place)
+    }
+}
+
 impl DialOptions {
+    /// The port at which node 0 accepts agents, with its place after the port of rank 0 where that is fixed:
+    /// the user has typed the other number.
+    pub fn show_port(&self) -> String {
+        let port = self.port;
+        match self.store_port {
+            0 => port.to_string(),
+            _ => format!("{port} (master port + 1)"),
+        }
+    }
+
     /// The exit status of a node: that of the job, unless another node was the cause of it.
     pub(super) fn status_of(&self, own: NodeRank, job: Status, cause: Option<NodeRank>) -> Status {
         match (cause, self.peer_exit) {

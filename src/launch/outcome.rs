@@ -1,6 +1,7 @@
 //! How a launch ended.
 
 use crate::base::{NodeRank, Status};
+use crate::job::FailureCause;
 
 /// How a launch ended.
 pub(super) struct LaunchEnd {
@@ -9,6 +10,8 @@ pub(super) struct LaunchEnd {
     pub(super) text: String,
     /// The node that was the cause of a failure.
     pub(super) cause: Option<NodeRank>,
+    /// The failure that explains the end.
+    pub(super) failure: Option<FailureCause>,
     /// Whether another node 0 may continue the job.
     pub(super) may_be_taken_over: bool,
 }

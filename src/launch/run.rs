@@ -22,6 +22,11 @@ use crate::transport::ssh::Ssh;
 
 /// Starts the workers of a plan, supervises them, and reports the result. Returns the exit status.
 pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> {
+    run_to_end(plan, options).map(|end| end.status)
+}
+
+/// Does what [`run`] does, and returns how the job ended.
+pub(super) fn run_to_end(plan: &LaunchPlan, options: &Options) -> Result<LaunchEnd, LaunchError> {
     malloc::use_one_arena();
     signals::reset_sigchld();
     process_tree::become_subreaper();
@@ -45,7 +50,7 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-    let status = runtime.block_on(async {
+    let end = runtime.block_on(async {
         let mut tasks = Tasks::default();
         let health = Arc::new(HealthState::default());
         start_probe_server(options.supervisor.status_addr, &health, &mut tasks).await?;
@@ -65,15 +70,15 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
             }
         };
         let own = plan.nodes.first().map_or(NodeRank(0), |node| node.node_rank);
-        let LaunchEnd { status, text, cause, .. } = ended;
+        let LaunchEnd { status, text, cause, .. } = &ended;
         let file = options.supervisor.termination_log.as_ref();
-        write_termination_message(file, (&options.job, own), status, (&text, cause));
-        Ok(status)
+        write_termination_message(file, (&options.job, own), *status, (text, *cause));
+        Ok(ended)
     });
     // The process does not wait for a name server that does not answer.
     runtime.shutdown_background();
     end_processes();
-    status
+    end
 }
 
 /// Checks the limit of file descriptors: some for each link, two for the files of each rank, and

@@ -286,7 +286,7 @@ pub(in crate::launch) fn options() -> Options {
             script: None,
             files: Vec::new(),
             venv_script: None,
-            checkpoint_dir: None,
+            kept_state: None,
         },
         limits: LimitOptions {
             allocation: None,
@@ -309,6 +309,7 @@ pub(in crate::launch) fn options() -> Options {
         stdin: StdinTo::None,
         supervisor: SupervisorOptions::default(),
         transport: Transport::Local,
+        elastic: None,
     }
 }
 
@@ -400,14 +401,14 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// Facts about a job that has ended.
-struct JobOutcome {
+struct ScenarioOutcome {
     verdict: Verdict,
     status: Status,
     exits: BTreeMap<Rank, (WorkerExit, bool)>,
     reported_exits: BTreeMap<Rank, (WorkerExit, bool)>,
 }
 
-async fn run_job(nodes: u32, scenario: &Scenario, at: u32) -> JobOutcome {
+async fn run_job(nodes: u32, scenario: &Scenario, at: u32) -> ScenarioOutcome {
     let (plan, options) = (plan_of(nodes), options());
     let (connector, agents, reported) = make_links(nodes, scenario, at);
     let playing = play(agents);
@@ -427,7 +428,7 @@ async fn run_job(nodes: u32, scenario: &Scenario, at: u32) -> JobOutcome {
     drop(connector);
     playing.join().expect("the simulated agents do not panic");
     let reported_exits = reported.lock().expect("no panic while held").clone();
-    JobOutcome { verdict, status, exits, reported_exits }
+    ScenarioOutcome { verdict, status, exits, reported_exits }
 }
 
 /// An exit by signal outranks an exit code; of two of a kind the earlier counts, in any order of
@@ -438,7 +439,7 @@ fn first_of(failures: &[(u32, Failure)]) -> (u32, WorkerExit) {
     (*worker, *exit)
 }
 
-fn check_outcome(ended: &JobOutcome, nodes: u32, scenario: &Scenario, at: u32) {
+fn check_outcome(ended: &ScenarioOutcome, nodes: u32, scenario: &Scenario, at: u32) {
     assert_eq!(ended.exits, ended.reported_exits, "exactly the reported exits are known");
     let ranks = |node: u32| (node * WORKERS..(node + 1) * WORKERS).map(Rank);
     let cause = ended.verdict.cause.as_ref();

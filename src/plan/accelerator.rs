@@ -9,6 +9,9 @@ pub enum Accelerator {
     Cpu,
     /// An NVIDIA GPU.
     Cuda,
+    /// A GPU where the node has one, else processor time: the launcher does not know the devices of other
+    /// machines.
+    GpuIfAny,
     /// An AMD GPU.
     Rocm,
     /// An Intel GPU.
@@ -34,7 +37,7 @@ impl Accelerator {
     /// DeepSpeed sets the variable of CUDA; HIP reads both of its own.
     pub fn visible_devices(self) -> &'static [&'static str] {
         match self {
-            Self::Cpu | Self::Cuda | Self::Mps | Self::Hpu | Self::Klxpu => {
+            Self::Cpu | Self::Cuda | Self::GpuIfAny | Self::Mps | Self::Hpu | Self::Klxpu => {
                 &[env_vars::CUDA_VISIBLE_DEVICES]
             }
             Self::Rocm => &[env_vars::HIP_VISIBLE_DEVICES, env_vars::CUDA_VISIBLE_DEVICES],

@@ -14,6 +14,7 @@ pub(crate) mod selector;
 mod similar;
 mod text;
 
+pub use crate::base::nearest;
 pub use dialect::{Dialect, ReadOptions, Reading, read_any};
 pub use env_file::{
     EnvFile, Variable, loads_code_warning, read_env, shadowed, variable_name_problem,
@@ -31,5 +32,4 @@ pub use selector::filter::{Filter, SlotFilter};
 pub use selector::filter_text::python_int;
 pub use selector::selection::{Selected, Selection, SelectorArgs, select};
 pub use selector::world_info::{World, read_world};
-pub use similar::nearest;
 pub use text::decode;

@@ -17,7 +17,7 @@ mod terminal;
 pub mod text;
 
 pub use documents::{
-    PlanSettings, StreamSetDocument, StreamSettings, findings, plan, record, world,
+    PlanSettings, StreamSetDocument, StreamSettings, config, findings, plan, record, world,
 };
 pub use logs::{
     AttemptDir, AttemptPlace, LogDir, LogRetention, RankFiles, RunClass, RunDir, SavedRun,

@@ -99,7 +99,7 @@ pub enum ContractError {
     NoWelcome,
     /// The welcome contradicts itself or the segment.
     #[error("invalid welcome: {0}")]
-    Impossible(&'static str),
+    InvalidWelcome(&'static str),
 }
 
 impl Welcome {
@@ -109,24 +109,24 @@ impl Welcome {
         let mut node_of = vec![None; world];
         for (node, ranks) in self.nodes.iter().enumerate() {
             if !ranks.ranks.is_sorted() {
-                return Err(ContractError::Impossible("ranks of a node are not ascending"));
+                return Err(ContractError::InvalidWelcome("ranks of a node are not ascending"));
             }
             for rank in &ranks.ranks {
                 let entry = node_of.get_mut(rank.index());
                 match entry {
                     Some(entry @ None) => *entry = Some(node),
-                    _ => return Err(ContractError::Impossible("ranks are not dense")),
+                    _ => return Err(ContractError::InvalidWelcome("ranks are not dense")),
                 }
             }
         }
         let node_of = node_of.into_iter().flatten().collect();
         let hosts = self.nodes.iter().map(|node| node.host.clone()).collect();
         let placement = Placement::new(hosts, node_of)
-            .ok_or(ContractError::Impossible("a node has no worker"))?;
+            .ok_or(ContractError::InvalidWelcome("a node has no worker"))?;
         if self.rank.index() < world {
             Ok(placement)
         } else {
-            Err(ContractError::Impossible("the rank is not in the job"))
+            Err(ContractError::InvalidWelcome("the rank is not in the job"))
         }
     }
 }

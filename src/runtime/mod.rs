@@ -48,16 +48,19 @@
 //! | room | contents |
 //! |---|---|
 //! | `dtype`, [`schedule`] | element types and their reductions; order of sums, placement of ranks, as data |
-//! | `flat`, [`optim`], `comm/core` | layout, buckets, norms; optimizers, rates, loss scale; errors, operations |
+//! | `flat`, `comm/core` | layout, buckets, accumulation, norms; errors, operations, options, deadlines |
 //! | `comm/store`, `comm/shm` | rendezvous at a server; shared memory of a node and barriers in it |
+//! | [`optim`] | optimizers, learning rates, loss scale: the arithmetic of an update; same layer |
 //! | `comm/tcp`, [`contract`] | connections between nodes; frames between agent and worker |
 //! | `comm/host`, `error` | collectives in host memory |
 //! | `comm/bootstrap` | joining a job, subgroups, the watch over lost ranks |
 //! | `comm` | the public API: groups, blocking and nonblocking operations, handles |
-//! | `comm/device` | collectives on GPUs (feature `nccl`) |
+//! | `comm/device`, `checkpoint` | collectives on GPUs (feature `nccl`); checkpoints (feature `train`) |
 //! | `data`, `parallel` | samplers, random numbers; data-parallel training, plans of sharding |
 //! | [`engine`] | training steps over a model of units, with any stage of sharding |
 
+#[cfg(feature = "train")]
+pub mod checkpoint;
 pub(crate) mod comm;
 pub mod contract;
 pub(crate) mod data;
@@ -87,14 +90,20 @@ pub use comm::shm::error::SegmentError;
 pub use comm::store;
 pub use comm::work::Work;
 pub use contract::Note;
+pub use data::even_batches::EvenBatches;
 pub use data::random::RandomStream;
 pub use data::sampler::{self, DistributedSampler};
 pub use dtype::element::{Dtype, Element, GradientElement, ReduceOp, ReduceOrder};
-pub use dtype::half::{Bf16, F16};
+pub use dtype::half::{Bf16, F16, HalfFloat};
+pub use dtype::rounding::{round_in_place, round_slice, widen_slice};
 pub use error::{Error, Result};
+pub use flat::norm::{
+    NORM_BLOCK, block_sums, clip_factor, clip_grad_norm, fold_block_sums, fold_subtree_sums,
+    global_norm, subtree_sums, subtrees, sum_of_squares,
+};
+pub use flat::tasks::{Parallel, Serial};
 pub use parallel::ddp::{
     Bucket, DdpEvent, DdpOptions, DistributedDataParallel, GradientMemory, Gradients, Layout,
-    clip_grad_norm, global_norm, sum_of_squares,
 };
 pub use schedule::tree;
 

@@ -16,7 +16,7 @@ use super::story::Teller;
 use super::words::{describe_event, describe_verdict};
 use super::world::{FaultEnd, Happening, Simulation};
 use crate::base::{Epoch, LocalRank, NodeRank, Rank};
-use crate::job::{Effect, Event, Job, NodeLoss, OnFailure};
+use crate::job::{Effect, Event, JobState, NodeLoss, OnFailure};
 use crate::launch::node::table::{NodeLimits, NodeTable};
 use crate::launch::user::pause::Pause;
 use crate::secure::JobKey;
@@ -40,7 +40,7 @@ impl SimulatedLauncher {
             .flat_map(|(node, workers)| std::iter::repeat_n(node, *workers as usize))
             .collect();
         Self {
-            job: Job::new(scenario.policy, node_of_rank),
+            job: JobState::new(scenario.policy, node_of_rank),
             number: 0,
             will_be_replaced: false,
             is_alive: true,
@@ -284,6 +284,7 @@ impl Simulation {
                     argv: Vec::new(),
                     env: Vec::new(),
                     env_default: Vec::new(),
+                    env_without_gpu: Vec::new(),
                     stdin: false,
                 };
                 let workers = (0..count).map(worker).collect();

@@ -1,5 +1,5 @@
 //! Simulation of a whole job in virtual time (tests only, layer L6): the real
-//! [`Job`](crate::job::Job) and real agents ([`AgentState`](crate::agent::AgentState)), with their
+//! [`JobState`](crate::job::JobState) and real agents ([`AgentState`](crate::agent::AgentState)), with their
 //! frames, over a simulated network and beside simulated processes.
 //!
 //! A seed determines a run: its nodes, its options, the faults and every delay. No thread, no

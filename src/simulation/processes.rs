@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::clock::Micros;
 use crate::agent::{AgentEvent, AgentState, Credit, FromShim, PreflightRequest, ToShim};
 use crate::base::{Epoch, NodeRank, Rank, Status, WorkerExit};
-use crate::job::Job;
+use crate::job::JobState;
 use crate::launch::node::table::NodeTable;
 use crate::launch::user::pause::Pause;
 use crate::wire::{ClockOffset, Decoder, FromAgent, Stream};
@@ -161,7 +161,7 @@ pub(super) enum LeftoverState {
 /// The launcher: the job, its nodes, and what wakes it.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts of a process")]
 pub(super) struct SimulatedLauncher {
-    pub(super) job: Job,
+    pub(super) job: JobState,
     /// 0, or one more than that of the launcher that it replaces.
     pub(super) number: u32,
     pub(super) will_be_replaced: bool,

@@ -267,6 +267,7 @@ fn draw_policy(random: &mut Random, reach: Reach, silence_max: Duration) -> Poli
     let is_dial = reach == Reach::Dial;
     let warning = Warning { signal: 10, ahead: Duration::from_secs(2) };
     Policy {
+        elastic: None,
         grace: Duration::from_millis([200, 2_000, 10_000][random.below(3)]),
         failure: if random.one_in(6) { OnFailure::LetRun } else { OnFailure::StopAll },
         silence_max,

@@ -9,6 +9,9 @@ pub(super) fn describe_event(event: &Event) -> String {
     match event {
         Event::Ready(node) => format!("node {node} can start"),
         Event::Refused(node) => format!("node {node} cannot start"),
+        Event::Arrived(node) => format!("node {node} has joined"),
+        Event::Absent(node) => format!("node {node} cannot be reached"),
+        Event::JoinTimeOver => "the time to join is over".to_owned(),
         Event::EarlierEpochs { epoch, .. } => format!("a node has been in epochs before {epoch}"),
         Event::Started(rank) => format!("rank {rank} has started"),
         Event::NotStarted { rank, failure } => format!("rank {rank} has not started: {failure:?}"),

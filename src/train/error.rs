@@ -4,10 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::base::Status;
+use crate::runtime::checkpoint::{OpenError, SaveError};
 use crate::runtime::engine::EngineError;
 use crate::runtime::{self, Cause, CollectiveError};
-use crate::train::checkpoint::CheckpointError;
 use crate::train::data::corpus::CorpusError;
+use crate::train::data::shards::ShardError;
 
 /// Error of a run.
 #[derive(Debug, thiserror::Error)]
@@ -15,9 +16,15 @@ pub enum TrainError {
     /// The training text cannot be used.
     #[error(transparent)]
     Corpus(#[from] CorpusError),
-    /// A checkpoint cannot be written or read.
+    /// Shards of tokens cannot be used.
     #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
+    Shards(#[from] ShardError),
+    /// A checkpoint cannot be read.
+    #[error(transparent)]
+    Load(#[from] OpenError),
+    /// A checkpoint cannot be written.
+    #[error(transparent)]
+    Save(#[from] SaveError),
     /// A collective operation failed.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
@@ -46,20 +53,40 @@ pub enum TrainError {
 }
 
 impl TrainError {
+    /// Returns what the user can do about it, if there is something.
+    pub fn help(&self) -> Option<&'static str> {
+        match self {
+            Self::Save(error) => error.help(),
+            _ => None,
+        }
+    }
+
     /// Returns the exit status of a worker that ends with this error.
     pub fn status(&self) -> Status {
         match self {
-            Self::Corpus(CorpusError::Read { .. }) => Status::NoInput,
-            Self::Corpus(CorpusError::TooShort { .. }) => Status::BadInput,
-            Self::Checkpoint(error) => match error {
-                CheckpointError::Read { .. } | CheckpointError::Missing { .. } => Status::NoInput,
-                CheckpointError::Write { .. } => Status::Io,
-                CheckpointError::Malformed { .. } => Status::BadInput,
-                CheckpointError::Mismatch { .. } => Status::Config,
+            Self::Corpus(CorpusError::Read { .. }) | Self::Shards(ShardError::Read { .. }) => {
+                Status::NoInput
+            }
+            Self::Corpus(CorpusError::TooShort { .. }) | Self::Shards(_) => Status::BadInput,
+            Self::Load(error) => match error {
+                OpenError::Read { .. } | OpenError::Empty { .. } | OpenError::Ranks { .. } => {
+                    Status::NoInput
+                }
+                OpenError::NotCheckpoint { .. }
+                | OpenError::Newer { .. }
+                | OpenError::Damaged { .. }
+                | OpenError::Request { .. } => Status::BadInput,
+                OpenError::OtherModel { .. } => Status::Config,
+                OpenError::Group(error) => status_of_group(error),
+            },
+            Self::Save(error) => match error {
+                SaveError::Failed { .. } => Status::Io,
+                SaveError::InUse { .. } | SaveError::NotShared { .. } => Status::Config,
+                SaveError::Group(error) => status_of_group(error),
             },
             Self::Collective(CollectiveError { cause: Cause::System(_), .. }) => Status::OsLimit,
-            Self::Runtime(error) if error.is_of_system() => Status::OsLimit,
-            Self::Collective(_) | Self::Runtime(_) => Status::Protocol,
+            Self::Runtime(error) => status_of_group(error),
+            Self::Collective(_) => Status::Protocol,
             Self::Engine(error) => match error {
                 EngineError::Diverged { .. } | EngineError::ScaleAtMinimum { .. } => {
                     Status::Findings
@@ -71,6 +98,10 @@ impl TrainError {
             Self::Diverged { .. } => Status::Findings,
         }
     }
+}
+
+fn status_of_group(error: &runtime::Error) -> Status {
+    if error.is_of_system() { Status::OsLimit } else { Status::Protocol }
 }
 
 pub(crate) fn output_error(path: &Path) -> impl FnOnce(io::Error) -> TrainError {

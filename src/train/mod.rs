@@ -9,37 +9,48 @@
 //! | `trainer`, `options`, `error` | the loop of steps |
 //! | `nn` | models |
 //! | `data`, `task` | data, and what a model is trained for |
-//! | `checkpoint`, `saving`, `resume` | the file format; writing it; the state before the first step |
+//! | `tokenizer` | text to tokens and back, for files of tokens |
+//! | `saving`, `resume`, `earlier_steps` | checkpoints; the state before the first step; earlier runs |
 //! | `report` | metrics, progress, the curve |
 //! | `memory_estimate` | memory that a worker will need |
 
-mod checkpoint;
 mod data;
+mod earlier_steps;
 pub(crate) mod error;
 mod memory_estimate;
 mod nn;
 mod options;
 mod report;
 pub(crate) mod resume;
+mod saved_training;
 mod saving;
 mod task;
+mod tokenizer;
 mod trainer;
 
-pub use checkpoint::{
-    CheckpointError, CheckpointInfo, EXTENSION, SampleRange as SavedSamples, inspect,
-    inspect_newest, newest_in,
+pub use data::corpus::{Corpus, CorpusError};
+pub use data::shards::{
+    ExistingFiles, ShardError, ShardOptions, ShardWriter, TokenData, TokenShard, TokenType,
+    WrittenShard,
 };
-pub use data::corpus::{Corpus, CorpusError, SamplePosition};
+pub use data::text_file::{TextFile, TextFileError};
+pub use data::windows::SamplePosition;
 pub use error::TrainError;
 pub use memory_estimate::worker_bytes;
 pub use nn::cpu::math::ModelFloat;
 pub use nn::cpu::threads::Threads;
 pub use nn::gpt::{Gpt, GptConfig, Sequences};
 pub use nn::mlp::{Mlp, Samples};
-pub use nn::model_id::ModelId;
+pub use nn::model_id::{ModelId, TOKENS_OF_SHARDS};
 pub use options::{
-    CheckpointOptions, GptOptions, JobStart, MlpOptions, ModelOptions, TrainOptions,
+    CheckpointOptions, GptOptions, JobStart, MlpOptions, ModelOptions, ScalarFormat, ScalarNames,
+    ScalarOutput, TrainOptions,
 };
 pub use report::plot::{Curve, show_svg};
-pub use report::progress::{RunEnd, RunStart, StepReport, Summary, TrainEvent, more_steps};
+pub use report::progress::{
+    PhaseSeconds, RunEnd, RunStart, StepReport, Summary, TrainEvent, more_steps,
+};
+pub use report::step_change::StepChange;
+pub use saved_training::{SavedTraining, inspect, inspect_newest, newest_in};
+pub use tokenizer::{Encoder, ParallelEncoder, Tokenizer, UnknownToken, VocabularyError};
 pub use trainer::{TrainOutcome, train};

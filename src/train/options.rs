@@ -3,6 +3,8 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use crate::runtime::engine::EngineConfig;
 use crate::train::nn::cpu::threads::Threads;
 
@@ -35,6 +37,37 @@ pub struct TrainOptions {
     pub metrics: Option<PathBuf>,
     /// File for the loss curve as SVG.
     pub plot: Option<PathBuf>,
+    /// Directories for the numbers of every step.
+    pub scalars: Vec<ScalarOutput>,
+}
+
+/// Directory that receives the numbers of every step; created if it does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScalarOutput {
+    /// The directory. Several outputs can have the same one.
+    pub dir: PathBuf,
+    /// Format of the files.
+    pub format: ScalarFormat,
+    /// Which numbers are written, and under which names.
+    pub names: ScalarNames,
+}
+
+/// Format of files of scalars.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ScalarFormat {
+    /// Event files, which TensorBoard shows.
+    TensorBoard,
+    /// A file for each scalar, with a row for each step.
+    Csv,
+}
+
+/// Names and horizontal axis of scalars.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ScalarNames {
+    /// `train/loss`, `val/loss`, `seconds/forward` and others, over steps.
+    Plain,
+    /// `Train/Samples/lr` and the other two of DeepSpeed's monitors, over samples.
+    DeepSpeed,
 }
 
 /// Start of a job that is restarted after failures: a restart continues from the last checkpoint of the job,
@@ -67,8 +100,11 @@ pub struct GptOptions {
     pub heads: usize,
     /// Hidden size.
     pub width: usize,
-    /// Files of the text; empty for the embedded text.
+    /// Files of the text, or shards of tokens; empty for the embedded text.
     pub data: Vec<PathBuf>,
+    /// Number of tokens of the vocabulary of shards; `None`: up to the largest token, rounded up to a
+    /// multiple of 64.
+    pub vocabulary: Option<usize>,
 }
 
 /// Sizes of a classifier.

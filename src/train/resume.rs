@@ -1,96 +1,82 @@
 //! State before the first step: initial values or those of a checkpoint.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::runtime::Group;
-use crate::runtime::engine::{EngineCounters, Parameter, Section};
-use crate::train::checkpoint::{self, CheckpointError, SampleRange};
+use crate::runtime::checkpoint::{
+    CheckpointReader, LoadChoice, LoadedCheckpoint, OpenError, last_of_job,
+};
+use crate::train::earlier_steps::EarlierSteps;
 use crate::train::error::TrainError;
 use crate::train::options::TrainOptions;
 use crate::train::report::progress::TrainEvent;
 use crate::train::report::rank0::Rank0Reporter;
+use crate::train::report::step_change::StepChange;
+use crate::train::saving::samples_of;
 use crate::train::task::definition::{Task, TaskEngine};
 
-/// Samples that the steps of this run use.
-pub(crate) fn samples_of(group: &Group, options: &TrainOptions) -> SampleRange {
-    let lanes = group.world_size() * options.engine.accumulate;
-    SampleRange { lanes, batch_size: options.batch_size.get(), seed: options.seed }
-}
-
-/// Restores the state of the checkpoint from which the run resumes, if it does; rank 0 reads it and
-/// broadcasts it because other ranks may not have the file.
+/// Restores the state of the checkpoint from which the run resumes, if it does. Returns the steps before
+/// this run.
 pub(crate) fn restore_state<T: Task>(
     options: &TrainOptions,
     task: &T,
     engine: &mut TaskEngine<T>,
     reporter: &mut Rank0Reporter<'_>,
-) -> Result<(), TrainError> {
-    let is_restart = options.start.as_ref().is_some_and(|start| start.is_restart);
-    if options.resume.is_none() && !is_restart {
-        return Ok(());
+) -> Result<EarlierSteps, TrainError> {
+    let Some((path, choice)) = source(options) else { return Ok(EarlierSteps::NONE) };
+    let model = task.identity().to_string();
+    let is_same = |reader: &CheckpointReader| check_model(reader, &model);
+    let loaded = match engine.load_checkpoint(&path, choice, is_same) {
+        Err(error) if options.may_start_fresh && is_absent(&error) => {
+            return Ok(EarlierSteps::NONE);
+        }
+        loaded => loaded?,
+    };
+    let LoadedCheckpoint { reader, damaged, notes, .. } = loaded;
+    for (path, damage) in damaged {
+        let text = OpenError::Damaged { path, damage }.to_string();
+        reporter.report(|| TrainEvent::Damaged(text));
     }
-    let table = engine.table().clone();
-    let sections = engine.sections();
-    let mut values = vec![vec![0.0; table.len()]; sections.len()];
-    let mut step = [NO_STEP];
-    if let (true, Some(paths)) = (reporter.is_active, resume_candidates(options)?) {
-        let load = |path: &Path| checkpoint::load(path, &table, &task.identity());
-        let damaged =
-            |error: &CheckpointError| reporter.report(|| TrainEvent::Damaged(error.to_string()));
-        let (path, found) = checkpoint::load_first_valid(paths, load, damaged)?;
-        values = found.tensors.into_sections();
-        step = [found.step as i64];
-        let now = samples_of(engine.group(), options);
-        let before = found.samples.filter(|before| *before != now);
-        let changed_samples =
-            before.map(|before| format!("steps so far: {before}; following steps: {now}"));
-        reporter.report(|| TrainEvent::Resumed { path, step: found.step, changed_samples });
+    for note in notes {
+        reporter.report(|| TrainEvent::Damaged(note));
     }
-    let group = engine.group().clone();
-    group.broadcast(&mut step, 0)?;
-    if step[0] == NO_STEP {
-        return Ok(());
-    }
-    for values in &mut values {
-        group.broadcast(values, 0)?;
-    }
-    let step = step[0] as u64;
-    let counters = EngineCounters { steps: step, updates: step, scaler: engine.counters().scaler };
-    let mut read =
-        |parameter: &Parameter, section: Section, range: Range<usize>, out: &mut [f32]| {
-            let index = sections.iter().position(|known| *known == section);
-            let flat = &values[index.expect("a section of this engine")];
-            out.copy_from_slice(&flat[parameter.range.clone()][range]);
-            Ok::<(), TrainError>(())
-        };
-    engine.restore(counters, &mut read)?
+    let change = StepChange::between(
+        reader.state(),
+        samples_of(engine.group(), options),
+        engine.group().world_size(),
+    );
+    let (path, step) = (reader.path().to_owned(), reader.state().step);
+    reporter.report(|| TrainEvent::Resumed { path, step, change });
+    Ok(EarlierSteps { steps: step, samples: reader.state().data.and_then(|data| data.samples) })
 }
 
-/// Value that rank 0 broadcasts in place of a step if there is no checkpoint.
-pub(crate) const NO_STEP: i64 = -1;
-
-/// Checkpoints from which this start may resume, the preferred one first: the last one of its own job,
-/// else the ones of `options.resume`. Earlier ones follow in case it is damaged, unless `options.resume`
-/// is a file.
-pub(crate) fn resume_candidates(
-    options: &TrainOptions,
-) -> Result<Option<Vec<PathBuf>>, CheckpointError> {
+/// The path from which the run resumes, and what happens if the checkpoint is damaged. After a restart, the last
+/// checkpoint of the same job outranks `--resume`.
+fn source(options: &TrainOptions) -> Option<(PathBuf, LoadChoice)> {
     let own = match (&options.start, &options.checkpoint) {
-        (Some(start), Some(saved)) if start.is_restart => {
-            checkpoint::last_of_job(&saved.dir, &start.job)
-        }
+        (Some(start), Some(saved)) if start.is_restart => last_of_job(&saved.dir, &start.job),
         _ => None,
     };
     if let Some(own) = own {
-        return Ok(Some(checkpoint::with_earlier(own)));
+        return Some((own, LoadChoice::NewestValid));
     }
-    let Some(path) = options.resume.as_deref() else { return Ok(None) };
-    if !options.may_start_fresh {
-        return checkpoint::find(path).map(|found| Some(vec![found]));
+    let choice = if options.may_start_fresh { LoadChoice::NewestValid } else { LoadChoice::Exact };
+    options.resume.as_deref().map(|path: &Path| (path.to_owned(), choice))
+}
+
+/// Whether there is no checkpoint, so that a run may start from the beginning.
+fn is_absent(error: &OpenError) -> bool {
+    match error {
+        OpenError::Empty { .. } => true,
+        OpenError::Read { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
     }
-    match checkpoint::find_all(path) {
-        Err(CheckpointError::Missing { .. }) => Ok(None),
-        found => found.map(Some),
+}
+
+fn check_model(reader: &CheckpointReader, model: &str) -> Result<(), OpenError> {
+    let saved = &reader.state().model;
+    if saved == model {
+        return Ok(());
     }
+    let differences = vec![format!("`{saved}` instead of `{model}`")];
+    Err(OpenError::OtherModel { path: reader.path().to_owned(), differences })
 }

@@ -1,45 +1,118 @@
-//! Writing of checkpoints.
+//! [`Saver`]: checkpoints that are written beside the training.
 
-use crate::runtime::engine::Section;
-use crate::train::checkpoint::{self, SavedTensors};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::runtime::Group;
+use crate::runtime::checkpoint::{
+    CheckpointWriter, DataPosition, SaveError, SaveReport, SavedState, WriterOptions,
+};
+use crate::train::earlier_steps::EarlierSteps;
 use crate::train::error::TrainError;
-use crate::train::options::{CheckpointOptions, TrainOptions};
+use crate::train::options::TrainOptions;
 use crate::train::report::progress::TrainEvent;
 use crate::train::report::rank0::Rank0Reporter;
-use crate::train::resume::samples_of;
 use crate::train::task::definition::{Task, TaskEngine};
 
-/// Writes the state of a run. All workers call it, rank 0 writes.
-pub(crate) fn save_state<T: Task>(
-    options: &TrainOptions,
-    to: &CheckpointOptions,
-    task: &T,
-    engine: &mut TaskEngine<T>,
-    reporter: &mut Rank0Reporter<'_>,
-) -> Result<(), TrainError> {
-    let step = engine.global_steps();
-    let path = checkpoint::checkpoint_path(&to.dir, step);
-    let samples = samples_of(engine.group(), options);
-    let mut tensors = SavedTensors::default();
-    for section in engine.sections() {
-        let values = engine.gather(section)?;
-        match section {
-            Section::Weights => tensors.params = values,
-            Section::Moment(_) => tensors.moments.push(values),
+/// Samples of every step of a run.
+pub(crate) fn samples_of(group: &Group, options: &TrainOptions) -> DataPosition {
+    let lanes = group.world_size() * options.engine.accumulate;
+    DataPosition {
+        lanes: lanes as u64,
+        batch_size: options.batch_size.get() as u64,
+        seed: options.seed,
+        samples: None,
+    }
+}
+
+/// Writer of the checkpoints of a run.
+pub(crate) struct Saver {
+    writer: CheckpointWriter,
+    model: String,
+    data: DataPosition,
+    earlier: EarlierSteps,
+    /// Time that each save has stopped the training so far, of those that are not complete.
+    pauses: VecDeque<Duration>,
+    /// Outcome of a save that failed. All ranks report it at the next save, where they are equally far.
+    failed: Option<SaveError>,
+}
+
+impl Saver {
+    /// Creates the directory of a run, if it saves checkpoints; all ranks must share it.
+    pub(crate) fn open<T: Task>(
+        group: &Group,
+        options: &TrainOptions,
+        task: &T,
+    ) -> Result<Option<Self>, TrainError> {
+        let Some(to) = &options.checkpoint else { return Ok(None) };
+        let writer_options = WriterOptions {
+            keep: to.keep,
+            job: options.start.as_ref().map(|start| start.job.clone()),
+            ..WriterOptions::default()
+        };
+        Ok(Some(Self {
+            writer: CheckpointWriter::new(group, &to.dir, writer_options)?,
+            model: task.identity().to_string(),
+            data: samples_of(group, options),
+            earlier: EarlierSteps::NONE,
+            pauses: VecDeque::new(),
+            failed: None,
+        }))
+    }
+
+    /// Adds up the samples of the following steps and of those of earlier runs.
+    pub(crate) fn continue_after(&mut self, earlier: EarlierSteps) {
+        self.earlier = earlier;
+    }
+
+    /// Begins to save the state after a step. A save that was started before is finished first.
+    pub(crate) fn start<T: Task>(
+        &mut self,
+        engine: &TaskEngine<T>,
+        reporter: &mut Rank0Reporter<'_>,
+    ) -> Result<(), TrainError> {
+        self.finish(reporter)?;
+        let DataPosition { lanes, batch_size, .. } = self.data;
+        let samples = self.earlier.samples_until(engine.global_steps(), lanes * batch_size);
+        let own = SavedState {
+            model: self.model.clone(),
+            data: Some(DataPosition { samples, ..self.data }),
+            ..SavedState::default()
+        };
+        let started = engine.save_checkpoint(&mut self.writer, own);
+        self.pauses.push_back(started.waited + started.copied);
+        Ok(())
+    }
+
+    /// Reports saves that are complete.
+    pub(crate) fn poll(&mut self, reporter: &mut Rank0Reporter<'_>) {
+        for outcome in self.writer.poll() {
+            self.report(outcome, reporter);
         }
     }
-    if !reporter.is_active {
-        return Ok(());
+
+    /// Waits for the save that was started last.
+    pub(crate) fn finish(&mut self, reporter: &mut Rank0Reporter<'_>) -> Result<(), TrainError> {
+        for outcome in self.writer.finish() {
+            self.report(outcome, reporter);
+        }
+        self.failed.take().map_or(Ok(()), |error| Err(error.into()))
     }
-    checkpoint::save(&path, engine.table(), &task.identity(), (step, samples), &tensors)?;
-    if let Some(start) = &options.start {
-        checkpoint::record_job(&path, &start.job)?;
+
+    fn report(&mut self, outcome: Result<SaveReport, SaveError>, reporter: &mut Rank0Reporter<'_>) {
+        let pause = self.pauses.pop_front().unwrap_or_default();
+        let report = match outcome {
+            Ok(report) => report,
+            Err(error) => {
+                self.failed.get_or_insert(error);
+                return;
+            }
+        };
+        let SaveReport { path, step, bytes, not_removed, duration, .. } = report;
+        reporter.saved = Some(path.clone());
+        reporter.report(|| TrainEvent::Saved { path, step, bytes, duration, pause });
+        for (path, why) in not_removed {
+            reporter.report(|| TrainEvent::NotRemoved { path, why });
+        }
     }
-    reporter.saved = Some(path.clone());
-    let failed = to.keep.map_or_else(Vec::new, |keep| checkpoint::prune(&path, keep));
-    reporter.report(|| TrainEvent::Saved { path, step });
-    for (path, error) in failed {
-        reporter.report(|| TrainEvent::NotRemoved { path, why: error.to_string() });
-    }
-    Ok(())
 }

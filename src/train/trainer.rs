@@ -1,17 +1,21 @@
 //! Training loop: steps of the engine, progress reports, metrics and checkpoints.
 
+use std::mem;
 use std::time::Duration;
 
 use crate::base::clock;
 use crate::runtime::engine::{Engine, EngineError, StepOutcome};
 use crate::runtime::{Group, Note, ReduceOp};
-use crate::train::data::corpus::SamplePosition;
+use crate::train::data::windows::SamplePosition;
 use crate::train::error::TrainError;
-use crate::train::options::{CheckpointOptions, ModelOptions, TrainOptions};
-use crate::train::report::progress::{RunEnd, RunStart, StepReport, Summary, TrainEvent};
+use crate::train::options::{ModelOptions, TrainOptions};
+use crate::train::report::progress::{
+    PhaseSeconds, RunEnd, RunStart, StepReport, Summary, TrainEvent,
+};
 use crate::train::report::rank0::Rank0Reporter;
+use crate::train::report::scalar_sinks::SampleAxis;
 use crate::train::resume::restore_state;
-use crate::train::saving::save_state;
+use crate::train::saving::Saver;
 use crate::train::task::classification::Classification;
 use crate::train::task::definition::{Batch, Extent, Task, TaskEngine};
 use crate::train::task::language::Language;
@@ -51,7 +55,10 @@ struct Run<'a, T: Task> {
     options: &'a TrainOptions,
     task: T,
     engine: TaskEngine<T>,
+    saver: Option<Saver>,
     reporter: Rank0Reporter<'a>,
+    /// Time for each phase since the last report.
+    seconds: PhaseSeconds,
 }
 
 impl<'a, T: Task> Run<'a, T> {
@@ -66,9 +73,19 @@ impl<'a, T: Task> Run<'a, T> {
         let mut reporter = Rank0Reporter::new(group.rank() == 0, on_event);
         let parameters = engine.table().len();
         reporter.report(|| TrainEvent::Started(start(group, options, &task.title(), parameters)));
-        restore_state(options, &task, &mut engine, &mut reporter)?;
+        let mut saver = Saver::open(group, options, &task)?;
+        let earlier = restore_state(options, &task, &mut engine, &mut reporter)?;
+        if let Some(saver) = &mut saver {
+            saver.continue_after(earlier);
+        }
         reporter.open_metrics(options.metrics.as_deref(), engine.global_steps())?;
-        Ok(Self { group, options, task, engine, reporter })
+        let samples_per_step = (engine.lanes().count() * options.batch_size.get()) as u64;
+        let axis = SampleAxis { earlier, samples_per_step };
+        let step = engine.global_steps();
+        let continues = 0 < step || options.start.as_ref().is_some_and(|start| start.is_restart);
+        reporter.open_scalars(&options.scalars, axis, continues.then_some(step))?;
+        let seconds = PhaseSeconds::default();
+        Ok(Self { group, options, task, engine, saver, reporter, seconds })
     }
 
     /// Runs all steps, then the final evaluation and the sample.
@@ -96,14 +113,27 @@ impl<'a, T: Task> Run<'a, T> {
         if wants_stop {
             self.engine.request_stop();
         }
-        let (seed, step) = (self.options.seed, self.engine.global_steps());
-        let task = &self.task;
-        let batch = |lane| task.batch(SamplePosition { seed, step, lane: lane as u64 });
-        let outcome = self.engine.train_batch(batch)?;
+        let outcome = self.train_batch()?;
         if outcome.is_applied && !outcome.loss.is_finite() {
             return Err(TrainError::Diverged { step: outcome.step, loss: outcome.loss });
         }
         Ok(outcome)
+    }
+
+    /// [`Engine::train_batch`] with the time of every phase.
+    fn train_batch(&mut self) -> Result<StepOutcome, EngineError> {
+        let (seed, step) = (self.options.seed, self.engine.global_steps());
+        let Self { task, engine, seconds, .. } = self;
+        loop {
+            let lane = engine.lane() as u64;
+            let batch =
+                timed(&mut seconds.data, || task.batch(SamplePosition { seed, step, lane }));
+            timed(&mut seconds.forward, || engine.forward(&batch))?;
+            timed(&mut seconds.backward, || engine.backward(&batch))?;
+            if let Some(outcome) = timed(&mut seconds.step, || engine.step())? {
+                return Ok(outcome);
+            }
+        }
     }
 
     /// Evaluates and saves if the options request it, and reports the step.
@@ -117,7 +147,9 @@ impl<'a, T: Task> Run<'a, T> {
         let is_due = |every: Option<u64>| every.is_some_and(|n| done.is_multiple_of(n.max(1)));
         let is_last = step.wants_stop || done == steps;
         let wants_eval = is_due(self.options.eval_every) && !step.wants_stop;
-        let val_loss = wants_eval.then(|| self.evaluate(eval_batches)).transpose()?;
+        let mut eval = 0.0;
+        let val_loss =
+            wants_eval.then(|| timed(&mut eval, || self.evaluate(eval_batches))).transpose()?;
         let report = StepReport {
             outcome: *step,
             steps,
@@ -126,15 +158,21 @@ impl<'a, T: Task> Run<'a, T> {
             ms: duration.as_secs_f64() * 1e3,
             items_per_s: self.items_per_step() / duration.as_secs_f64().max(1e-9),
             unit: self.task.unit().name,
+            seconds: PhaseSeconds { eval, ..mem::take(&mut self.seconds) }.rounded(),
         };
         if self.reporter.is_active {
             self.group.note(&step_note(&report));
         }
         self.reporter.on_step(report)?;
-        match &self.options.checkpoint {
-            Some(to) if is_last || is_due(to.every) => self.save(to),
-            _ => Ok(()),
+        let Self { saver: Some(saver), engine, reporter, seconds, .. } = self else {
+            return Ok(());
+        };
+        saver.poll(reporter);
+        let every = self.options.checkpoint.as_ref().and_then(|to| to.every);
+        if is_last || is_due(every) {
+            timed(&mut seconds.save, || saver.start::<T>(engine, reporter))?;
         }
+        Ok(())
     }
 
     /// Number of items of all workers in a step.
@@ -160,10 +198,6 @@ impl<'a, T: Task> Run<'a, T> {
             losses.iter().zip(batches).map(|(loss, batch)| f64::from(*loss) * batch.1 as f64);
         let items: usize = batches.iter().map(|batch| batch.1).sum();
         Ok(weighed.sum::<f64>() / items as f64)
-    }
-
-    fn save(&mut self, to: &CheckpointOptions) -> Result<(), TrainError> {
-        save_state(self.options, to, &self.task, &mut self.engine, &mut self.reporter)
     }
 
     /// Reports a text that the model generates. If every worker has a part of the parameters, all of them
@@ -192,6 +226,9 @@ impl<'a, T: Task> Run<'a, T> {
             RunEnd::Stopped => None,
         };
         self.sample(end)?;
+        if let Some(mut saver) = self.saver.take() {
+            saver.finish(&mut self.reporter)?;
+        }
         let summary = Summary {
             step: self.engine.global_steps(),
             end,
@@ -211,6 +248,14 @@ impl<'a, T: Task> Run<'a, T> {
         )?;
         Ok(TrainOutcome { summary, digest })
     }
+}
+
+/// Runs `work`, and adds its time to `seconds`.
+fn timed<V>(seconds: &mut f64, work: impl FnOnce() -> V) -> V {
+    let begin = clock::now();
+    let value = work();
+    *seconds += (clock::now() - begin).as_secs_f64();
+    value
 }
 
 fn start(group: &Group, options: &TrainOptions, title: &str, parameters: usize) -> RunStart {

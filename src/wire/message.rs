@@ -11,7 +11,7 @@ use super::prepare::{Prepare, PreparedNode, Problem};
 use crate::base::{Epoch, LocalRank, NodeRank, Note, Rank, WorkerExit};
 
 /// Version of everything in this file and in the types of its messages.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Maximum number of bytes of an error file that are sent; a longer file is truncated.
 pub const ERROR_FILE_BYTES_MAX: usize = 64 * 1024;
@@ -122,6 +122,8 @@ pub struct WorkerStart {
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Variables to set unless the environment already has them.
     pub env_default: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The same, on a node without a GPU.
+    pub env_without_gpu: Vec<(Vec<u8>, Vec<u8>)>,
     /// Whether [`ToAgent::Stdin`] supplies its standard input; otherwise it reads `/dev/null`.
     pub stdin: bool,
 }

@@ -72,7 +72,7 @@ pub enum FileState {
     /// The path is a readable file or directory.
     Readable,
     /// The path is not a directory that contains files with this suffix.
-    NoFilesWithSuffix(String),
+    NoFilesWithPrefix(String),
 }
 
 /// Request to lock GPUs against other jobs.

@@ -1,5 +1,7 @@
 //! Doc comments: one of one or two words says more than the name of its item.
 
+use std::collections::BTreeSet;
+
 use crate::prose::help_regions;
 use crate::source::{Source, Token, rust_files};
 
@@ -114,6 +116,58 @@ fn words_of_name(name: &str) -> Vec<String> {
     }
     words.retain(|word| !word.is_empty());
     words
+}
+
+/// Names of types in the prose of doc comments: what a rename of a type leaves where a word was meant.
+fn bare_type_names(file: &Source, types: &BTreeSet<String>) -> Vec<String> {
+    let (mut found, mut is_code, mut at) = (Vec::new(), false, 0);
+    for line in file.text.split_inclusive('\n') {
+        let text = line.trim_start();
+        if let Some(doc) = text.strip_prefix("///").or_else(|| text.strip_prefix("//!")) {
+            is_code ^= doc.trim_start().starts_with("```");
+            // Names of code stand between backticks.
+            let prose = doc.split('`').step_by(2).collect::<Vec<_>>().join(" ");
+            let words = prose.split(|c: char| !c.is_alphanumeric() && !"_:]".contains(c));
+            for word in words.filter(|word| !is_code && types.contains(*word)) {
+                found.push(file.violation(at, format_args!("`{word}` is no word of a sentence")));
+            }
+        }
+        at += line.len();
+    }
+    found
+}
+
+/// Types of the crate with a name of several words, none of which is also the name of a product.
+fn types_of_several_words(files: &[Source]) -> BTreeSet<String> {
+    const PRODUCTS: &[&str] = &["DeepSpeed", "OpenMpi", "RmsNorm"];
+    let kinds = ["struct", "enum", "trait", "type"];
+    let names = files.iter().flat_map(|file| {
+        let tokens = file.tokens();
+        let pairs = tokens.windows(2).filter(|pair| kinds.contains(&pair[0].text));
+        pairs.map(|pair| pair[1].text.to_owned()).collect::<Vec<_>>()
+    });
+    let is_compound = |name: &String| 1 < words_of_name(name).len();
+    let is_type = |name: &String| name.starts_with(char::is_uppercase);
+    names
+        .filter(|name| is_type(name) && is_compound(name) && !PRODUCTS.contains(&&**name))
+        .collect()
+}
+
+#[test]
+fn names_of_types_are_no_words_of_sentences() {
+    let files = rust_files();
+    let types = types_of_several_words(&files);
+    let found: Vec<String> = files.iter().flat_map(|file| bare_type_names(file, &types)).collect();
+    assert!(found.is_empty(), "{} violations:\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn planted_name_of_a_type_is_found() {
+    let text = "/// RunPlan of a job, see `RunPlan` and [RunPlan].\n/// ```\n/// RunPlan::new()\n/// ```\nstruct RunPlan;";
+    let file = Source::new("src/a.rs", text);
+    let types = types_of_several_words(std::slice::from_ref(&file));
+    let expect = "src/a.rs:1: `RunPlan` is no word of a sentence";
+    assert_eq!(bare_type_names(&file, &types), [expect]);
 }
 
 #[test]

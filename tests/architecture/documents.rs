@@ -92,7 +92,7 @@ fn subcommand(command: &str) -> Option<Vec<&str>> {
         _ => return None,
     };
     let is_name = |word: &&&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-');
-    let nested = |first: &&str| matches!(*first, "hostfile" | "env");
+    let nested = |first: &&str| matches!(*first, "hostfile" | "config" | "env");
     let depth = 1 + usize::from(rest.first().is_some_and(nested));
     Some(
         rest.iter()

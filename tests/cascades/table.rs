@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use remuda::base::{NodeRank, Rank, WorkerExit, clock};
 use remuda::job::{
-    Effect, Event, Evidence, FailureCause, Job, OnEarlyLoss, OnFailure, OnTerm, Policy, Verdict,
-    WorkerEnd, parse_error_file,
+    Effect, Event, Evidence, FailureCause, JobState, OnEarlyLoss, OnFailure, OnTerm, Policy,
+    Verdict, WorkerEnd, parse_error_file,
 };
 
 use crate::cascades::words;
@@ -66,10 +66,11 @@ fn replay(workers: &[Worker]) -> Verdict {
         warning: None,
         on_term: OnTerm::EndJob,
         early_loss: OnEarlyLoss::EndJob,
+        elastic: None,
         has_evidence: true,
     };
     let node = NodeRank(0);
-    let mut job = Job::new(policy, vec![node; workers.len()]);
+    let mut job = JobState::new(policy, vec![node; workers.len()]);
     assert_eq!(job.step(start, Event::Ready(node)), [Effect::Start]);
     let mut ends: Vec<_> = (0..).map(Rank).zip(workers).collect();
     ends.sort_by_key(|(_, worker)| worker.at_ms);

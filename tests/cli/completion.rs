@@ -55,6 +55,9 @@ fn bash_offers_commands_options_and_values() {
     bash(&["remuda", "run", "--mas"], &["--master_addr", "--master_port"]);
     bash(&["remuda", "hostfile", ""], &["check", "fmt", "convert", "show", "diff"]);
     bash(&["remuda", "hostfile", "check", "--format", ""], &["human", "json", "sarif", "github"]);
+    bash(&["remuda", "config", ""], &["check"]);
+    bash(&["remuda", "config", "check", "--world"], &["--world_size"]);
+    bash(&["remuda", "config", "check", "--format", ""], &["human", "json", "sarif", "github"]);
     bash(&["remuda", "doctor", "--us"], &["--usable"]);
     bash(&["remuda", "run", "--accelerator", "cu"], &["cuda"]);
     bash(&["remuda", "run", "--launcher", ""], &["local", "ssh", "pdsh"]);

@@ -10,7 +10,7 @@ use crate::support::expected::check_expected;
 const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
 
 /// Command lines of every command, and of links to remuda.
-const COMMANDS: [&str; 30] = [
+const COMMANDS: [&str; 37] = [
     "remuda",
     "deepspeed",
     "torchrun",
@@ -29,6 +29,11 @@ const COMMANDS: [&str; 30] = [
     "remuda k8s containerfile",
     "remuda launch",
     "remuda train",
+    "remuda checkpoint",
+    "remuda checkpoint show",
+    "remuda checkpoint verify",
+    "remuda checkpoint export",
+    "remuda tokenize",
     "remuda bench",
     "remuda ssh",
     "remuda hostfile",
@@ -37,6 +42,8 @@ const COMMANDS: [&str; 30] = [
     "remuda hostfile convert",
     "remuda hostfile show",
     "remuda hostfile diff",
+    "remuda config",
+    "remuda config check",
     "remuda doctor",
     "remuda explain",
     "remuda completion",
@@ -108,7 +115,8 @@ fn short_page_names_the_long_page() {
             (printed(&format!("{command} -h"), 80), printed(&format!("{command} --help"), 80));
         assert!(lines(&short) <= 30 && lines(&short) <= lines(&long) + 2, "{command}: {short}");
         let next = match *command {
-            "remuda k8s" | "remuda hostfile" | "remuda accelerate" | "accelerate" => {
+            "remuda k8s" | "remuda hostfile" | "remuda checkpoint" | "remuda config"
+            | "remuda accelerate" | "accelerate" => {
                 format!("`{command} COMMAND -h` is one screen")
             }
             _ => format!("`{command} --help` lists every option."),

@@ -22,7 +22,7 @@ fn longs(help: &str) -> BTreeSet<String> {
     words.filter(|word| word.starts_with("--") && 2 < word.len()).map(str::to_owned).collect()
 }
 
-const COMMANDS: [&[&str]; 22] = [
+const COMMANDS: [&[&str]; 24] = [
     &["run"],
     &["sbatch"],
     &["torchrun"],
@@ -34,6 +34,7 @@ const COMMANDS: [&[&str]; 22] = [
     &["k8s", "containerfile"],
     &["launch"],
     &["train"],
+    &["tokenize"],
     &["bench"],
     &["ssh"],
     &["hostfile", "check"],
@@ -41,6 +42,7 @@ const COMMANDS: [&[&str]; 22] = [
     &["hostfile", "convert"],
     &["hostfile", "show"],
     &["hostfile", "diff"],
+    &["config", "check"],
     &["doctor"],
     &["explain"],
     &["completion"],

@@ -197,13 +197,16 @@ fn name_cannot_be_used_by_two_threads_of_a_rank_at_once() {
 #[test]
 fn abort_of_the_group_ends_the_meeting_and_the_new_group() {
     for groups in placements() {
-        let is_made = Barrier::new(4);
+        let (is_made, is_over) = (Barrier::new(4), Barrier::new(4));
         on_ranks(groups, |group| {
             let new = (group.rank() != 3).then(|| group.of(&[0, 1, 2], "three").unwrap());
             is_made.wait();
             if group.rank() == 3 {
                 std::thread::sleep(Duration::from_millis(100));
-                return group.abort("test");
+                group.abort("test");
+                // Its exit is no part of this test.
+                is_over.wait();
+                return;
             }
             let found = text(group.of(&[0, 1, 2, 3], "four"));
             let expect = "failed on rank R: rank 3 aborted the group: test";
@@ -211,6 +214,7 @@ fn abort_of_the_group_ends_the_meeting_and_the_new_group() {
             assert_eq!(found, format!("Group::of {expect}"));
             let new = new.expect("ranks 0 to 2 have it").barrier().unwrap_err();
             assert!(matches!(new.cause, Cause::Aborted { .. }), "{new}");
+            is_over.wait();
         });
     }
 }

@@ -335,7 +335,9 @@ fn has_other_user(text: &str, line: &str) -> bool {
 
 fn has_host_problem(findings: &Findings) -> bool {
     use pool::codes;
-    let is_one = |code| matches!(code, codes::BAD_HOST | codes::BAD_USER | codes::HOST_PORT);
+    let is_one = |code| {
+        matches!(code, codes::BAD_HOST | codes::BAD_USER | codes::HOST_PORT | codes::HOST_MISSING)
+    };
     findings.diagnostics.iter().any(|found| is_one(found.code))
 }
 

@@ -206,6 +206,38 @@ fn deepspeed_on_several_machines_is_a_line_of_run() {
     assert!(shown.contains("ACCELERATE_USE_DEEPSPEED"), "{shown}");
 }
 
+#[test]
+fn machines_are_the_hosts_of_the_line() {
+    #[track_caller]
+    fn check(hosts: &str, further: &[&str], expect: usize) {
+        let options = ["launch", "-H", hosts, "--num_processes", "4", "--dry-run", "--json"];
+        let launch = face("accelerate").options(options).options(further).option("--no_python");
+        let outcome = launch.env("HF_HOME", "/nonexistent").sh("true").end().code(0);
+        let plan: serde_json::Value = serde_json::from_str(outcome.stdout_text()).expect("a plan");
+        assert_eq!(plan["world_size"], expect, "for `-H {hosts}` with {further:?}");
+    }
+    check("n1,n2", &[], 4);
+    check("n1:2,n2:2", &[], 4);
+    check("n1,n2", &["--num_machines", "2"], 4);
+    check("n1:8,n2:8", &["--num_machines", "1"], 4);
+    check("n1,n2", &["--use_deepspeed"], 4);
+}
+
+#[test]
+fn workers_that_the_hosts_cannot_share_are_refused() {
+    #[track_caller]
+    fn check(hosts: &str, screen: &str) {
+        let launch = face("accelerate").options(["launch", "-H", hosts, "--num_processes", "4"]);
+        let outcome = launch.env("HF_HOME", "/nonexistent").program(["x.py"]).end().code(2);
+        drop(outcome.says(screen));
+    }
+    check(
+        "n1:2,n2:1",
+        "error[C006]: `--num_processes` cannot be 4: 2 workers on each of 2 hosts, but `n2` has 1 slot\n",
+    );
+    check("n1,n2,n3", "help: it is the number of all workers: write a multiple of 3\n");
+}
+
 /// The screen of a line that is refused.
 #[track_caller]
 fn check_refused(options: &[&str], status: i32, screen: &str) {

@@ -1,4 +1,5 @@
 //! Command lines of other launchers.
 
 mod accelerate;
+mod elastic;
 mod torchrun;

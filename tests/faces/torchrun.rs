@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use crate::support::launch::{Launch, Outcome, REMUDA, Running, command, face};
 
 /// A line of torchrun whose workers run a line of `sh`.
-fn torchrun(options: &[&str], script: &str) -> Launch {
+pub(super) fn torchrun(options: &[&str], script: &str) -> Launch {
     face("torchrun").options(options).option("--no-python").sh(script)
 }
 
@@ -299,7 +299,7 @@ fn nodes_of_a_rendezvous_get_their_numbers_there() {
     for screen in &screens {
         assert!(screen.contains("note: the nodes have no key in common (--key_file)"), "{screen}");
     }
-    let joined = screens.iter().filter(|screen| screen.contains(" as node 1, which shows"));
+    let joined = screens.iter().filter(|screen| screen.contains("Joined  as node 1; node 0 ("));
     assert_eq!(joined.count(), 1, "{screens:?}");
     let mut shown = [values(&first), values(&second)].concat();
     shown.sort();
@@ -344,7 +344,7 @@ fn node_of_another_rendezvous_is_not_let_in() {
 }
 
 /// A port with two free ports after it.
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     let listen = |port| std::net::TcpListener::bind(("127.0.0.1", port));
     loop {
         let first = listen(0).expect("a port");
@@ -419,6 +419,18 @@ fn program_called_torchrun_reads_lines_of_torchrun() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "2\n2\n");
 }
 
+#[test]
+fn hosts_may_be_fewer_than_the_largest_number() {
+    let launch =
+        face("torchrun").options(["-H", "n1,n2", "--launcher", "local", "--nnodes", "1:2"]);
+    let launch = launch.options(["--nproc-per-node", "1"]);
+    let outcome = launch.option("--no-python").program(["true"]).end().code(0);
+    assert!(
+        outcome.stderr.contains("   Members  2 workers on 2 of 1 to 2 nodes\n"),
+        "{outcome:#?}"
+    );
+}
+
 /// A refused line shows what is wrong and what to type.
 #[track_caller]
 fn check_refused(options: &[&str], screen: &str) {
@@ -436,9 +448,10 @@ fn refused_values_are_underlined() {
     );
     check_refused(
         &["--nnodes=1:4"],
-        "error[C006]: `--nnodes` cannot be `1:4`\n --> command line:1:26\n  |\n\
-         1 | remuda torchrun --nnodes=1:4 -- x.py\n  |                          ^^^ a varying number of \
-         nodes is not supported yet\n  |\nhelp: write `--nnodes 4`\n",
+        "error[C007]: a varying number of nodes needs a c10d rendezvous, or -H hosts\n --> command \
+         line:1:26\n  |\n1 | remuda torchrun --nnodes=1:4 -- x.py\n  |                          ^^^ a varying \
+         number\n  |\nhelp: type on every node: `remuda torchrun --nnodes=1:4 --rdzv-backend c10d \
+         --rdzv-endpoint HOST:29400 x.py`\n",
     );
     check_refused(
         &["--tee", "5"],
@@ -551,7 +564,7 @@ fn lines_of_unknown_launchers_say_what_to_type() {
     assert_eq!(
         String::from_utf8_lossy(&output.stderr),
         "error[C012]: this is remuda, and it does not read lines of horovodrun\n \
-         --> command line:1:29\n  |\n1 | horovodrun -np 2 python x.py\n  |                             ^\n  |\n\
+         --> command line:1:1\n  |\n1 | horovodrun -np 2 python x.py\n  | ^^^^^^^^^^\n  |\n\
          help: type `remuda run -n 2 --no_local_rank x.py`\n"
     );
 }

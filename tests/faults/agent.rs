@@ -345,6 +345,7 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 4] {
         argv: vec![b"sleep".to_vec(), b"1000".to_vec()],
         env: Vec::new(),
         env_default: Vec::new(),
+        env_without_gpu: Vec::new(),
         stdin: false,
     };
     let start =

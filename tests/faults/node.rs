@@ -140,6 +140,7 @@ fn launched_node_is_found_by_its_hostname() {
 fn launched_host_outside_the_world_is_refused() {
     let world = BASE64.encode(WORLD);
     let launch = Launch::new().command("launch").options(["--world_info", &world]);
+    let launch = launch.options(["--no_python", "--no_local_rank"]);
     let outcome = launch.sh("exit 0").end().code(2);
     let name = fs::read_to_string("/proc/sys/kernel/hostname").expect("it has one");
     outcome

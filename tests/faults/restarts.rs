@@ -226,18 +226,44 @@ fn train(dir: &std::path::Path, mark: &str, options: &[&str]) -> std::process::C
     train
 }
 
+/// The files of two ranks in a checkpoint.
+fn shards(checkpoint: &std::path::Path) -> [Vec<u8>; 2] {
+    [0, 1].map(|rank| {
+        fs::read(checkpoint.join(format!("rank-0000{rank}.safetensors"))).expect("it was saved")
+    })
+}
+
+#[test]
+fn failed_training_names_its_newest_checkpoint() {
+    let launch = workers(1);
+    let (place, mark) = (launch.dir().join("failed"), launch.mark().to_owned());
+    let job = train(&place, &mark, &[]).spawn().expect("it starts");
+    let launcher = Pid::from_child(&job);
+    let is_saved = || place.join("kept/step-00000020").exists().then_some(());
+    wait_for("two checkpoints", is_saved);
+    let mut all = marked(&mark, launcher);
+    all.retain(|process| process.role == Role::Worker);
+    all.last().expect("workers run").signal(Signal::KILL);
+    let ended = job.wait_with_output().expect("ours");
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    let help = "help: to continue: add `--resume auto` (newest checkpoint: step ";
+    assert!(stderr.contains(help), "{stderr}");
+    assert_clean(&mark, launcher);
+    let _ = fs::remove_dir_all(launch.dir());
+}
+
 #[test]
 fn train_after_a_killed_worker_ends_with_the_same_bits() {
     let launch = workers(1);
     let (dir, mark) = (launch.dir().to_owned(), launch.mark().to_owned());
-    let last = |run: &str| fs::read(dir.join(run).join("kept/step-00000200.safetensors"));
+    let last = |run: &str| shards(&dir.join(run).join("kept/step-00000200"));
     let undisturbed = train(&dir.join("undisturbed"), &mark, &[]).output().expect("it starts");
     assert!(undisturbed.status.success(), "{}", String::from_utf8_lossy(&undisturbed.stderr));
 
     let place = dir.join("disturbed");
     let job = train(&place, &mark, &["--max_restarts", "1"]).spawn().expect("it starts");
     let launcher = Pid::from_child(&job);
-    let is_saved = || place.join("kept/step-00000020.safetensors").exists().then_some(());
+    let is_saved = || place.join("kept/step-00000020").exists().then_some(());
     wait_for("two checkpoints", is_saved);
     let mut all = marked(&mark, launcher);
     all.retain(|process| process.role == Role::Worker);
@@ -249,7 +275,7 @@ fn train_after_a_killed_worker_ends_with_the_same_bits() {
     let stdout = String::from_utf8_lossy(&ended.stdout);
     let resumed = stdout.lines().find(|line| line.contains("resuming after step"));
     assert!(resumed.is_some(), "it did not restart from step 0: {stdout}");
-    assert_eq!(last("disturbed").expect("saved"), last("undisturbed").expect("saved"));
+    assert!(last("disturbed") == last("undisturbed"));
     assert_clean(&mark, launcher);
     let _ = fs::remove_dir_all(dir);
 }

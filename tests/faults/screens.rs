@@ -224,7 +224,9 @@ fn signal_screen() {
         "    Launch  1 worker on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
          error[R101]: rank 0 (localhost) was killed by signal 9 (SIGKILL) after TIME\n\
          \x20 host localhost   local rank 0   slot 0   pid PID\n\
-         \x20 it wrote no output\n",
+         \x20 it wrote no output\n\
+         \x20 log: DIR/runs/RUN\n\
+         help: if no user killed it, check `dmesg` on localhost for the OOM killer\n",
     );
 }
 
@@ -299,7 +301,7 @@ fn timeout_screen() {
          \x20 still running: rank 0 (localhost), last output TIME ago\n\
          \x20 still running: rank 1 (localhost), no output\n\
          \x20 log: DIR/runs/RUN\n\
-         help: if the job hangs again, see where a rank waits: `py-spy dump --pid PID` on its host while \
+         help: if the job hangs again, see where a rank waits: `gdb -p PID -batch -ex 'thread apply all bt'` on its host while \
          the job runs; Ctrl-\\ shows the pids\n",
     );
 }
@@ -351,7 +353,7 @@ fn interrupt_screen() {
     check(
         &job.end().code(130),
         "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
-         \x20 Stopping  2 workers: SIGINT received, grace 10 s; again to kill now\n\
+         \x20 Stopping  2 workers: SIGINT received, grace 10 s; send it again to kill them now\n\
          error[R106]: the job was stopped by SIGINT; 2 workers were stopped\n",
     );
 }
@@ -415,8 +417,8 @@ fn state_of_all_workers_screen() {
         "    Launch  2 workers on 2 nodes (DIR/hostfile), job JOB\n      Logs  DIR/runs/RUN\n\
          \x20    State  rank 0 (n0): pid PID, running for TIME, last output TIME ago\n\
          \x20    State  rank 1 (n1): pid PID, running for TIME, last output TIME ago\n\
-         help: `py-spy dump --pid PID` on the host of a rank shows where it waits\n\
-         \x20 Stopping  2 workers: SIGTERM received, grace 10 s; again to kill now\n\
+         help: `gdb -p PID -batch -ex 'thread apply all bt'` on the host of a rank shows where it waits\n\
+         \x20 Stopping  2 workers: SIGTERM received, grace 10 s; send it again to kill them now\n\
          error[R106]: the job was stopped by SIGTERM; 2 workers were stopped\n",
     );
 }

@@ -27,7 +27,8 @@ fn first_sigint_is_forwarded_and_becomes_sigterm() {
     job.signal(Signal::INT);
     job.wait_for_lines("got INT", 2);
     job.wait_for_lines("got TERM", 2);
-    let outcome = job.end().code(130).says("SIGINT received, grace 600 ms; again to kill now");
+    let outcome =
+        job.end().code(130).says("SIGINT received, grace 600 ms; send it again to kill them now");
     let outcome = outcome.says("Killing").says("the job was stopped by SIGINT");
     assert_eq!(outcome.record()["exit_of"], "remuda");
     assert_eq!(outcome.record()["cause"], serde_json::Value::Null);
@@ -40,7 +41,8 @@ fn second_sigint_kills_workers() {
     job.signal(Signal::INT);
     job.wait_for_lines("got INT", 2);
     job.signal_again(Signal::INT);
-    job.end().code(130).says("   Killing  ranks 0, 1\n");
+    let outcome = job.end().code(130).says("   Killing  ranks 0, 1\n");
+    drop(outcome.says("the job was stopped by SIGINT; 2 workers were killed\n"));
 }
 
 /// `timeout` sends a signal to its command and then to its whole group, which contains the command.
@@ -189,6 +191,14 @@ fn user_signals_are_forwarded_to_workers() {
     job.signal(Signal::USR1);
     job.wait_for_lines("got USR1", 2);
     job.end().code(0);
+}
+
+#[test]
+fn worker_without_a_handler_for_a_user_signal_is_explained() {
+    let job = ready(workers(1), "echo ready; exec sleep 1000", 1);
+    job.signal(Signal::USR1);
+    let outcome = job.end().code(138).says("was killed by signal 10 (SIGUSR1)");
+    drop(outcome.says("remuda forwarded SIGUSR1; the program has no handler for it\n"));
 }
 
 /// Ctrl-C reaches the whole foreground group of a terminal: agents and workers are not in it.

@@ -64,7 +64,10 @@ fn disconnected_pod_0_ends_the_job_on_all_pods() {
     cluster.network.disconnect(0);
     second.end().code(75).says(LEADER_LOST);
     third.end().code(75).says(LEADER_LOST);
-    first.end().code(75).says("no heartbeat for 2.0 s");
+    let outcome = first.end().code(75);
+    // The kernel can report that there is no route before the lease expires.
+    let losses = ["no heartbeat for 2.0 s", "the connection to the agent on "];
+    assert!(losses.iter().any(|loss| outcome.stderr.contains(loss)), "{outcome:#?}");
 }
 
 #[test]

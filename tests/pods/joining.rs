@@ -24,6 +24,7 @@ fn nodes_started_one_by_one_form_one_job() {
     others[0].wait_for_error("Joining");
     let first = nodes.node(0).sh(say).start();
     let first = first.end().code(0).says("Waiting  for the other nodes to connect to 127.0.0.1:");
+    let first = first.says(" (master port + 1), up to ");
     let port = nodes.port;
     let expect = [
         format!("127.0.0.1:0 │ 0/4 on 0 at 127.0.0.1:{port}"),
@@ -33,7 +34,7 @@ fn nodes_started_one_by_one_form_one_job() {
     ];
     assert_eq!(lines(&first), expect);
     for other in others {
-        let other = other.end().code(0).says("    Joined  node 0 (127.0.0.1:");
+        let other = other.end().code(0).says("; node 0 (127.0.0.1:");
         let other = other.says("     Ended  the job, with status 0\n");
         assert_eq!(other.stdout_text(), "", "node 0 shows what workers write");
         assert_eq!(other.runs(), Vec::<String>::new(), "and keeps the record");

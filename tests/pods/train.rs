@@ -21,7 +21,10 @@ fn train(launch: Launch, dir: &Path) -> Launch {
 
 /// The last checkpoint, and what was noted of every step: of one that was taken twice, the last.
 fn result(dir: &Path) -> (Vec<u8>, Vec<serde_json::Value>) {
-    let last = fs::read(dir.join("step-00000150.safetensors")).expect("the last step was saved");
+    // A rank without a part of this small model has no file.
+    let shard = |rank| dir.join(format!("step-00000150/rank-0000{rank}.safetensors"));
+    let last: Vec<u8> = (0..6).filter_map(|rank| fs::read(shard(rank)).ok()).flatten().collect();
+    assert!(!last.is_empty(), "the last step was saved");
     let metrics = fs::read(dir.join("metrics")).expect("it noted every step");
     let mut steps = vec![serde_json::Value::Null; STEPS];
     for line in String::from_utf8_lossy(&metrics).lines() {
@@ -49,7 +52,7 @@ fn killed_training_pod_is_replaced_with_equal_results() {
         train(pod, &kept).start()
     };
     let [first, second, third] = [0, 1, 2].map(pod);
-    let is_saved = || kept.join("step-00000020.safetensors").exists().then_some(());
+    let is_saved = || kept.join("step-00000020").exists().then_some(());
     wait_for("two checkpoints", is_saved);
     kill(second);
     first.wait_for_error("; restart 1 of 1");

@@ -11,6 +11,7 @@
 //! | unreachable hosts and their messages | `refused` |
 //! | the launcher of an `MPIJob`, whose hosts start late or never | `mpi_job` |
 //! | any process of remuda killed, by a table or at random | `killed`, `chaos` |
+//! | hosts that a job can do without: absent, lost, back again, spares | `elastic` |
 //! | a failure that spreads from one host to the others | `cascades` |
 
 mod bring;
@@ -18,6 +19,7 @@ mod cascades;
 mod chaos;
 pub(crate) mod cluster;
 mod commands;
+mod elastic;
 mod killed;
 mod launch;
 mod mpi_job;

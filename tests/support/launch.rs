@@ -253,40 +253,40 @@ impl Launch {
     }
 }
 
-/// The path of the fixture `examples/misbehave.rs`, next to this test's executable.
+/// The path of the fixture `examples/misbehave.rs`.
 fn misbehave() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(build_misbehave).clone()
+    BUILT.get_or_init(|| example("misbehave")).clone()
 }
 
-/// Builds the fixture, because a run of only one test does not; once for each build of the tests, because
-/// each test can be a process of its own.
-fn build_misbehave() -> PathBuf {
+/// The path of an example, next to this test's executable. Builds it, because a run of only one test does
+/// not; once for each build of the tests, because each test can be a process of its own.
+pub(crate) fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let build = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
-    let fixture = build.join("examples/misbehave");
+    let fixture = build.join("examples").join(name);
     let modified = fs::metadata(&test).and_then(|metadata| metadata.modified());
     let current = format!("{} {:?}", test.display(), modified.expect("a test has a time"));
-    let stamp = build.join("examples/misbehave.built-for");
+    let stamp = fixture.with_extension("built-for");
     if fs::read_to_string(&stamp).is_ok_and(|built_for| built_for == current) && fixture.exists() {
         return fixture;
     }
-    let stderr = cargo_build_misbehave(build);
-    assert!(fixture.exists(), "`cargo build --example misbehave` does not make it: {stderr}");
+    let stderr = cargo_build_example(name, build);
+    assert!(fixture.exists(), "`cargo build --example {name}` does not make it: {stderr}");
     let own = stamp.with_extension(std::process::id().to_string());
     fs::write(&own, current).and_then(|()| fs::rename(own, stamp)).expect("target is writable");
     fixture
 }
 
 #[expect(clippy::disallowed_methods, reason = "cargo passes its path to tests in a variable")]
-fn cargo_build_misbehave(build: &Path) -> String {
+fn cargo_build_example(name: &str, build: &Path) -> String {
     let profile = match build.file_name().and_then(OsStr::to_str) {
         None | Some("debug") => "dev",
         Some(profile) => profile,
     };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = command(cargo);
-    command.args(["build", "--quiet", "--offline", "--example", "misbehave", "--profile", profile]);
+    command.args(["build", "--quiet", "--offline", "--example", name, "--profile", profile]);
     let built = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("cargo starts");
     String::from_utf8_lossy(&built.stderr).into_owned()
 }

@@ -2,6 +2,8 @@
 //! of the processes that carry the marker, and the check that no process of a job is left.
 
 pub(crate) mod cgroup;
+#[cfg(feature = "train")]
+pub(crate) mod checkpoints;
 pub(crate) mod delays;
 pub(crate) mod expected;
 pub(crate) mod golden;

@@ -125,6 +125,7 @@ mod tests {
             argv: Vec::new(),
             env: env.map(|(name, value)| (name.into(), value.into())).to_vec(),
             env_default: Vec::new(),
+            env_without_gpu: Vec::new(),
             stdin: false,
         };
         Start { workers: vec![worker], store: None, window_bytes: 0, group_limit_ms }

@@ -171,6 +171,7 @@ pub(super) fn start(workers: u32) -> Start {
         argv: Vec::new(),
         env: Vec::new(),
         env_default: Vec::new(),
+        env_without_gpu: Vec::new(),
         stdin: false,
     };
     let workers = (0..workers).map(worker).collect();

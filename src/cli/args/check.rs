@@ -225,5 +225,5 @@ pub(in crate::cli) fn program(args: &ProgramArgs, typed: &CommandLine) -> Result
     if args.module || args.no_python {
         return Ok(());
     }
-    first_word::check(&args.script_and_args, typed)
+    first_word::check(args, typed)
 }

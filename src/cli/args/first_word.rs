@@ -1,25 +1,30 @@
-//! Checks of the first word after the options of `remuda run`: a word that is not a script, where
-//! the probable line is known.
+//! Checks of the first word after the options of `remuda run`: a word that is not a script of Python,
+//! where the probable line is known.
 
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::base::shell::quoted;
-use crate::base::{Diagnostic, HostName};
+use crate::base::{Diagnostic, HostName, env_vars};
+use crate::cli::args::ProgramArgs;
+use crate::cli::executable;
 use crate::cli::line::{
     CommandLine, Instead, RefusedLine, as_host_list, codes, instead_of, is_launcher, is_python,
     launcher_module, setting_as_option,
 };
 
-/// Refuses a first word that is not a script: the interpreter, another launcher, a host, or an
-/// option without its dashes. `words` are the last words of the line.
-pub(super) fn check(words: &[OsString], typed: &CommandLine) -> Result<(), RefusedLine> {
+/// Refuses a first word that is not a script of Python: a script of a shell, a program in PATH, the
+/// interpreter, another launcher, a host, or an option without its dashes.
+pub(super) fn check(args: &ProgramArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
+    let words = &args.script_and_args[..];
     let Some((first, rest)) = words.split_first() else { return Ok(()) };
-    let Some(name) = first.to_str().filter(|name| !Path::new(name).exists()) else {
-        return Ok(());
-    };
-    let rest: Vec<String> = rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let at = typed.words.len() - words.len();
+    if Path::new(first).exists() {
+        return shell_script(args, typed, at);
+    }
+    let Some(name) = first.to_str() else { return Ok(()) };
+    let rest: Vec<String> = rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let (what, help) = if is_python(name) || is_launcher(name) {
         let is_module = matches!(&*rest, [option, module, ..] if option == "-m" && launcher_module(module).is_some());
         let what = match (is_python(name), is_module) {
@@ -37,6 +42,10 @@ pub(super) fn check(words: &[OsString], typed: &CommandLine) -> Result<(), Refus
     } else if is_host_with_slots(name) {
         let list = host_list(typed, at, words);
         (format!("`{name}` is not a script"), format!("did you mean `-H {list}`?"))
+    } else if let Some(program) = program_in_path(name) {
+        let what = format!("`{name}` is a program in PATH, not a script");
+        let help = format!("for `{program}` type: `{}`", without_python(typed, at, words));
+        (what, help)
     } else {
         return Ok(());
     };
@@ -45,6 +54,56 @@ pub(super) fn check(words: &[OsString], typed: &CommandLine) -> Result<(), Refus
             .label("read as the script")
             .help(help)
     }))
+}
+
+/// Refuses a script of a shell that would run with Python; `--python` may name another interpreter.
+fn shell_script(args: &ProgramArgs, typed: &CommandLine, at: usize) -> Result<(), RefusedLine> {
+    let words = &args.script_and_args[..];
+    let named = args.python.clone().or_else(|| env_vars::get(env_vars::PYTHON_EXEC));
+    let runs_python = named.is_none_or(|named| {
+        let name = Path::new(&named).file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("py")
+    });
+    let script = Path::new(&words[0]);
+    let Some(shell) = executable::shell_of(script).filter(|_| runs_python) else { return Ok(()) };
+    let is_executable = script.metadata().is_ok_and(|found| found.mode() & 0o111 != 0);
+    let mut line: Vec<OsString> = Vec::new();
+    if !is_executable {
+        line.push(shell.clone().into());
+    }
+    // A name without a directory would be looked for in PATH.
+    let is_name = script.parent().is_some_and(|parent| parent.as_os_str().is_empty());
+    line.push(if is_name && is_executable {
+        Path::new(".").join(script).into()
+    } else {
+        words[0].clone()
+    });
+    line.extend_from_slice(&words[1..]);
+    let help = format!("type: `{}`", without_python(typed, at, &line));
+    Err(typed.refuse(&[typed.word_span(at)], |spans| {
+        let message = format!("`{}` is a script of {shell}, not of Python", script.display());
+        Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], message)
+            .label("would run with Python")
+            .help(help)
+    }))
+}
+
+/// Returns the path of the program of this name in PATH.
+fn program_in_path(name: &str) -> Option<String> {
+    let is_name = !name.is_empty() && !name.contains('/');
+    let found = executable::search_path(name).filter(|_| is_name)?;
+    Some(found.to_string_lossy().into_owned())
+}
+
+/// Formats the line that runs `words` without Python and without its argument, with the options before
+/// the word `at`.
+fn without_python(typed: &CommandLine, at: usize, words: &[OsString]) -> String {
+    let options = typed.words[..at].strip_suffix(&["--".into()]).unwrap_or(&typed.words[..at]);
+    let added =
+        ["no_python", "no_local_rank"].into_iter().filter(|flag| typed.last(flag).is_none());
+    let added: Vec<OsString> = added.map(|flag| format!("--{flag}").into()).collect();
+    let line: Vec<String> = options.iter().chain(&added).chain(words).map(quoted).collect();
+    format!("{} {}", typed.program, line.join(" "))
 }
 
 /// Formats what to type instead of the line from the word `at`, with the options before it.

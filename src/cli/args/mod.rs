@@ -4,6 +4,7 @@
 pub(super) mod check;
 mod cluster;
 pub(super) mod color;
+mod elastic;
 mod first_word;
 mod node;
 pub(super) mod pdsh;
@@ -16,6 +17,7 @@ mod watch;
 mod workers;
 
 pub use cluster::{ClusterArgs, DeviceArgs, TransportArgs};
+pub use elastic::ElasticArgs;
 pub use node::{NodeArgs, NodeWorkerArgs};
 pub use pod::PodNodeArgs;
 pub use run::RunArgs;

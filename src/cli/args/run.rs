@@ -2,7 +2,7 @@
 
 use clap::Parser;
 
-use crate::cli::args::{ClusterArgs, ProgramArgs, WatchArgs, WorkerArgs};
+use crate::cli::args::{ClusterArgs, ElasticArgs, ProgramArgs, WatchArgs, WorkerArgs};
 
 /// Text after the list of options in the help.
 pub(super) const HELP_FOOTER: &str = "\
@@ -32,6 +32,9 @@ pub struct RunArgs {
     /// Hosts and slots.
     #[command(flatten)]
     pub cluster: ClusterArgs,
+    /// Hosts that the job can do without.
+    #[command(flatten)]
+    pub elastic: ElasticArgs,
     /// Script and arguments.
     #[command(flatten)]
     pub program: ProgramArgs,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::cli::args::values::parse_wait;
+use crate::cli::line::{BadValue, parse_whole};
 
 /// Options of ssh that DeepSpeed does not have.
 #[derive(Args, Clone, Debug)]
@@ -23,7 +24,7 @@ pub struct SshArgs {
     #[arg(long, value_name = "HOW", value_enum, default_value = "native")]
     pub ssh_mux: MuxArg,
     /// Connections to establish at the same time [default: 64; 8 through a jump host]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N", value_parser = parse_fanout)]
     pub fanout: Option<u32>,
     /// Time limit for the agent to start on a host after the ssh login; then the host is unreachable
     #[arg(long, value_name = "TIME", value_parser = parse_wait, default_value = "2m")]
@@ -50,4 +51,8 @@ pub enum MuxArg {
     Native,
     /// Channels are opened by a second ssh process.
     Process,
+}
+
+fn parse_fanout(text: &str) -> Result<u32, BadValue> {
+    parse_whole(text, 1..=4096).map(|count| count as u32)
 }

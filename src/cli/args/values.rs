@@ -49,7 +49,7 @@ impl ValueEnum for AcceleratorArg {
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
         let (name, help) = match self {
-            Self::Auto => ("auto", "GPUs where there are any"),
+            Self::Auto | Self::Kind(Accelerator::GpuIfAny) => ("auto", "GPUs where there are any"),
             Self::Kind(Accelerator::Cpu) => ("cpu", "Processor time"),
             Self::Kind(Accelerator::Cuda) => ("cuda", "NVIDIA GPUs"),
             Self::Kind(Accelerator::Rocm) => ("rocm", "AMD GPUs"),
@@ -268,7 +268,6 @@ pub(super) fn parse_int(text: &str) -> Result<i64, BadValue> {
 }
 
 /// Parses a whole number of at least 1.
-#[cfg(feature = "train")]
 pub(in crate::cli) fn parse_positive_int(text: &str) -> Result<u64, BadValue> {
     parse_whole(text, 1..=i64::MAX).map(|number| number as u64)
 }

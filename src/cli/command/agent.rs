@@ -8,37 +8,14 @@
 
 use std::ffi::OsString;
 
-use crate::agent::{self, AgentOrigin};
+use crate::agent;
 use crate::base::Status;
-use crate::cli::codes::machine::SYSTEM;
-use crate::cli::error::CliError;
 use crate::os::cpu::malloc;
-use crate::report::print;
-use crate::transport::ssh;
 
 /// Serves the link on standard input and output, or reports whether the executable is the expected
 /// one.
-pub(in crate::cli) fn main(words: &[OsString]) -> Result<Status, CliError> {
+pub(in crate::cli) fn main(words: &[OsString]) -> Status {
     malloc::use_one_arena();
     let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap_or_default()).collect();
-    match words[..] {
-        [_, _, "link", "pushed"] => Ok(agent::main(AgentOrigin::Pushed)),
-        [_, _, "link"] => Ok(agent::main(AgentOrigin::Shell)),
-        [digest, identity] if !digest.contains('=') => confirm(digest, identity),
-        _ => Ok(agent::main(AgentOrigin::Launcher)),
-    }
-}
-
-fn confirm(digest: &str, identity: &str) -> Result<Status, CliError> {
-    match ssh::has_digest(digest, identity) {
-        Ok(true) => {
-            print(&format!("{digest}\n")).map_err(CliError::output)?;
-            Ok(Status::Success)
-        }
-        Ok(false) => Ok(Status::Findings),
-        Err(error) => {
-            let message = format!("cannot read the executable of remuda: {error}");
-            Err(CliError::new(Status::Io, SYSTEM, message))
-        }
-    }
+    agent::serve(&words)
 }

@@ -9,7 +9,7 @@ use crate::cli::command::parse::parse;
 use crate::cli::error::CliError;
 use crate::cli::line::{self, CommandLine, codes};
 use crate::report::print;
-use crate::{doctor, launch, pool};
+use crate::{config, doctor, launch, pool};
 
 /// Explain a code such as `H003`: what is wrong, why it matters, what to type.
 ///
@@ -36,8 +36,12 @@ pub fn explanations() -> Vec<&'static Explanation> {
     all.extend(doctor::codes::EXPLANATIONS);
     all.extend(crate::cli::codes::machine::EXPLANATIONS);
     all.extend(crate::cli::codes::pod::EXPLANATIONS);
-    all.extend(crate::cli::face::accelerate::codes::EXPLANATIONS);
+    all.extend(config::codes::EXPLANATIONS.into_iter().flatten());
     all.extend(crate::cli::command::bench::EXPLANATIONS);
+    #[cfg(feature = "train")]
+    all.extend(crate::cli::command::checkpoint::EXPLANATIONS);
+    #[cfg(feature = "train")]
+    all.extend(crate::cli::command::tokenize::EXPLANATIONS);
     #[cfg(feature = "train")]
     all.extend(crate::cli::command::train::EXPLANATIONS);
     all.sort_by_key(|explanation| explanation.code);

@@ -9,10 +9,12 @@ use crate::base::{Diagnostic, Status, env_vars, show_typed};
 use crate::cli::command::entry::{CommandEntry, full_definition};
 use crate::cli::command::parse::parse;
 use crate::cli::error::CliError;
+use crate::cli::executable::{is_elf, search_path};
 use crate::cli::help;
 use crate::cli::line::{CommandLine, codes};
+use crate::os::process::replace::replace_process_with_input;
 use crate::pool::nearest;
-use crate::report::print;
+use crate::report::{Terminal, print};
 
 /// Text at the foot of every page.
 const PAGE_FOOTER: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"));
@@ -60,7 +62,7 @@ const ENVIRONMENT: [(&str, &str); 12] = [
     ),
 ];
 
-/// Print a page of the manual in roff: of the program, or of a command.
+/// Show a page of the manual, of the program or of a command; in a pipe or a file it is roff.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda man", bin_name = "remuda man", version)]
 struct ManCli {
@@ -98,13 +100,34 @@ pub(in crate::cli) fn main(
     // A synopsis with sixty options would not be readable.
     let usage = page.render_usage().to_string();
     let page = page.override_usage(usage.trim_start_matches("Usage: ").to_owned());
+    let mut plain = page.clone();
     let examples = help::examples_of(&page).map_or_else(String::new, |text| example_section(&text));
     let page = clap_mangen::Man::new(page).source(PAGE_FOOTER).manual("Manual of remuda");
     let mut roff = Vec::new();
     page.render(&mut roff).map_err(CliError::output)?;
     let roff = String::from_utf8_lossy(&roff) + &*environment + &*examples;
-    print(&escape_non_ascii(&roff)).map_err(CliError::output)?;
+    let roff = escape_non_ascii(&roff);
+    if !Terminal::detect().stdout {
+        print(&roff).map_err(CliError::output)?;
+        return Ok(Status::Success);
+    }
+    show(&roff);
+    // No reader of manual pages could be started.
+    print(&plain.render_long_help().to_string()).map_err(CliError::output)?;
     Ok(Status::Success)
+}
+
+/// Replaces this process by `man`, which shows the page; returns if that is not possible.
+fn show(roff: &str) {
+    let Some(man) = search_path("man").and_then(|man| std::fs::canonicalize(man).ok()) else {
+        return;
+    };
+    // In minimal images `man` is a script that prints a message, and that of busybox has no `-l`.
+    let reads_input = is_elf(&man) && man.file_name().is_some_and(|name| name != "busybox");
+    if reads_input {
+        let error = replace_process_with_input(&man, &["-l", "-"], roff.as_bytes());
+        tracing::debug!(%error, "cannot start man");
+    }
 }
 
 /// Formats [`ENVIRONMENT`] as a list of tagged paragraphs.

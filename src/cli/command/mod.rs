@@ -3,7 +3,10 @@
 pub(super) mod accelerate;
 pub(super) mod agent;
 pub(super) mod bench;
+#[cfg(feature = "train")]
+pub(super) mod checkpoint;
 pub(super) mod completion;
+pub mod config;
 pub(super) mod doctor;
 pub(super) mod entry;
 pub mod explain;
@@ -12,11 +15,14 @@ pub(super) mod k8s;
 pub mod launch;
 pub(super) mod man;
 pub(super) mod node;
+pub(super) mod output;
 pub(super) mod parse;
 pub mod pod;
 pub mod run;
 pub(super) mod sbatch;
 pub(super) mod ssh;
+#[cfg(feature = "train")]
+pub(super) mod tokenize;
 pub mod torchrun;
 #[cfg(feature = "train")]
 pub(super) mod train;

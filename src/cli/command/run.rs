@@ -63,11 +63,13 @@ pub(in crate::cli) fn main(
     program: &'static str,
     words: Vec<OsString>,
 ) -> Result<Status, CliError> {
-    let (args, typed) = into_args(parse(program, words)?)?;
+    let (mut args, typed) = into_args(parse(program, words)?)?;
     check::run(&args, &typed)?;
+    args.elastic.set_restarts(&mut args.watch, &typed);
     let terminal = Terminal::detect();
     print_replacements(&args.watch, &typed, terminal);
-    let cluster = resolve::resolve_cluster(&args.cluster, &typed, terminal)?;
+    let mut cluster = resolve::resolve_cluster(&args.cluster, &typed, terminal)?;
+    cluster.elastic = resolve::elastic(&args.elastic, &cluster, &typed)?;
     check::stdin(&args.watch, cluster.workers(), &typed)?;
     if let Some(note) = resolve::unused_variables(&args.cluster.transport, &cluster)
         && args.watch.prints_progress()

@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::{ArgAction, CommandFactory, Parser};
 
 use crate::base::Status;
-use crate::cli::args::RunArgs;
 use crate::cli::args::values::parse_timeout;
+use crate::cli::args::{RunArgs, check};
 use crate::cli::codes::machine::{CANNOT_READ, SYSTEM};
 use crate::cli::command::parse::parse;
 use crate::cli::command::run::{self, ParsedRun};
@@ -43,6 +43,13 @@ const OWN_OPTIONS: [&str; 9] = [
     "requeue",
 ];
 
+/// Longest time limit of a job.
+const LIMIT_MAX: Duration = Duration::from_secs(365 * 86_400);
+
+/// How a time limit is written.
+const LIMIT_FORMS: &str = "write `90m`, `24h`, or as for sbatch: `90` (minutes), `90:00` (M:S), \
+                           `24:00:00` (H:M:S), `1-12`, `1-12:30`, `1-12:30:00` (D-H:M:S)";
+
 /// Time limit for the answer of `sbatch`.
 const SUBMIT_LIMIT: Duration = Duration::from_secs(120);
 
@@ -56,8 +63,8 @@ struct SbatchCli {
     /// GPUs of each node, one worker for each
     #[arg(long, value_name = "N", value_parser = parse_count)]
     gpus: Option<u32>,
-    /// Time limit of the job: `90m`, `24h`
-    #[arg(short, long, value_name = "TIME", value_parser = parse_timeout)]
+    /// Time limit of the job: `90m`, `24h`, or as for sbatch: `90` minutes, `24:00:00`, `1-12`
+    #[arg(short, long, value_name = "TIME", value_parser = parse_limit)]
     time: Option<Duration>,
     /// Partition
     #[arg(short, long, value_name = "NAME")]
@@ -115,6 +122,45 @@ fn parse_count(text: &str) -> Result<u32, BadValue> {
     parse_whole(text, 1..=1 << 20).map(|count| count as u32)
 }
 
+/// Parses a time limit with a unit, or in one of the forms of sbatch, in which a number alone counts
+/// minutes.
+fn parse_limit(text: &str) -> Result<Duration, BadValue> {
+    let is_of_slurm = !text.contains(|c: char| c.is_ascii_alphabetic());
+    if !is_of_slurm {
+        return parse_timeout(text).map_err(|bad| bad.help(LIMIT_FORMS));
+    }
+    match slurm_seconds(text) {
+        None => Err(BadValue::new("expected a time").help(LIMIT_FORMS)),
+        Some(0) => Err(BadValue::new("the time limit must be greater than 0").help(LIMIT_FORMS)),
+        Some(seconds) if LIMIT_MAX < Duration::from_secs(seconds) => {
+            Err(BadValue::new("this time is too long").help("write `365-0` (365 days) at most"))
+        }
+        Some(seconds) => Ok(Duration::from_secs(seconds)),
+    }
+}
+
+/// Returns the seconds of `M`, `M:S`, `H:M:S`, `D-H`, `D-H:M` or `D-H:M:S`.
+fn slurm_seconds(text: &str) -> Option<u64> {
+    let number = |part: &str| {
+        let is_number = !part.is_empty() && part.bytes().all(|c| c.is_ascii_digit());
+        part.parse::<u64>().ok().filter(|number| is_number && u32::try_from(*number).is_ok())
+    };
+    let (days, rest) = match text.split_once('-') {
+        Some((days, rest)) => (Some(number(days)?), rest),
+        None => (None, text),
+    };
+    let parts = rest.split(':').map(number).collect::<Option<Vec<u64>>>()?;
+    let (hours, minutes, seconds) = match (days, parts.as_slice()) {
+        (None, [minutes]) => (0, *minutes, 0),
+        (None, [minutes, seconds]) => (0, *minutes, *seconds),
+        (Some(_), [hours]) => (*hours, 0, 0),
+        (Some(_), [hours, minutes]) => (*hours, *minutes, 0),
+        (_, [hours, minutes, seconds]) => (*hours, *minutes, *seconds),
+        _ => return None,
+    };
+    Some(days.unwrap_or(0) * 86_400 + hours * 3600 + minutes * 60 + seconds)
+}
+
 /// Parses a further option, `NAME` or `NAME=VALUE`; its dashes may be there.
 fn parse_option(text: &str) -> Result<(String, Option<String>), BadValue> {
     let text = text.trim_start_matches('-');
@@ -138,7 +184,10 @@ fn parse_option(text: &str) -> Result<(String, Option<String>), BadValue> {
 pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let (cli, _) = parse::<SbatchCli>(words)?;
     let args = match run::parse_as("remuda run", cli.line.clone())? {
-        ParsedRun::Run(args, _) => *args,
+        ParsedRun::Run(args, typed) => {
+            check::program(&args.program, &typed)?;
+            *args
+        }
         ParsedRun::Text(text) => {
             print(&text.to_string()).map_err(CliError::output)?;
             return Ok(Status::Success);
@@ -236,4 +285,38 @@ fn submit(script: &BatchScript, text: &str) -> Result<Status, CliError> {
     ))
     .map_err(CliError::output)?;
     Ok(Status::Success)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_limit(text: &str, expect: Option<u64>) {
+        let found = parse_limit(text).ok().map(|limit| limit.as_secs());
+        assert_eq!(found, expect, "for `{text}`");
+    }
+
+    #[test]
+    fn time_limits_have_the_forms_of_sbatch() {
+        check_limit("24", Some(24 * 60));
+        check_limit("90:30", Some(90 * 60 + 30));
+        check_limit("24:00:00", Some(86_400));
+        check_limit("1-12", Some(36 * 3600));
+        check_limit("1-12:30", Some(36 * 3600 + 30 * 60));
+        check_limit("1-00:00:00", Some(86_400));
+        check_limit("40-0", Some(40 * 86_400));
+        check_limit("90m", Some(5400));
+        check_limit("24h", Some(86_400));
+    }
+
+    #[test]
+    fn other_time_limits_are_refused() {
+        for text in ["", "0", "0:00", "1:2:3:4", "1-", "-1", "1-2-3", "a:b", "+5:00", "1.5:00"] {
+            check_limit(text, None);
+        }
+        check_limit("366-0", None);
+        check_limit("5 days", None);
+        check_limit("1.5", None);
+    }
 }

@@ -17,8 +17,8 @@ pub(super) const ABOUT: &str =
     "remuda: a cluster job runner with the command line of the DeepSpeed launcher";
 
 /// Text at the end of the first page.
-pub(super) const FRONT_END: &str = "`remuda COMMAND -h` is one screen about a command, \
-                                    `remuda COMMAND --help` lists every option.";
+pub(super) const FRONT_END: &str =
+    "`remuda COMMAND -h` is one screen, `remuda COMMAND --help` lists every option.";
 
 /// The examples of the first page.
 pub(super) const FRONT: Topic = Topic {
@@ -58,7 +58,7 @@ pub(super) const SHORT_HELP: [(&str, &str); 22] = [
 ];
 
 /// The most used options and the examples of every command.
-pub(super) const TOPICS: [Topic; 24] = [
+pub(super) const TOPICS: [Topic; 31] = [
     Topic {
         command: "run",
         options: &[
@@ -177,7 +177,7 @@ pub(super) const TOPICS: [Topic; 24] = [
             ("with the file of `accelerate config`", "remuda accelerate launch train.py --lr 0.1"),
             (
                 "eight workers on each of two hosts, from one command",
-                "remuda accelerate launch -H n1,n2 --num_machines 2 --num_processes 16 train.py",
+                "remuda accelerate launch -H n1,n2 --num_processes 16 train.py",
             ),
             (
                 "on each of two machines, with its own number",
@@ -299,6 +299,57 @@ pub(super) const TOPICS: [Topic; 24] = [
         ],
     },
     Topic {
+        command: "checkpoint",
+        options: &[],
+        examples: [
+            ("tensors and state of the newest checkpoint", "remuda checkpoint show run"),
+            ("check every byte of all checkpoints", "remuda checkpoint verify run"),
+            ("a model for Hugging Face", "remuda checkpoint export run --to hf:model --dtype bf16"),
+        ],
+    },
+    Topic {
+        command: "checkpoint show",
+        options: &["dir", "json"],
+        examples: [
+            ("the newest checkpoint of a run", "remuda checkpoint show run"),
+            ("an earlier one", "remuda checkpoint show run/step-00000012"),
+            ("as JSON", "remuda checkpoint show run --json"),
+        ],
+    },
+    Topic {
+        command: "checkpoint verify",
+        options: &["dir", "threads"],
+        examples: [
+            ("all checkpoints of a run", "remuda checkpoint verify run"),
+            ("one checkpoint", "remuda checkpoint verify run/step-00000012"),
+            ("without slowing a training down", "remuda checkpoint verify run --threads 1"),
+        ],
+    },
+    Topic {
+        command: "checkpoint export",
+        options: &["dir", "to", "dtype", "max_shard_size"],
+        examples: [
+            ("one file", "remuda checkpoint export run --to model.safetensors"),
+            ("a model for Hugging Face", "remuda checkpoint export run --to hf:model --dtype bf16"),
+            (
+                "an earlier checkpoint, in files of 5 GiB",
+                "remuda checkpoint export run/step-00000012 --to hf:model --max_shard_size 5G",
+            ),
+        ],
+    },
+    Topic {
+        command: "tokenize",
+        options: &["output", "vocab", "dtype", "shard_tokens", "force"],
+        examples: [
+            ("a text, with GPT-2's files", "remuda tokenize book.txt -o book.bin --vocab gpt2"),
+            (
+                "many texts, in shards of 100 million tokens",
+                "remuda tokenize a.txt b.txt -o train.bin --vocab tokenizer.json --shard_tokens 100000000",
+            ),
+            ("standard input", "remuda tokenize - -o book.bin --vocab r50k_base.tiktoken"),
+        ],
+    },
+    Topic {
         command: "bench",
         options: &[
             "collective",
@@ -398,6 +449,47 @@ pub(super) const TOPICS: [Topic; 24] = [
             ("hosts that were added, removed, moved or changed", "remuda hostfile diff old new"),
             ("a file and a list", "remuda hostfile diff hosts n1:8,n2:8"),
             ("two node files of PBS", "remuda hostfile diff --from pbs nodes.old nodes.new"),
+        ],
+    },
+    Topic {
+        command: "config",
+        options: &[],
+        examples: [
+            (
+                "every error and warning, and the values that count",
+                "remuda config check ds_config.json",
+            ),
+            (
+                "the same for the ranks of some hosts",
+                "remuda config check -H n1:8,n2:8 ds_config.json",
+            ),
+            ("the file of accelerate", "remuda config check accelerate.yaml"),
+        ],
+    },
+    Topic {
+        command: "config check",
+        options: &[
+            "files",
+            "world_size",
+            "hostfile",
+            "batch_size",
+            "hidden_size",
+            "format",
+            "json",
+        ],
+        examples: [
+            (
+                "every error and warning, and the values that count",
+                "remuda config check ds_config.json",
+            ),
+            (
+                "the batch sizes for eight ranks",
+                "remuda config check --world_size 8 ds_config.json",
+            ),
+            (
+                "as annotations of a pull request",
+                "remuda config check --format github ds_config.json",
+            ),
         ],
     },
     Topic {

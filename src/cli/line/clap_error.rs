@@ -2,6 +2,7 @@
 
 use std::num::{IntErrorKind, ParseIntError};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -11,8 +12,13 @@ use super::flags::{Flags, OptionOwner, underscored};
 use super::number::BadValue;
 use super::typed::{ArgvSpan, CommandLine, RefusedLine};
 use crate::base::Diagnostic;
+use crate::base::shell::quoted;
 use crate::cli::line::equivalents::{suggestion, total};
 use crate::pool::nearest;
+
+/// Commands whose subcommands read files, with the subcommand that a path alone stands for.
+const READING_COMMANDS: [(&str, &str); 3] =
+    [("remuda checkpoint", "show"), ("remuda config", "check"), ("remuda hostfile", "check")];
 
 /// Reason why clap returned no result.
 pub(in crate::cli) enum NotParsed {
@@ -170,6 +176,7 @@ impl<'a> ErrorContext<'a> {
     fn unknown_command(&self, error: &clap::Error) -> RefusedLine {
         let near = texts(error, ContextKind::SuggestedSubcommand).into_iter().next();
         let near = near.filter(|near| nearest(&self.flag, [near.as_str()]).is_some());
+        let near = near.or_else(|| self.command_for_path());
         self.typed.refuse(&[self.span], |spans| {
             let message = format!("there is no command `{}`", self.flag);
             let problem =
@@ -179,6 +186,14 @@ impl<'a> ErrorContext<'a> {
                 None => problem.help(format!("`{} --help` lists the commands", self.typed.program)),
             }
         })
+    }
+
+    /// The line that was meant if a path was typed instead of a subcommand.
+    fn command_for_path(&self) -> Option<String> {
+        let reading = READING_COMMANDS.iter().find(|(command, _)| *command == self.typed.program);
+        let (command, subcommand) = reading?;
+        let path = self.typed.words.get(self.span.word)?;
+        Path::new(path).exists().then(|| format!("{command} {subcommand} {}", quoted(path)))
     }
 
     /// Returns the error for two options that exclude each other.

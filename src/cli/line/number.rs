@@ -35,6 +35,9 @@ impl BadValue {
     }
 }
 
+/// Largest distance of the ends of a range whose numbers a message lists.
+const LISTED_MAX: i64 = 3;
+
 /// Parses a whole number within a range, with the syntax of Python's `int()`.
 pub(in crate::cli) fn parse_whole(text: &str, range: RangeInclusive<i64>) -> Result<i64, BadValue> {
     let number = python_int(text).ok_or_else(|| BadValue::new("expected a whole number"))?;
@@ -43,6 +46,10 @@ pub(in crate::cli) fn parse_whole(text: &str, range: RangeInclusive<i64>) -> Res
     }
     Err(BadValue::new(match (*range.start(), *range.end()) {
         (low, i64::MAX) => format!("expected a number of at least {low}"),
+        (low, high) if high.saturating_sub(low) <= LISTED_MAX && low < high => {
+            let before: Vec<String> = (low..high).map(|number| number.to_string()).collect();
+            format!("expected {} or {high}", before.join(", "))
+        }
         (low, high) => format!("expected a number from {low} to {high}"),
     }))
 }
@@ -59,6 +66,7 @@ mod tests {
             parse_whole("0", 1..=i64::MAX),
             Err(BadValue::new("expected a number of at least 1"))
         );
+        assert_eq!(parse_whole("4", 0..=3), Err(BadValue::new("expected 0, 1, 2 or 3")));
         assert_eq!(parse_whole("ten", 1..=10), Err(BadValue::new("expected a whole number")));
         assert!(parse_whole("99999999999999999999999", 1..=65535).is_err());
     }

@@ -37,6 +37,24 @@ pub(in crate::cli) const LAUNCHERS: [&str; 22] = [
 const RUN_PROGRAMS: [&str; 9] =
     ["mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "prun", "srun", "jsrun", "aprun"];
 
+/// Options of `srun` with a value that `salloc` has too, and that remuda does not need.
+const ALLOCATION_OPTIONS: [&str; 14] = [
+    "-p",
+    "-A",
+    "-t",
+    "-q",
+    "-C",
+    "-J",
+    "--partition",
+    "--account",
+    "--time",
+    "--qos",
+    "--constraint",
+    "--job-name",
+    "--mem",
+    "--gres",
+];
+
 /// What to type instead of the line of another launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum Instead {
@@ -54,7 +72,7 @@ pub(in crate::cli) enum Instead {
         /// What these words leave out.
         remark: Option<String>,
     },
-    /// The whole line: the launcher starts remuda.
+    /// The whole line: the launcher, or the scheduler, starts remuda.
     Whole(Vec<String>),
 }
 
@@ -187,7 +205,7 @@ fn ray(rest: &[String]) -> Instead {
     });
     Instead::Run {
         words: words.unwrap_or_else(script),
-        remark: Some("remuda starts no Ray cluster".to_owned()),
+        remark: Some("remuda does not start Ray clusters".to_owned()),
     }
 }
 
@@ -239,6 +257,8 @@ struct Translator<'a> {
     counts: Counts,
     /// The options for remuda.
     line: Vec<String>,
+    /// The options for `salloc`.
+    allocation: Vec<String>,
 }
 
 impl<'a> Translator<'a> {
@@ -250,7 +270,13 @@ impl<'a> Translator<'a> {
         };
         let options = rest.iter().take_while(|word| *word != "--");
         let has_hosts = options.clone().any(|word| names_hosts(&word));
-        Self { launcher, has_hosts, counts: Counts::default(), line: Vec::new() }
+        Self {
+            launcher,
+            has_hosts,
+            counts: Counts::default(),
+            line: Vec::new(),
+            allocation: Vec::new(),
+        }
     }
 
     /// Returns what to type.
@@ -271,7 +297,8 @@ impl<'a> Translator<'a> {
             }
             let (name, attached) = option_and_value(word);
             let next = after.first().map(String::as_str);
-            let takes_value = self.option(name, attached.or(next).unwrap_or_default());
+            let text = attached.or(next).unwrap_or_default();
+            let takes_value = self.allocation_option(name, text) || self.option(name, text);
             if takes_value && attached.is_none() {
                 rest = after.get(1..).unwrap_or_default();
             }
@@ -283,9 +310,27 @@ impl<'a> Translator<'a> {
             let start = ["srun".to_owned()];
             return Instead::Whole([&start, options, &["remuda".to_owned()], rest].concat());
         }
+        let nodes = self.counts.nodes.filter(|nodes| 1 < *nodes && !self.has_hosts);
         let remark = self.add_counts();
         let words = self.with_program(rest).unwrap_or_else(script);
-        Instead::Run { words, remark }
+        match nodes.filter(|_| self.launcher == "srun") {
+            // The nodes are those of the allocation.
+            Some(nodes) => {
+                let salloc = ["salloc".to_owned(), "-N".to_owned(), nodes.to_string()];
+                let start = ["remuda".to_owned(), "run".to_owned()];
+                Instead::Whole([&salloc, &*self.allocation, &start, &words].concat())
+            }
+            None => Instead::Run { words, remark },
+        }
+    }
+
+    /// Keeps an option for `salloc`; returns whether it is one.
+    fn allocation_option(&mut self, typed_name: &str, text: &str) -> bool {
+        let is_one = self.launcher == "srun" && ALLOCATION_OPTIONS.contains(&typed_name);
+        if is_one {
+            self.allocation.extend([typed_name.to_owned(), text.to_owned()]);
+        }
+        is_one
     }
 
     /// Adds the words for an option; returns whether it takes a value.
@@ -365,23 +410,17 @@ impl<'a> Translator<'a> {
             _ => None,
         });
         let mut words = Vec::new();
-        if let Some(nodes) = nodes {
-            let hosts = if self.has_hosts || self.launcher == "srun" { "" } else { "-H HOSTS " };
+        let is_allocated = self.launcher == "srun" && !self.has_hosts;
+        if let Some(nodes) = nodes.filter(|_| !is_allocated) {
+            let hosts = if self.has_hosts { "" } else { "-H HOSTS " };
             words.push(format!("{hosts}--num_nodes {nodes}"));
         }
         words.extend(per_node.map(|workers| format!("-n {workers}")));
         let words = words.join(" ");
         let words: Vec<_> = words.split(' ').filter(|word| !word.is_empty()).collect();
         self.line.splice(..0, words.into_iter().map(str::to_owned));
-        match (nodes, total, per_node) {
-            (Some(nodes), ..) if self.launcher == "srun" && !self.has_hosts => {
-                Some(format!("inside an allocation, `salloc -N {nodes}`"))
-            }
-            (_, Some(_), None) => {
-                Some("it uses all slots of the hosts; `-n N` limits them per host".to_owned())
-            }
-            _ => None,
-        }
+        let is_open = total.is_some() && per_node.is_none();
+        is_open.then(|| "it uses all slots of the hosts; `-n N` limits them per host".to_owned())
     }
 
     /// Adds the program and its arguments.
@@ -490,15 +529,12 @@ mod tests {
 
     #[test]
     fn lines_of_slurm_keep_their_counts() {
-        let inside = "inside an allocation, `salloc -N 2`";
         check(
             "srun -N 2 --ntasks-per-node 8 -p gpu ./w",
-            &format!("run --num_nodes 2 -n 8 ./w; {inside}"),
+            "- salloc -N 2 -p gpu remuda run -n 8 ./w",
         );
-        check(
-            "srun -N2 -n16 x.py",
-            &format!("run --num_nodes 2 -n 8 --no_local_rank x.py; {inside}"),
-        );
+        check("srun -N2 -n16 x.py", "- salloc -N 2 remuda run -n 8 --no_local_rank x.py");
+        check("srun -N 2 ok.py", "- salloc -N 2 remuda run --no_local_rank ok.py");
         check("srun -n4 x.py", "run -n 4 --no_local_rank x.py");
         check(
             "srun -N 2 --gres gpu:8 torchrun --nnodes 2 x.py",
@@ -527,7 +563,7 @@ mod tests {
             "torchrun -H HOSTS --nnodes 2 --nproc-per-node 8 x.py --lr 1",
         );
         check("torchx run dist.ddp -j 1x4 --script x.py", "torchrun --nproc-per-node 4 x.py");
-        let ray = "remuda starts no Ray cluster";
+        let ray = "remuda does not start Ray clusters";
         check("ray start --head", &format!("run SCRIPT; {ray}"));
         check("ray job submit -- python w.py", &format!("run --no_local_rank w.py; {ray}"));
     }

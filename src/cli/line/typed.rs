@@ -97,6 +97,13 @@ impl CommandLine {
         self.last(flag).map(|given| given.name)
     }
 
+    /// Returns the name of an option as it was typed last: `-H` or `--hostfile`.
+    pub(in crate::cli) fn spelling(&self, flag: &str) -> Option<String> {
+        let name = self.text_of(self.name_span(flag)?);
+        // The letters of `-qH` have no dash each.
+        Some(if name.starts_with('-') { name } else { format!("-{name}") })
+    }
+
     /// Returns the place of the value of an option, or the end of the line without the option.
     pub(in crate::cli) fn value_or_end(&self, flag: &str) -> ArgvSpan {
         self.value_span(flag).unwrap_or_else(|| self.end_span())

@@ -64,6 +64,7 @@ pub(in crate::cli) fn separate_tasks_note() -> Option<String> {
 
 fn of_task(task: StepTask) -> Option<AllocatedNodes> {
     Some(AllocatedNodes::Task(OneByOne {
+        elastic: None,
         place: NodePlace::Number(NodeRank(task.number)),
         count: task.count,
         address: task.first_host?,

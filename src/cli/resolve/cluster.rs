@@ -5,7 +5,7 @@ use crate::cli::args::ClusterArgs;
 use crate::cli::args::values::LauncherArg;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
-use crate::cli::resolve::devices::{JobDevices, check_devices};
+use crate::cli::resolve::devices::{JobDevices, accelerator_of, check_devices};
 use crate::cli::resolve::dial::{self, DialArgs, KeySource, NodePorts};
 use crate::cli::resolve::master::{LOOPBACK, MasterOptions};
 use crate::cli::resolve::pool::FoundPool;
@@ -13,7 +13,7 @@ use crate::cli::resolve::program::search_path;
 use crate::cli::resolve::selection::with_line_spans;
 use crate::cli::resolve::trust::Trust;
 use crate::cli::resolve::{no_ssh, pool, transport};
-use crate::launch::{ContinueWith, SupervisorOptions, Transport};
+use crate::launch::{ContinueWith, ElasticNodes, SupervisorOptions, Transport};
 use crate::plan::MasterAddr;
 use crate::pool::{Dialect, HostSource, Pool, Reading, Selected, SelectorArgs, Users, select};
 use crate::report::Terminal;
@@ -31,6 +31,8 @@ pub(in crate::cli) struct ResolvedCluster {
     /// Address and port of rank 0.
     pub(in crate::cli) master: MasterOptions,
     pub(in crate::cli) transport: Transport,
+    /// How the number of nodes may vary; `None`: all nodes take part.
+    pub(in crate::cli) elastic: Option<ElasticNodes>,
     /// Options for the supervisor of the pod.
     pub(in crate::cli) supervisor: SupervisorOptions,
     /// Where the hosts are from.
@@ -95,6 +97,7 @@ impl ResolvedCluster {
             devices: JobDevices::of_environment(),
             master: MasterOptions { addr: MasterAddr::Given(address), port: None },
             transport: Transport::Local,
+            elastic: None,
             supervisor: SupervisorOptions::default(),
             origin: ClusterOrigin {
                 text: "this machine".to_owned(),
@@ -129,6 +132,7 @@ pub(in crate::cli) fn resolve_hosts(
             None => connection(args, &nodes, users, node, typed)?,
         };
     let is_here = matches!(transport, Transport::Local | Transport::Dial(_));
+    let accelerator = accelerator_of(&args.devices, found.accelerator, is_here)?;
     if is_here && found.device_names.is_empty() {
         let here = node.map_or(&nodes[..], |node| &nodes[node.index()..=node.index()]);
         check_devices(&args.devices, here, found.accelerator)?;
@@ -145,9 +149,10 @@ pub(in crate::cli) fn resolve_hosts(
         continue_with: ways_to_continue(args, started),
         nodes,
         started,
-        devices: JobDevices::new(&args.devices, found.accelerator, found.device_names)?,
+        devices: JobDevices::new(&args.devices, accelerator, found.device_names)?,
         master,
         transport,
+        elastic: None,
         supervisor: SupervisorOptions::default(),
         origin: ClusterOrigin {
             text: found.origin,

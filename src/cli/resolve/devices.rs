@@ -67,6 +67,17 @@ pub(super) fn accelerator(args: &DeviceArgs) -> Result<Accelerator, CliError> {
     })
 }
 
+/// Returns the kind of device on the nodes, which is `found` on this machine: other machines may have GPUs
+/// although this one has none.
+pub(super) fn accelerator_of(
+    args: &DeviceArgs,
+    found: Accelerator,
+    is_here: bool,
+) -> Result<Accelerator, CliError> {
+    let is_open = named_accelerator(args)? == AcceleratorArg::Auto && !is_here;
+    Ok(if is_open && found == Accelerator::Cpu { Accelerator::GpuIfAny } else { found })
+}
+
 /// Returns how the job uses GPUs that other jobs use. A node may have GPUs even if this machine has
 /// none, so locks are left out only if the options name another kind of device.
 fn gpu_sharing(args: &DeviceArgs) -> Result<GpuSharing, CliError> {
@@ -120,7 +131,7 @@ pub(in crate::cli) fn gpu_count() -> u32 {
 pub(super) fn visible(accelerator: Accelerator) -> Option<Visible> {
     let environment = env_vars::all();
     match accelerator {
-        Accelerator::Cpu => None,
+        Accelerator::Cpu | Accelerator::GpuIfAny => None,
         Accelerator::Cuda => Some(visible_to_cuda(&environment, gpu_count())),
         Accelerator::Rocm
         | Accelerator::Xpu

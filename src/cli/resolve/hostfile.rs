@@ -12,7 +12,8 @@ use crate::cli::resolve::trust::{Trust, is_foreign};
 use crate::os::files::input_file::{InputReader, irregular_kind, is_pipe, open};
 use crate::pool::nodeset::is_pattern;
 use crate::pool::{self, ReadOptions, Reading, SlotCount, codes};
-use crate::report::diagnostic::{Paint, show_findings};
+use crate::report::diagnostic::{Paint, show_findings, show_problems};
+use crate::report::text::show_io_error;
 
 /// Maximum size of a hostfile, in bytes; [`pool::HOSTS_MAX`] hosts with long names and comments
 /// fit.
@@ -20,6 +21,9 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Name in messages of a list that was typed as an argument.
 pub(in crate::cli) const LIST_NAME: &str = "list";
+
+/// Name in messages of a list that was typed as the value of `-H`.
+pub(in crate::cli) const OPTION_NAME: &str = "--hostfile";
 
 /// Error while a hostfile is loaded.
 #[derive(Debug, thiserror::Error)]
@@ -94,9 +98,25 @@ impl LoadError {
     /// Returns the text that the user sees.
     pub fn screen(&self, paint: Paint) -> String {
         match self {
+            // A list on the command line is short: its only error needs no count.
+            Self::Malformed(findings)
+                if findings.source.name.starts_with('-') && findings.diagnostics.len() == 1 =>
+            {
+                show_problems(findings, paint)
+            }
             Self::Malformed(findings) => show_findings(findings, paint),
             _ => show_findings(&self.as_findings(), paint),
         }
+    }
+
+    /// Returns the error with the name of the option as it was typed, if it is about a list of hosts.
+    pub(in crate::cli) fn named_as(mut self, typed: Option<String>) -> Self {
+        if let (Self::Malformed(findings), Some(name)) = (&mut self, typed)
+            && findings.source.name == OPTION_NAME
+        {
+            findings.source.name = name;
+        }
+        self
     }
 
     pub(in crate::cli) fn as_findings(&self) -> Findings {
@@ -149,7 +169,7 @@ impl LoadError {
         };
         let message = match self {
             Self::Unreadable { source, .. } | Self::NotWritten { source, .. } => {
-                format!("{self}: {source}")
+                format!("{self}: {}", show_io_error(source))
             }
             _ => self.to_string(),
         };
@@ -243,7 +263,7 @@ pub(in crate::cli) fn load_value(
         return load(path, trust, ReadOptions { dialect: None, slots });
     };
     let options = ReadOptions { dialect: None, slots: slots.or(slots_of_list) };
-    let reading = read_typed(text, "--hostfile", options);
+    let reading = read_typed(text, OPTION_NAME, options);
     if reading.findings.has_errors() {
         return Err(LoadError::Malformed(reading.findings));
     }

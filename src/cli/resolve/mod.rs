@@ -6,6 +6,7 @@ mod allocation;
 mod cluster;
 mod devices;
 mod dial;
+mod elastic;
 pub(super) mod environment;
 pub(super) mod hostfile;
 mod master;
@@ -27,6 +28,7 @@ pub(super) use allocated::{AllocatedNodes, allocated_nodes, separate_tasks_note}
 pub(super) use cluster::{ResolvedCluster, StartedNodes, resolve_hosts};
 pub(super) use devices::{gpu_count, slots_are, visible_gpus, visible_xpus};
 pub(super) use dial::NodePorts;
+pub(super) use elastic::elastic;
 pub(super) use master::LOOPBACK;
 pub(super) use no_ssh::machine_name;
 pub(super) use one_by_one::{NodePlace, OneByOne, one_by_one};

@@ -16,7 +16,10 @@ use crate::cli::resolve::dial::{self, DialArgs, KeySource, NodePorts};
 use crate::cli::resolve::master::MasterOptions;
 use crate::cli::resolve::mpi_task;
 use crate::cli::resolve::trust::Trust;
-use crate::launch::{ContinueWith, DialOptions, LaunchError, SupervisorOptions, Transport};
+use crate::job::OnTerm;
+use crate::launch::{
+    ContinueWith, DialOptions, ElasticNodes, LaunchError, SupervisorOptions, Transport,
+};
 use crate::plan::MasterAddr;
 use crate::report::Terminal;
 use crate::report::text::{paint_message, show_count};
@@ -28,6 +31,8 @@ pub(in crate::cli) struct OneByOne {
     pub(in crate::cli) place: NodePlace,
     /// Number of nodes.
     pub(in crate::cli) count: usize,
+    /// How their number may vary; `None`: all take part.
+    pub(in crate::cli) elastic: Option<ElasticNodes>,
     /// Address of the first node.
     pub(in crate::cli) address: String,
     pub(in crate::cli) ports: NodePorts,
@@ -39,6 +44,16 @@ pub(in crate::cli) struct OneByOne {
     pub(in crate::cli) join_limit: Option<Duration>,
     /// Whether a process manager started this process, so that its variables describe this process.
     pub(in crate::cli) is_task: bool,
+}
+
+impl OneByOne {
+    /// What SIGTERM to a node means.
+    fn on_term(&self) -> OnTerm {
+        match self.elastic {
+            Some(_) => OnTerm::EndNode,
+            None => OnTerm::EndJob,
+        }
+    }
 }
 
 /// Which of the nodes this one is.
@@ -97,9 +112,13 @@ pub(in crate::cli) fn one_by_one(
             port: one.ports.master(),
         },
         transport: Transport::Dial(dial),
-        supervisor: SupervisorOptions::default(),
+        elastic: one.elastic,
+        supervisor: SupervisorOptions { on_term: one.on_term(), ..SupervisorOptions::default() },
         origin: ClusterOrigin {
-            text: show_count(one.count, "node"),
+            text: match one.elastic {
+                Some(_) => "their number may vary".to_owned(),
+                None => "started one by one".to_owned(),
+            },
             hostfile: None,
             trust: Trust::of(false),
         },
@@ -121,6 +140,7 @@ pub(super) fn of_step(
     let one = OneByOne {
         place: NodePlace::Number(NodeRank(task.number)),
         count: task.count,
+        elastic: None,
         address: address.to_owned(),
         ports: NodePorts::Agents(port_of(&task.run_id)),
         key_file: env_vars::get(env_vars::REMUDA_KEY_FILE).map(PathBuf::from),
@@ -172,6 +192,7 @@ fn unprotected(dial: &DialOptions) -> String {
     format!(
         "note: the nodes have no key in common (--key_file): every process that reaches port {} of {} can join \
          the job, read its output and stop it; every node executes its own command line only\n",
-        dial.port, dial.address
+        dial.show_port(),
+        dial.address
     )
 }

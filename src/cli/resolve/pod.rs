@@ -149,6 +149,7 @@ pub(in crate::cli) fn pod(
         },
         warnings,
         transport,
+        elastic: None,
         supervisor: SupervisorOptions::default(),
         nodes,
     })

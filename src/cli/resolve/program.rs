@@ -1,7 +1,6 @@
 //! The program of the workers.
 
 use std::ffi::OsString;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -10,8 +9,9 @@ use crate::base::{Status, env_vars};
 use crate::cli::args::ProgramArgs;
 use crate::cli::codes::machine::{CANNOT_READ, NO_PYTHON};
 use crate::cli::error::CliError;
+pub(in crate::cli) use crate::cli::executable::search_path;
+use crate::cli::executable::{is_elf, other_interpreter};
 use crate::cli::resolve::environment::working_directory;
-use crate::os::files::input_file::open_regular;
 use crate::plan::Program;
 use crate::wire::Problem;
 
@@ -62,24 +62,6 @@ pub(in crate::cli) fn program(
 /// Returns `./NAME` for a name without a directory.
 fn with_directory(name: &OsString) -> OsString {
     if name.as_bytes().contains(&b'/') { name.clone() } else { Path::new(".").join(name).into() }
-}
-
-fn is_elf(path: &Path) -> bool {
-    let mut magic = [0; 4];
-    open_regular(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok()
-        && magic == *b"\x7fELF"
-}
-
-/// Returns the interpreter in the first line of a script, if that is not Python: `#!/bin/sh`,
-/// `#!/usr/bin/env perl`.
-fn other_interpreter(script: &Path) -> Option<String> {
-    const LINE_BYTES_MAX: u64 = 256;
-    let mut head = Vec::new();
-    open_regular(script).ok()?.take(LINE_BYTES_MAX).read_to_end(&mut head).ok()?;
-    let line = String::from_utf8_lossy(&head).lines().next()?.strip_prefix("#!")?.to_owned();
-    let program = line.split_whitespace().map(|word| word.rsplit('/').next().unwrap_or(word));
-    let name = program.clone().find(|name| *name != "env" && !name.starts_with('-'))?;
-    (!line.contains("python")).then(|| name.escape_debug().to_string())
 }
 
 /// Returns the interpreter: `--python`, `PYTHON_EXEC`, the active environment, PATH. The path is
@@ -173,14 +155,6 @@ pub(in crate::cli) fn missing_requirements(
     }
     let (program, script) = program_and_script(program);
     Ok(agent::find_missing(&working_directory()?, script.as_deref(), &program))
-}
-
-pub(in crate::cli) fn search_path(name: &str) -> Option<OsString> {
-    let path = env_vars::get(env_vars::PATH)?;
-    std::env::split_paths(&path)
-        .map(|dir| dir.join(name))
-        .find(|file| file.is_file())
-        .map(Into::into)
 }
 
 pub(in crate::cli) fn program_and_script(program: &Program) -> (OsString, Option<OsString>) {

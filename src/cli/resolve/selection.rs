@@ -25,11 +25,17 @@ fn contradiction(findings: &Findings, typed: &CommandLine) -> Option<Findings> {
 
 fn number(findings: Findings, typed: &CommandLine) -> Findings {
     let flag = findings.source.name.strip_prefix("--").filter(|flag| flag.starts_with("num_"));
-    let (Some(place), [problem]) =
-        (flag.and_then(|flag| typed.value_span(flag)), &findings.diagnostics[..])
-    else {
-        return findings;
+    let (Some(flag), [problem]) = (flag, &findings.diagnostics[..]) else { return findings };
+    let typed_flag = match flag {
+        "num_gpus" if typed.last(flag).is_none() => "nproc-per-node",
+        "num_nodes" if typed.last(flag).is_none() => "nnodes",
+        _ => flag,
     };
-    let problem = problem.clone();
+    let Some(place) = typed.value_span(typed_flag) else { return findings };
+    let mut problem = problem.clone();
+    if typed_flag != flag {
+        // torchrun has other names for the two numbers.
+        problem.message = problem.message.replacen(flag, typed_flag, 1);
+    }
     typed.refuse(&[place], |spans| Diagnostic { span: Some(spans[0]), ..problem }).findings
 }

@@ -14,6 +14,7 @@ use crate::cli::resolve::no_ssh;
 use crate::launch::Transport;
 use crate::os::files::input_file::{is_pipe, not_regular, open};
 use crate::pool::Users;
+use crate::report::text::show_io_error;
 use crate::transport::manager::{ManagerOptions, ProcessManager};
 use crate::transport::ssh::{Kex, Mux, SshConfig, SshOptions, can_send_path};
 
@@ -104,7 +105,7 @@ fn check_readable(file: &Path) -> Result<PathBuf, CliError> {
         .and_then(|opened| opened.metadata())
         .and_then(|found| if is_pipe(&found) { Err(not_regular("a pipe")) } else { Ok(()) });
     opened.map(|()| file.to_owned()).map_err(|error| {
-        let message = format!("cannot read `{}`: {error}", file.display());
+        let message = format!("cannot read `{}`: {}", file.display(), show_io_error(&error));
         CliError::new(Status::NoInput, CANNOT_READ, message)
             .help("`--ssh_config` accepts the same files as `ssh -F`")
     })

@@ -39,6 +39,7 @@ pub(in crate::cli) fn node_of_world(
         },
         warnings: no_ssh::name_warning(node, &nodes),
         transport: Transport::Local,
+        elastic: None,
         supervisor: SupervisorOptions::default(),
         nodes,
     })

@@ -39,7 +39,7 @@ pub(super) fn announce(options: &mut Options, lines: String, terminal: Terminal)
         }
         Transport::Dial(dial) => {
             let limit = show_duration(dial.join_limit);
-            let at = format!("{}:{}", dial.address, dial.port);
+            let at = format!("{}:{}", dial.address, dial.show_port());
             let waiting =
                 format!("for the other nodes to connect to {at}, up to {limit} (--join_timeout)");
             print_message(&(lines + &show_step("Waiting", &waiting)), terminal.paint);
@@ -56,11 +56,16 @@ pub(super) fn announcement(
 ) -> String {
     let workers = show_count(plan.local_worker_count(), "worker");
     let nodes = show_count(plan.nodes.len(), "node");
+    let nodes = match options.elastic {
+        Some(elastic) => format!("{} to {nodes}", elastic.min),
+        None => nodes,
+    };
+    let most = if options.elastic.is_some() { "at most " } else { "" };
     let files = options.output.style.rank_files.as_ref();
     let output = files.map_or_else(String::new, |files| {
         show_step("Output", &format!("of each rank is written to {}", files.pattern().display()))
     });
-    let launch = format!("{workers} on {nodes} ({origin}), job {}", options.job);
+    let launch = format!("{most}{workers} on {nodes} ({origin}), job {}", options.job);
     let python = python.map_or_else(String::new, |python| show_step("Python", &python));
     show_step("Launch", &launch) + &python + &output
 }

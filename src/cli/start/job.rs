@@ -17,7 +17,9 @@ use crate::cli::start::options::{PrintedRanks, options, options_without_files};
 use crate::cli::start::preflight::preflight;
 use crate::cli::start::program::WorkerProgram;
 use crate::cli::start::size::check_size;
-use crate::launch::{self, DialOptions, LauncherFlag, MemberOptions, SupervisorOptions, Transport};
+use crate::launch::{
+    self, DialOptions, LauncherFlag, MemberOptions, Options, SupervisorOptions, Transport,
+};
 use crate::plan::{self, JobSpec, LaunchPlan, Program};
 use crate::report::plan::{Secrets, show_plan, write_plan_json};
 use crate::report::text::show_step;
@@ -90,33 +92,44 @@ pub(in crate::cli) fn start(
         && node != Some(NodeRank(0))
     {
         let mut member = member_options(node, dial, cluster.supervisor, &spec.program, args)?;
+        member.is_elastic = cluster.elastic.is_some();
         if !dial.key_origin.is_secret() {
             let (transport, ranks) = (cluster.transport.clone(), worker_program.printed_ranks);
             let mut options = options_without_files(args, &spec, transport, ranks)?;
             options.command.files = worker_program.files;
             options.devices.gpu_sharing = cluster.devices.sharing;
+            options.elastic = cluster.elastic;
             member.own_line = Some(options);
         }
         return Ok(launch::join(&plan, &member)?);
     }
     let (printed_ranks, class) = (worker_program.printed_ranks, worker_program.class);
     let (mut options, note) = options(args, &spec, cluster.transport, printed_ranks, class)?;
-    configure_builtin_worker(&mut options, &spec);
-    face.apply(&mut options, plan.nodes.len())?;
-    options.command.flags = launcher_flags;
+    configure(&mut options, &face, (&spec, &plan))?;
     options.command.files = worker_program.files;
-    options.command.checkpoint_dir = worker_program.checkpoint_dir;
+    options.command.kept_state = worker_program.kept_state;
     options.devices.gpu_sharing = cluster.devices.sharing;
     options.failure.continue_with = cluster.continue_with;
     options.supervisor = cluster.supervisor;
+    options.elastic = cluster.elastic;
     if watch.prints_progress() {
         print_message(&note, terminal.paint);
-        let origin = &cluster.origin.text;
-        let lines = announcement(&plan, &options, origin, worker_program.python) + &single_node;
-        announce(&mut options, lines, terminal);
+        let lines = announcement(&plan, &options, &cluster.origin.text, worker_program.python);
+        announce(&mut options, lines + &single_node, terminal);
     }
     let _pid_file = write_pid_file(workers, watch, terminal)?;
     Ok(launch::run(&plan, &options)?)
+}
+
+/// Applies what follows from the program and from the launcher whose line was typed.
+fn configure(
+    options: &mut Options,
+    face: &Face,
+    (spec, plan): (&JobSpec, &LaunchPlan),
+) -> Result<(), CliError> {
+    configure_builtin_worker(options, spec);
+    options.command.flags = launcher_flags;
+    face.apply(options, plan.nodes.len())
 }
 
 /// Returns the part of the plan that this process starts, and a line about a node that is not
@@ -161,6 +174,7 @@ fn member_options(
     Ok(MemberOptions {
         dial: dial.clone(),
         node,
+        is_elastic: false,
         own_line: None,
         grace: watch.grace,
         lease: watch.lease,

@@ -25,11 +25,11 @@ pub(super) fn rank_files(directory: Option<PathBuf>) -> Result<Option<RankFiles>
     make_dirs(&directory, 0o777).map_err(|error| {
         let cannot = |message| CliError::new(Status::CantCreate, CANNOT_CREATE, message);
         if error.kind() == io::ErrorKind::AlreadyExists {
-            let message = format!("--enable_each_rank_log: `{shown}` is a file");
+            let message = format!("`--enable_each_rank_log`: `{shown}` is a file");
             return cannot(message).help("name a directory");
         }
         cannot(format!(
-            "--enable_each_rank_log: cannot create `{shown}`: {}",
+            "`--enable_each_rank_log`: cannot create `{shown}`: {}",
             show_io_error(&error)
         ))
     })?;

@@ -18,6 +18,7 @@ use crate::launch::{
     GpuSharing, LimitOptions, Options, OutputOptions, StdinTo, SupervisorOptions, Transport,
 };
 use crate::plan::{Export, JobSpec, Program};
+use crate::report::text::show_io_error;
 use crate::report::{LogDir, LogRetention, RunClass, RunDir, Style};
 use crate::secure::JobKey;
 use crate::transport::ssh::AGENT_LIMIT;
@@ -103,6 +104,7 @@ pub(super) fn options_without_files(
         stdin: stdin(watch.stdin, worker_count),
         supervisor: SupervisorOptions::default(),
         transport,
+        elastic: None,
     })
 }
 
@@ -116,7 +118,7 @@ fn command_options(program: &Program, workers: &WorkerArgs) -> Result<CommandOpt
         script,
         files: Vec::new(),
         venv_script: workers.venv_script.clone(),
-        checkpoint_dir: None,
+        kept_state: None,
     })
 }
 
@@ -173,7 +175,7 @@ fn create_run_dir(
     match RunDir::create(watch.run_dir.as_deref(), job, class) {
         Ok(run_dir) => Ok((Some(run_dir), String::new())),
         Err(error) if watch.run_dir.is_some() => {
-            let message = format!("cannot create the run directory: {error}");
+            let message = format!("cannot create the run directory: {}", show_io_error(&error));
             Err(CliError::new(Status::CantCreate, CANNOT_CREATE, message))
         }
         Err(error) => Ok((None, format!("note: the run is not recorded: {error}\n"))),
@@ -211,8 +213,10 @@ fn framing(watch: &WatchArgs, printed_ranks: PrintedRanks) -> Framing {
 
 fn log_dir(parent: &Path, job: &JobId) -> Result<LogDir, CliError> {
     LogDir::create(parent, job).map_err(|error| {
-        let message = format!("--log_dir: cannot create `{}`: {error}", parent.display());
+        let message =
+            format!("`--log_dir`: cannot create `{}`: {}", parent.display(), show_io_error(&error));
         CliError::new(Status::CantCreate, CANNOT_CREATE, message)
+            .help("name a directory that you can write")
     })
 }
 

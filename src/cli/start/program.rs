@@ -1,11 +1,10 @@
 //! Description of the program that is started as every worker.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use crate::cli::start::face::Face;
 use crate::cli::start::options::PrintedRanks;
-use crate::launch::WorkersFile;
+use crate::launch::{KeptState, WorkersFile};
 use crate::plan::Program;
 use crate::report::RunClass;
 
@@ -17,8 +16,8 @@ pub(in crate::cli) struct WorkerProgram {
     pub(in crate::cli) printed_ranks: PrintedRanks,
     /// Files that the workers need on other machines.
     pub(in crate::cli) files: Vec<WorkersFile>,
-    /// Directory of checkpoints from which a later job can continue.
-    pub(in crate::cli) checkpoint_dir: Option<PathBuf>,
+    /// Checkpoints from which a later job can continue.
+    pub(in crate::cli) kept_state: Option<KeptState>,
     /// Class of the run: the newest records of each class are kept.
     pub(in crate::cli) class: RunClass,
     /// The launcher whose command line was typed.
@@ -39,7 +38,7 @@ impl WorkerProgram {
             args,
             printed_ranks,
             files: Vec::new(),
-            checkpoint_dir: None,
+            kept_state: None,
             class: RunClass::Job,
             face: Face::Remuda,
             python: None,

@@ -9,16 +9,16 @@ use crate::job::cause::failure::{FailureCause, Verdict, WorkerReports};
 use crate::job::cause::known_texts::FailureClass;
 use crate::job::cause::root_cause;
 use crate::job::event::{Effect, OnFailure, StopReason};
-use crate::job::state::job::{Job, JobPhase, NodeState};
+use crate::job::state::job_state::{JobPhase, JobState, NodeState};
 
 /// Time limit for collecting what workers reported; later reports are ignored. The reporter, which
 /// has to accept the last lines first, may be blocked by the terminal.
 const EVIDENCE_TIMEOUT: Duration = Duration::from_secs(3);
 
-impl Job {
+impl JobState {
     /// The verdict, or the pause before the next epoch, once no node has a process left.
     pub(crate) fn end_epoch_if_over(&mut self, now: Instant) -> Option<Effect> {
-        if self.nodes.iter().any(|node| !matches!(node, NodeState::Idle | NodeState::Lost)) {
+        if self.nodes.iter().any(|node| !node.is_over()) {
             return None;
         }
         let reason = match self.phase {
@@ -68,9 +68,13 @@ impl Job {
 
     /// The verdict, or the pause before the next epoch.
     pub(crate) fn conclude(&mut self, now: Instant, reason: StopReason) -> Option<Effect> {
-        let verdict = self.verdict_for(reason);
+        let mut verdict = self.verdict_for(reason);
         if self.may_restart(reason, &verdict) {
             return Some(self.begin_pause(now, reason, verdict));
+        }
+        if reason == StopReason::Arrival {
+            // The job cannot go on, for example because a process could not be killed.
+            verdict = self.verdict_for(StopReason::Failure);
         }
         self.phase = JobPhase::Done(verdict);
         None
@@ -82,13 +86,15 @@ impl Job {
                 OnFailure::StopAll => root_cause::find(&self.ends, &self.failures),
                 OnFailure::LetRun => root_cause::find_greatest_status(&self.ends, &self.failures),
             },
-            StopReason::Timeout | StopReason::Signal(_) => None,
+            StopReason::Arrival | StopReason::Timeout | StopReason::Signal(_) => None,
         };
         let status = match (reason, &cause) {
             (StopReason::Signal(signal), _) => Status::Interrupted(signal),
             (StopReason::Timeout, _) => Status::Timeout,
             (StopReason::Failure | StopReason::Eviction, Some(cause)) => cause.status(),
-            (StopReason::Failure | StopReason::Eviction, None) => Status::Success,
+            (StopReason::Failure | StopReason::Eviction, None) | (StopReason::Arrival, _) => {
+                Status::Success
+            }
         };
         // Nodes that were not reached, or cannot start, have no process of this epoch.
         let open = (0u32..).zip(&self.nodes).filter(|(_, node)| **node == NodeState::Running);
@@ -194,7 +200,7 @@ mod tests {
 
     /// A job of one node whose rank 1 failed and whose rank 0 was stopped; all have exited at
     /// `now`.
-    fn over(now: Instant) -> (Job, Vec<Effect>) {
+    fn over(now: Instant) -> (JobState, Vec<Effect>) {
         let mut job = running(1, now);
         job.policy.has_evidence = true;
         let term = WorkerExit::Signal { signal: SIGTERM, core: false };

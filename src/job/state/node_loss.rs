@@ -5,9 +5,9 @@ use std::time::Instant;
 use crate::base::{NodeRank, Rank, WorkerExit};
 use crate::job::cause::failure::{NodeLoss, WorkerEnd};
 use crate::job::event::{Effect, OnEarlyLoss};
-use crate::job::state::job::{Job, JobPhase, NodeState};
+use crate::job::state::job_state::{JobPhase, JobState, NodeState};
 
-impl Job {
+impl JobState {
     pub(crate) fn on_node_lost(
         &mut self,
         now: Instant,
@@ -15,7 +15,7 @@ impl Job {
         loss: NodeLoss,
     ) -> Vec<Effect> {
         if loss.is_whole_node() && self.may_be_replaced(node) {
-            return self.await_replacements(vec![node]);
+            return self.await_replacements(now, vec![node]);
         }
         if self.record_loss(now, node, loss) { self.start_or_fail(now) } else { Vec::new() }
     }
@@ -23,6 +23,9 @@ impl Job {
     /// Whether a lost node may be replaced before the start. False once a node has refused, because
     /// then the job will not start with any replacement.
     pub(crate) fn may_be_replaced(&self, node: NodeRank) -> bool {
+        if self.policy.elastic.is_some() {
+            return self.may_become_vacant(node);
+        }
         self.policy.early_loss == OnEarlyLoss::AwaitReplacement
             && node != NodeRank(0)
             && matches!(self.phase, JobPhase::Preparing)
@@ -30,7 +33,10 @@ impl Job {
             && !self.nodes.contains(&NodeState::Refused)
     }
 
-    pub(crate) fn await_replacements(&mut self, nodes: Vec<NodeRank>) -> Vec<Effect> {
+    pub(crate) fn await_replacements(&mut self, now: Instant, nodes: Vec<NodeRank>) -> Vec<Effect> {
+        if self.policy.elastic.is_some() {
+            return self.vacate(now, nodes);
+        }
         for node in &nodes {
             self.nodes[node.index()] = NodeState::Preparing;
         }
@@ -43,8 +49,17 @@ impl Job {
         let (awaited, lost): (Vec<_>, Vec<_>) =
             nodes.iter().partition(|node| self.may_be_replaced(**node));
         if !awaited.is_empty() {
-            return self.await_replacements(awaited);
+            let mut effects = self.await_replacements(now, awaited);
+            // Without vacant numbers, a replacement is awaited before anything has started.
+            if self.policy.elastic.is_some() {
+                effects.extend(self.record_losses(now, lost));
+            }
+            return effects;
         }
+        self.record_losses(now, lost)
+    }
+
+    fn record_losses(&mut self, now: Instant, lost: Vec<NodeRank>) -> Vec<Effect> {
         let mut is_news = false;
         for node in lost {
             is_news |= self.record_loss(now, node, NodeLoss::LeaseExpired);
@@ -55,14 +70,19 @@ impl Job {
     /// Notes the loss of a node; false if the node was already lost or idle.
     fn record_loss(&mut self, now: Instant, node: NodeRank, loss: NodeLoss) -> bool {
         match self.nodes[node.index()] {
-            NodeState::Lost => return false,
+            NodeState::Lost | NodeState::Vacant => return false,
             NodeState::Idle => {
                 // The next epoch needs a new link.
                 self.nodes[node.index()] = NodeState::Lost;
                 return false;
             }
-            NodeState::Preparing | NodeState::Ready | NodeState::Refused | NodeState::Running => {}
+            NodeState::Standby
+            | NodeState::Preparing
+            | NodeState::Ready
+            | NodeState::Refused
+            | NodeState::Running => {}
         }
+        self.faults[node.index()] += u32::from(self.nodes[node.index()] == NodeState::Running);
         // The exit of a shim is reported by an agent that still runs. It reports `Idle` itself,
         // unless the job was still preparing.
         if !loss.is_shim_failure() || matches!(self.phase, JobPhase::Preparing) {

@@ -7,7 +7,7 @@ use crate::base::{NodeRank, Status};
 use crate::job::cause::failure::{FailureCause, Failures, NodeLoss, Verdict};
 use crate::job::event::{Effect, OnFailure, OnTerm, StopReason};
 use crate::job::signals::SIGTERM;
-use crate::job::state::job::{Job, JobPhase, NodeState};
+use crate::job::state::job_state::{JobPhase, JobState, NodeState};
 
 /// Epochs shorter than this count as a crash loop.
 const CRASH_LOOP_EPOCH_MAX: Duration = Duration::from_secs(60);
@@ -15,13 +15,14 @@ const CRASH_LOOP_EPOCH_MAX: Duration = Duration::from_secs(60);
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-impl Job {
+impl JobState {
     /// Whether the job may be restarted after this verdict: a worker or node failed without a
     /// request of the user, no process of this epoch is left, and restarts are left.
     pub(crate) fn may_restart(&self, reason: StopReason, verdict: &Verdict) -> bool {
         let can_pass = match &verdict.cause {
             // A program that cannot be executed now could not be executed later either.
-            None | Some(FailureCause::NotStarted { .. }) => false,
+            None => reason == StopReason::Arrival,
+            Some(FailureCause::NotStarted { .. }) => false,
             Some(
                 FailureCause::Worker(_)
                 | FailureCause::GaveUp { .. }
@@ -32,7 +33,7 @@ impl Job {
         };
         let is_clean = verdict.unconfirmed.is_empty() && !self.is_dirty;
         let is_wanted = self.request_count == 0 && self.policy.failure == OnFailure::StopAll;
-        can_pass && is_clean && is_wanted && self.has_restarts_left()
+        can_pass && is_clean && is_wanted && (self.is_free(reason) || self.has_restarts_left())
     }
 
     /// Whether the job could restart after another failure.
@@ -44,7 +45,11 @@ impl Job {
     pub fn may_be_taken_over(&self) -> bool {
         let was_asked =
             self.verdict().is_some_and(|verdict| verdict.status == Status::Interrupted(SIGTERM));
-        was_asked && self.policy.on_term == OnTerm::EndNode && self.has_restarts_left()
+        let is_elastic = self.policy.elastic.is_some();
+        was_asked
+            && !is_elastic
+            && self.policy.on_term == OnTerm::EndNode
+            && self.has_restarts_left()
     }
 
     pub(crate) fn begin_pause(
@@ -56,11 +61,16 @@ impl Job {
         let lasted = self
             .workers_started_at
             .map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
-        let has_failed = reason != StopReason::Eviction;
+        let has_failed = !matches!(reason, StopReason::Eviction | StopReason::Arrival);
         self.uncharged += u32::from(!has_failed);
+        self.note_fault(&verdict);
         let is_short = has_failed && lasted < CRASH_LOOP_EPOCH_MAX;
         self.short_epochs = if is_short { self.short_epochs + 1 } else { 0 };
-        let pause = pause_after(self.short_epochs);
+        let pause = if self.changes_members(reason, &verdict) {
+            Duration::ZERO
+        } else {
+            pause_after(self.short_epochs)
+        };
         self.phase = JobPhase::PausedBeforeRestart { until: now + pause };
         self.previous_verdict = Some(verdict.clone());
         Effect::PauseBeforeRestart { verdict, next: self.epoch.next(), pause }
@@ -74,7 +84,7 @@ impl Job {
             cut_off.filter(|(node, state)| **state == NodeState::Lost || self.is_unusable(*node));
         let cut_off: Vec<_> = cut_off.map(|(node, _)| node).collect();
         self.epoch = self.epoch.next();
-        self.nodes.fill(NodeState::Preparing);
+        self.ask_nodes(&cut_off);
         self.ends.clear();
         self.has_ended.fill(false);
         self.failures = Failures::default();
@@ -112,20 +122,20 @@ mod tests {
     use crate::job::{Event, Policy};
 
     /// A running job of two nodes with two workers each that may be restarted once.
-    fn started(now: Instant) -> Job {
+    fn started(now: Instant) -> JobState {
         let node_of_rank = [0, 0, 1, 1].map(NodeRank).to_vec();
-        let mut job = Job::new(Policy { restarts_max: 1, ..policy() }, node_of_rank);
+        let mut job = JobState::new(Policy { restarts_max: 1, ..policy() }, node_of_rank);
         all_ready(&mut job, now);
         job
     }
 
-    fn all_ready(job: &mut Job, now: Instant) {
+    fn all_ready(job: &mut JobState, now: Instant) {
         job.step(now, Event::Ready(NodeRank(0)));
         assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [Effect::Start]);
     }
 
     /// Ends all workers and makes both nodes idle; returns the last effects.
-    fn end_epoch(job: &mut Job, now: Instant) -> Vec<Effect> {
+    fn end_epoch(job: &mut JobState, now: Instant) -> Vec<Effect> {
         for rank in 0..4 {
             job.step(now, exit(rank, WorkerExit::Code(1), now, &[15]));
         }

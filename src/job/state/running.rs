@@ -6,9 +6,9 @@ use crate::base::{NodeRank, Rank};
 use crate::job::cause::failure::WorkerEnd;
 use crate::job::event::{Effect, OnFailure, StopReason};
 use crate::job::signals::SIGTERM;
-use crate::job::state::job::{Job, NodeState};
+use crate::job::state::job_state::{JobState, NodeState};
 
-impl Job {
+impl JobState {
     pub(crate) fn on_worker_exited(&mut self, now: Instant, end: WorkerEnd) -> Vec<Effect> {
         // The exit of a worker of a lost node may have been sent before the loss.
         if self.has_ended[end.rank.index()] {

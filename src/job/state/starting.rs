@@ -6,9 +6,9 @@ use crate::base::{NodeRank, Rank, Status};
 use crate::job::cause::failure::{FailureCause, StartFailure, Verdict};
 use crate::job::cause::root_cause;
 use crate::job::event::{Effect, OnFailure};
-use crate::job::state::job::{Job, JobPhase, NodeState};
+use crate::job::state::job_state::{JobPhase, JobState, NodeState};
 
-impl Job {
+impl JobState {
     pub(crate) fn on_node_answer(
         &mut self,
         now: Instant,
@@ -19,7 +19,9 @@ impl Job {
         if self.nodes[node.index()] == NodeState::Lost {
             return Vec::new();
         }
-        assert_eq!(self.nodes[node.index()], NodeState::Preparing, "a node answers once");
+        let state = self.nodes[node.index()];
+        let is_awaited = matches!(state, NodeState::Preparing | NodeState::Vacant);
+        assert!(is_awaited, "a node answers once");
         self.nodes[node.index()] = answer;
         self.start_if_all_ready(now)
     }
@@ -27,6 +29,9 @@ impl Job {
     /// Starts all workers or none: if one node refuses, no worker starts anywhere. Only workers
     /// that run on whatever happens to the others start where they can.
     pub(crate) fn start_if_all_ready(&mut self, now: Instant) -> Vec<Effect> {
+        if let Some(elastic) = self.policy.elastic {
+            return self.start_if_enough_ready(now, elastic);
+        }
         let preparing = matches!(self.phase, JobPhase::Preparing);
         if !preparing || self.nodes.contains(&NodeState::Preparing) {
             return Vec::new();
@@ -35,15 +40,25 @@ impl Job {
             OnFailure::StopAll => self.nodes.iter().all(|node| *node == NodeState::Ready),
             OnFailure::LetRun => self.nodes.contains(&NodeState::Ready),
         };
-        if can_start && self.epoch < self.first_unused_epoch {
+        if can_start { self.start(now) } else { self.refuse_start() }
+    }
+
+    /// Starts the workers of the nodes that are ready.
+    pub(crate) fn start(&mut self, now: Instant) -> Vec<Effect> {
+        if self.epoch < self.first_unused_epoch {
             return vec![self.skip_used_epochs()];
         }
-        if can_start {
-            self.mark_ready_nodes_running();
-            self.phase = JobPhase::Running;
-            self.workers_started_at = Some(now);
-            return vec![Effect::Start];
+        match self.policy.elastic {
+            Some(elastic) => self.mark_members_running(elastic),
+            None => self.mark_ready_nodes_running(),
         }
+        self.phase = JobPhase::Running;
+        self.workers_started_at = Some(now);
+        vec![Effect::Start]
+    }
+
+    /// Ends the job because too few nodes can start.
+    pub(crate) fn refuse_start(&mut self) -> Vec<Effect> {
         if let Some(before) = self.previous_verdict.take() {
             // The failure that made the restart necessary is the cause; the launcher keeps the
             // reasons why the restart was refused.
@@ -71,7 +86,8 @@ impl Job {
     fn skip_used_epochs(&mut self) -> Effect {
         self.epoch = self.first_unused_epoch;
         // A lost node has no link over which it could become ready.
-        for node in self.nodes.iter_mut().filter(|node| **node != NodeState::Lost) {
+        let is_there = |node: &&mut NodeState| !matches!(node, NodeState::Lost | NodeState::Vacant);
+        for node in self.nodes.iter_mut().filter(is_there) {
             *node = NodeState::Preparing;
         }
         Effect::SkipToEpoch(self.epoch)
@@ -105,7 +121,7 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
-    use crate::job::state::job::NodeState;
+    use crate::job::state::job_state::NodeState;
     use crate::job::testing::{exit, idle, preparing};
     use crate::job::{Effect, Event, OnFailure};
 

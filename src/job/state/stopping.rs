@@ -7,14 +7,14 @@ use crate::job::OnTerm;
 use crate::job::cause::failure::NodeLoss;
 use crate::job::event::{Effect, StopReason, Warning};
 use crate::job::signals::SIGTERM;
-use crate::job::state::job::{Job, JobPhase, StopStage};
+use crate::job::state::job_state::{JobPhase, JobState, StopStage};
 
 pub(crate) const SIGINT: i32 = 2;
 
 /// Time after which an unconfirmed kill is given up and reported.
 const KILL_CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl Job {
+impl JobState {
     /// Handles a signal that the launcher received.
     pub(crate) fn on_signal(&mut self, now: Instant, signal: i32) -> Vec<Effect> {
         match self.requests.record(now) {
@@ -35,7 +35,7 @@ impl Job {
             return self.evict(now, at);
         }
         if signal == SIGTERM && self.may_leave_before_start(at) {
-            return self.await_replacements(vec![at]);
+            return self.await_replacements(now, vec![at]);
         }
         let count = self.node_request_counts.entry(at).or_default();
         *count += 1;
@@ -48,7 +48,7 @@ impl Job {
         let goes_on = match &self.phase {
             JobPhase::Running | JobPhase::PausedBeforeRestart { .. } => true,
             JobPhase::Stopping { reason, .. } => {
-                matches!(reason, StopReason::Failure | StopReason::Eviction)
+                matches!(reason, StopReason::Failure | StopReason::Eviction | StopReason::Arrival)
             }
             JobPhase::Preparing | JobPhase::CollectingEvidence { .. } | JobPhase::Done(_) => false,
         };
@@ -56,7 +56,7 @@ impl Job {
             && node != NodeRank(0)
             && self.request_count == 0
             && self.policy.on_term == OnTerm::EndNode
-            && self.has_restarts_left()
+            && (self.has_enough_without(node) || self.has_restarts_left())
     }
 
     /// Whether a node may leave before the start: nothing was started there, so no restart is
@@ -81,6 +81,9 @@ impl Job {
             return Vec::new();
         }
         self.request_count = count;
+        if let JobPhase::Stopping { reason: reason @ StopReason::Arrival, .. } = &mut self.phase {
+            *reason = StopReason::Signal(signal);
+        }
         match &self.phase {
             JobPhase::Preparing | JobPhase::PausedBeforeRestart { .. } => {
                 self.phase = JobPhase::Done(self.verdict_for(StopReason::Signal(signal)));
@@ -145,9 +148,10 @@ impl Job {
     fn warning(&self, reason: StopReason, signal: i32) -> Option<Warning> {
         match reason {
             StopReason::Failure => None,
-            StopReason::Eviction | StopReason::Timeout | StopReason::Signal(_) => {
-                self.policy.warning.filter(|_| signal != SIGINT)
-            }
+            StopReason::Arrival
+            | StopReason::Eviction
+            | StopReason::Timeout
+            | StopReason::Signal(_) => self.policy.warning.filter(|_| signal != SIGINT),
         }
     }
 
@@ -155,6 +159,7 @@ impl Job {
     pub(crate) fn on_timer(&mut self, now: Instant) -> Vec<Effect> {
         match self.phase {
             JobPhase::PausedBeforeRestart { until } if until <= now => self.begin_epoch(),
+            JobPhase::Preparing => self.start_if_all_ready(now),
             JobPhase::CollectingEvidence { reason, until } if until <= now => {
                 self.conclude(now, reason).into_iter().collect()
             }
@@ -219,11 +224,14 @@ impl Job {
     /// cause and restart, except after a request of the user, who need not wait for it.
     fn confirm_limit(&self, reason: StopReason) -> Duration {
         match reason {
-            StopReason::Failure | StopReason::Eviction if self.request_count == 0 => {
+            StopReason::Failure | StopReason::Eviction | StopReason::Arrival
+                if self.request_count == 0 =>
+            {
                 self.policy.silence_max.max(KILL_CONFIRM_TIMEOUT)
             }
             StopReason::Failure
             | StopReason::Eviction
+            | StopReason::Arrival
             | StopReason::Timeout
             | StopReason::Signal(_) => KILL_CONFIRM_TIMEOUT,
         }
@@ -239,7 +247,8 @@ impl Job {
                 StopStage::Terminated { kill_at } => kill_at,
                 StopStage::Killed { give_up_at } => give_up_at,
             }),
-            _ => None,
+            JobPhase::Preparing => self.last_call_deadline(),
+            JobPhase::Running | JobPhase::Done(_) => None,
         }
     }
 }

@@ -1,8 +1,11 @@
 //! From links to running workers, and from a failed epoch to the next one.
 
+use std::borrow::Cow;
+
 use crate::base::{Epoch, NodeRank, Rank, Status, clock};
 use crate::job::Event;
 use crate::launch::dispatcher::Dispatcher;
+use crate::launch::dispatcher::start::labels;
 use crate::launch::history::History;
 use crate::launch::node::handle::Connector;
 use crate::launch::options::Framing;
@@ -29,7 +32,8 @@ impl Dispatcher<'_> {
     /// restart is refused, they are the reason for the end of the job.
     pub(super) fn start_workers(&mut self) {
         let epoch = self.job.epoch();
-        self.history = History::new(self.plan);
+        self.plan_epoch();
+        self.history = History::new(&self.epoch_plan);
         self.recorder.begin_epoch(epoch, clock::wall());
         self.health.set_epoch(epoch.0);
         self.update_metrics();
@@ -39,13 +43,14 @@ impl Dispatcher<'_> {
         if self.recorder.first_started_at().is_none() {
             self.begin_run();
         }
-        let node0 = self.nodes.table.prepared(NodeRank(0));
-        let port = messages::master_port_note(self.plan, node0);
+        let node0 = self.nodes.table.prepared(requests::node_of_rank_0(&self.epoch_plan));
+        let port = messages::master_port_note(&self.epoch_plan, node0);
         if let (true, Some(line)) = (self.options.output.shows_progress, port) {
             self.reporter.print_message(line);
         }
-        let starts = requests::start_requests(self.plan, self.options, &self.nodes.table, epoch);
-        let roster = requests::roster(self.plan, epoch);
+        let starts =
+            requests::start_requests(&self.epoch_plan, self.options, &self.nodes.table, epoch);
+        let roster = requests::roster(&self.epoch_plan, epoch);
         for (node, start) in self.nodes.table.all().zip(starts) {
             if let Some(start) = start {
                 self.nodes.start(node, &roster, start);
@@ -57,6 +62,25 @@ impl Dispatcher<'_> {
         // While the nodes start them: code for reading the command line, files and plans is no
         // longer needed.
         text_pages::unmap_text_pages();
+    }
+
+    /// Counts ranks through the nodes of this epoch, if they may be other ones than before.
+    fn plan_epoch(&mut self) {
+        let Some(elastic) = self.options.elastic else { return };
+        self.report_left_out();
+        self.epoch_plan = Cow::Owned(self.plan.for_members(|node| self.job.is_member(node)));
+        self.nodes.assign_ranks(&self.epoch_plan);
+        self.reporter.set_workers(labels(&self.epoch_plan));
+        let output = &self.options.output;
+        if output.shows_progress || output.framing != Framing::None {
+            let spares = self.job.spares();
+            self.reporter.print_message(messages::members(&self.epoch_plan, elastic, spares));
+            let excluded = self.job.excluded();
+            let hosts: Vec<_> = excluded.iter().map(|node| self.host(*node).as_str()).collect();
+            if !hosts.is_empty() {
+                self.reporter.print_message(messages::excluded(&hosts));
+            }
+        }
     }
 
     /// Announces the job; from now on its files are kept.
@@ -93,8 +117,14 @@ impl Dispatcher<'_> {
         for place in self.nodes.table.all() {
             if disconnected.contains(&place) {
                 self.reconnect(place, epoch);
+                continue;
+            }
+            if self.epoch_plan.nodes[place.index()].workers.is_empty() {
+                self.nodes.skip_to_epoch(place, epoch);
             } else {
                 self.nodes.begin_epoch(place, epoch);
+            }
+            if !self.job.is_vacant(place) {
                 self.send_prepare(place);
             }
         }
@@ -104,8 +134,11 @@ impl Dispatcher<'_> {
     /// nodes that have not joined yet.
     pub(super) fn await_replacements(&mut self, lost: &[NodeRank]) {
         let hosts: Vec<_> = lost.iter().map(|place| self.host(*place).as_str()).collect();
-        let time_left = self.nodes.time_to_join(clock::now());
-        self.reporter.print_message(messages::lost_before_start(&hosts, time_left));
+        let line = match self.options.elastic {
+            Some(_) => messages::lost_without_part(&hosts),
+            None => messages::lost_before_start(&hosts, self.nodes.time_to_join(clock::now())),
+        };
+        self.reporter.print_message(line);
         if self.nodes.table.await_replacements(lost) {
             for place in lost {
                 self.reconnect(*place, self.job.epoch());
@@ -120,8 +153,12 @@ impl Dispatcher<'_> {
         let which = format!("at {attempt}, after the attempts under the previous node 0");
         self.reporter.print_message(show_step("Resuming", &which));
         self.begin_preparation(epoch);
-        self.nodes.skip_to_epoch(epoch);
-        self.nodes.table.all().for_each(|place| self.send_prepare(place));
+        for place in self.nodes.table.all() {
+            self.nodes.skip_to_epoch(place, epoch);
+            if !self.job.is_vacant(place) {
+                self.send_prepare(place);
+            }
+        }
     }
 
     fn begin_preparation(&mut self, epoch: Epoch) {
@@ -131,12 +168,14 @@ impl Dispatcher<'_> {
         self.reporter.begin_epoch(epoch);
     }
 
-    fn reconnect(&mut self, place: NodeRank, epoch: Epoch) {
+    pub(super) fn reconnect(&mut self, place: NodeRank, epoch: Epoch) {
         if let Err(error) = self.nodes.reconnect(place, epoch) {
             let message = format!("cannot start an agent: {}", show_io_error(&error));
             self.startup.problems.push((place, Problem::new(Status::OsLimit, message)));
             self.nodes.table.on_refused(place);
             self.step(Event::Refused(place));
+        } else if self.options.elastic.is_some() && self.nodes.is_local(place) {
+            self.step(Event::Arrived(place));
         }
     }
 }

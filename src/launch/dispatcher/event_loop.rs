@@ -1,5 +1,6 @@
 //! The parts of a launch, and its loop: select → step → perform.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use crate::base::{Rank, clock};
-use crate::job::{Effect, Event, Evidence, Job};
+use crate::job::{Effect, Event, Evidence, JobState};
 use crate::launch::history::History;
 use crate::launch::node::handle::NodeEvent;
 use crate::launch::node::nodes::Nodes;
@@ -38,9 +39,12 @@ pub(super) struct Inbox {
 
 /// A launch: the job, what it needs to know and to do, and the sources of events.
 pub(in crate::launch) struct Dispatcher<'a> {
+    /// All nodes that may take part.
     pub(super) plan: &'a LaunchPlan,
+    /// The nodes of the current epoch, with the ranks of their workers.
+    pub(super) epoch_plan: Cow<'a, LaunchPlan>,
     pub(super) options: &'a Options,
-    pub(in crate::launch) job: Job,
+    pub(in crate::launch) job: JobState,
     /// When the job wants to be woken.
     pub(super) timer_at: Option<Instant>,
     pub(super) nodes: Nodes<'a>,

@@ -33,7 +33,7 @@ impl Dispatcher<'_> {
         pages.finish();
         self.startup.sort();
         let report = JobReport {
-            plan: self.plan,
+            plan: &self.epoch_plan,
             options: self.options,
             verdict: &verdict,
             history: &self.history,
@@ -54,13 +54,14 @@ impl Dispatcher<'_> {
         if let (Status::Success, true, Some(begun)) = (status, has_end, first_started_at) {
             let restarts = self.recorder.epochs().len().saturating_sub(1);
             pages.print_message(&messages::finished(
-                self.plan.local_worker_count(),
+                self.epoch_plan.local_worker_count(),
                 clock::now() - begun,
                 restarts,
             ));
         }
         pages.finish();
         let may_be_taken_over = self.job.may_be_taken_over();
-        LaunchEnd { status, text, cause: report.node_of_cause(), may_be_taken_over }
+        let cause = report.node_of_cause();
+        LaunchEnd { status, text, cause, failure: verdict.cause.clone(), may_be_taken_over }
     }
 }

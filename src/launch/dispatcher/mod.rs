@@ -1,6 +1,6 @@
 //! The event loop of the launcher: it waits for an event, steps the job, performs its effects.
 //!
-//! What decides lies in [`Job`](crate::job::Job) and in the parts of [`Dispatcher`]: nodes, startup,
+//! What decides lies in [`JobState`](crate::job::JobState) and in the parts of [`Dispatcher`]: nodes, startup,
 //! history, run record, user requests, orphan reaper. This room connects them.
 //!
 //! | file | contents |

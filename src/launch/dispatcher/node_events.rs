@@ -2,7 +2,7 @@
 
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Note, clock};
-use crate::job::{Event, NodeLoss, StartFailure, StartStep, WorkerEnd};
+use crate::job::{Event, MeetingPoint, NodeLoss, StartFailure, StartStep, WorkerEnd};
 use crate::launch::dispatcher::Dispatcher;
 use crate::launch::history::{ErrorFileCopy, WorkerOutcome};
 use crate::launch::node::handle::{Connector, NodeEvent, NodeMessage};
@@ -13,8 +13,8 @@ use crate::launch::user::pause::PauseScope;
 use crate::launch::user::signals::UserRequest;
 use crate::report::text::show_step;
 use crate::report::{Consumed, escape_control};
-use crate::transport::{AgentEnd, FaultKind};
-use crate::wire::{self, AgentHello, FromAgent, ToAgent, WorkerStartStep};
+use crate::transport::{AgentEnd, Fault, FaultKind};
+use crate::wire::{self, AgentHello, FromAgent, Problem, ToAgent, WorkerStartStep};
 
 impl Dispatcher<'_> {
     /// Converts a message of a node to an event of the job.
@@ -37,10 +37,17 @@ impl Dispatcher<'_> {
             }
             NodeMessage::Connected => {
                 self.nodes.on_connected(node);
-                None
+                self.is_elastic().then_some(Event::Arrived(node))
             }
             NodeMessage::EarlierEpochs { epoch, uncharged } => {
                 Some(Event::EarlierEpochs { epoch, uncharged })
+            }
+            NodeMessage::Unreachable(fault) if self.options.meets_at(MeetingPoint::Node0) => {
+                self.reject_joiner(node, &fault);
+                None
+            }
+            NodeMessage::Unreachable(fault) if self.options.meets_at(MeetingPoint::Launcher) => {
+                Some(self.on_absent(node, fault))
             }
             NodeMessage::Unreachable(fault) => {
                 // All missing nodes have one deadline, and each is to be named.
@@ -97,9 +104,67 @@ impl Dispatcher<'_> {
         self.job.may_answer(node).then_some(Event::Refused(node))
     }
 
+    /// Whether the number of nodes may vary.
+    fn is_elastic(&self) -> bool {
+        self.options.elastic.is_some()
+    }
+
+    /// Reports a node that cannot join; another one may take its number.
+    fn reject_joiner(&mut self, node: NodeRank, fault: &Fault) {
+        let lines: Vec<_> = fault.detail.lines().map(escape_control).collect();
+        let text = format!("warning: {} cannot join: {}\n", self.host(node), lines.join("\n  "));
+        self.reporter.print_message(text);
+        self.reconnect(node, self.job.epoch());
+    }
+
+    /// Handles a node that cannot be reached, in a job that can do without it: connects to it again later.
+    fn on_absent(&mut self, node: NodeRank, fault: Fault) -> Event {
+        let is_news = self.nodes.table.on_absent(node);
+        if self.job.is_preparing() {
+            self.startup.forget(node);
+            self.startup.faults.push((node, fault));
+        } else if is_news {
+            self.reporter.print_message(messages::absent(self.host(node), &fault));
+        }
+        self.reconnect(node, self.job.epoch());
+        Event::Absent(node)
+    }
+
+    /// Reports the nodes without which an epoch starts although it could use them, and why.
+    pub(super) fn report_left_out(&mut self) {
+        if !self.options.meets_at(MeetingPoint::Launcher) {
+            return;
+        }
+        for (node, fault) in std::mem::take(&mut self.startup.faults) {
+            self.reporter.print_message(messages::absent(self.host(node), &fault));
+        }
+        for (node, problem) in std::mem::take(&mut self.startup.problems) {
+            self.print_problems(node, &[problem]);
+        }
+    }
+
+    /// Reports why a node cannot take part in a job that can start without it.
+    fn print_problems(&mut self, node: NodeRank, problems: &[Problem]) {
+        for problem in problems {
+            let host = self.host(node);
+            let text = escape_control(&problem.message);
+            self.reporter.print_message(format!("warning: {host} cannot take part: {text}\n"));
+        }
+    }
+
+    /// Handles a node that has answered that it cannot start.
+    fn on_problems(&mut self, node: NodeRank, problems: Vec<Problem>) -> Option<Event> {
+        if self.options.meets_at(MeetingPoint::Node0) && node != NodeRank(0) {
+            self.print_problems(node, &problems);
+            return self.refuse(node);
+        }
+        self.startup.problems.extend(problems.into_iter().map(|problem| (node, problem)));
+        self.on_node_refused(node)
+    }
+
     fn expected_from(&self, node: NodeRank) -> Expected<'_> {
         let place = &self.plan.nodes[node.index()];
-        let listen = requests::listen_request(self.plan, &self.options.transport, place);
+        let listen = requests::listen_request(self.plan, self.options, place);
         Expected { node, job: &self.job, history: &self.history, listen }
     }
 
@@ -111,10 +176,7 @@ impl Dispatcher<'_> {
                 self.nodes.table.on_ready(node, found);
                 Some(Event::Ready(node))
             }
-            FromAgent::Refused(problems) => {
-                self.startup.problems.extend(problems.into_iter().map(|problem| (node, problem)));
-                self.on_node_refused(node)
-            }
+            FromAgent::Refused(problems) => self.on_problems(node, problems),
             FromAgent::Started { rank, pid, at_us } => {
                 let at = self.nodes.to_instant(node, at_us);
                 self.history.worker(rank).started = Some((pid, at));
@@ -130,9 +192,10 @@ impl Dispatcher<'_> {
             }
             FromAgent::ShimExited => Some(Event::NodeLost { node, loss: NodeLoss::ShimExited }),
             FromAgent::ShimHung => Some(Event::NodeLost { node, loss: NodeLoss::ShimNotResponding }),
-            FromAgent::Idle { unkillable: undead } => {
-                let is_clean = undead.is_empty();
-                self.history.unkillable.extend(undead.into_iter().map(|process| (node, process)));
+            FromAgent::Idle { unkillable } => {
+                let is_clean = unkillable.is_empty();
+                let unkillable = unkillable.into_iter().map(|process| (node, process));
+                self.history.unkillable.extend(unkillable);
                 Some(Event::Idle { node, is_clean })
             }
             FromAgent::ErrorFile { .. }
@@ -186,7 +249,21 @@ impl Dispatcher<'_> {
             FromAgent::Clock { sent_us: asked_us, clock_us } => {
                 self.nodes.on_clock(node, asked_us, clock_us);
             }
-            _ => {}
+            FromAgent::Hello(_)
+            | FromAgent::Ready(_)
+            | FromAgent::Refused(_)
+            | FromAgent::Started { .. }
+            | FromAgent::StartFailed(_)
+            | FromAgent::Exited { .. }
+            | FromAgent::ShimExited
+            | FromAgent::ShimHung
+            | FromAgent::Idle { .. }
+            | FromAgent::Note { .. }
+            | FromAgent::Heartbeat
+            | FromAgent::Examined(_)
+            | FromAgent::Probed(_)
+            | FromAgent::Output { .. }
+            | FromAgent::OutputEnd { .. } => unreachable!("the caller has handled it"),
         }
     }
 
@@ -201,7 +278,13 @@ impl Dispatcher<'_> {
             return self.mark_node_lost(node, NodeLoss::InvalidData(why));
         }
         self.nodes.on_hello(node, hello.clock_us);
-        self.send_prepare(node);
+        if self.options.meets_at(MeetingPoint::Launcher) {
+            self.startup.forget(node);
+        }
+        // A node that joins while workers run is asked for the next epoch.
+        if !self.is_elastic() || self.job.is_asked(node) && !self.nodes.table.was_asked(node) {
+            self.send_prepare(node);
+        }
         None
     }
 

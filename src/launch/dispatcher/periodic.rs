@@ -1,20 +1,24 @@
 //! What is due after a time: heartbeats, silence and loss of nodes, limits, metrics.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::base::Status;
 use crate::base::{NodeRank, clock};
-use crate::job::{Event, NodeLoss};
+use crate::job::{Event, MeetingPoint, NodeLoss};
 use crate::launch::dispatcher::Dispatcher;
 use crate::launch::node::handle::Connector;
+use crate::launch::node::heartbeats::Silence;
 use crate::launch::node::orphan_reaper;
-use crate::launch::node::table::Silence;
 use crate::launch::pod::metrics::JobNumbers;
 use crate::launch::screen::messages;
 use crate::launch::startup::pending;
 use crate::launch::user::pause::PauseScope;
 use crate::report::text::{show_duration, show_processes};
+use crate::transport::{Fault, FaultKind};
 use crate::wire::{Problem, ToAgent};
+
+/// Time for which a job with too few nodes waits until lost ones can be reached again.
+const RETURN_LIMIT: Duration = Duration::from_secs(600);
 
 impl Dispatcher<'_> {
     /// The instant has come that the job asked for.
@@ -47,6 +51,7 @@ impl Dispatcher<'_> {
         self.report_early_exits(now);
         self.report_waiting(now);
         self.refuse_late_nodes(now);
+        self.end_join_time(now);
         let Silence { late, mut expired } = self.nodes.table.silence(now);
         let host = |(node, time): &(NodeRank, _)| (self.host(*node).as_str(), *time);
         if let Some(line) = messages::not_responding(&late.iter().map(host).collect::<Vec<_>>()) {
@@ -93,7 +98,9 @@ impl Dispatcher<'_> {
     /// Reports the nodes that delay the start, at intervals that double.
     fn report_waiting(&mut self, now: Instant) {
         let asked_at = self.nodes.table.asked_at();
-        if self.job.is_stopping() || !self.startup.is_report_due(now, asked_at) {
+        let is_elastic = self.options.elastic.is_some();
+        let is_waiting = !is_elastic || self.job.is_preparing() && 0 < self.job.missing();
+        if self.job.is_stopping() || !is_waiting || !self.startup.is_report_due(now, asked_at) {
             return;
         }
         for line in self.pending_nodes().show_waiting(now - asked_at) {
@@ -116,6 +123,33 @@ impl Dispatcher<'_> {
         }
     }
 
+    /// Gives up the start if too few nodes have joined in time.
+    fn end_join_time(&mut self, now: Instant) {
+        let missing = self.job.missing();
+        let limit = self.time_to_join(now);
+        if !self.job.is_preparing() || missing == 0 || !limit.is_zero() {
+            return;
+        }
+        let vacant = self.nodes.table.all().filter(|node| self.job.is_vacant(*node));
+        let joins = self.options.meets_at(MeetingPoint::Node0);
+        for node in vacant.take(missing).filter(|_| joins).collect::<Vec<_>>() {
+            let limit = show_duration(self.nodes.join_limit());
+            let message = format!("node {node} did not join within {limit} (--join_timeout)");
+            self.startup.faults.push((node, Fault::new(FaultKind::NotJoined, message)));
+        }
+        self.step(Event::JoinTimeOver);
+    }
+
+    /// How long nodes that are missing are still waited for. Before the first start the launcher has
+    /// connected to all nodes that can be reached.
+    fn time_to_join(&self, now: Instant) -> Duration {
+        let is_first = self.recorder.first_started_at().is_none();
+        if self.options.meets_at(MeetingPoint::Launcher) && !is_first {
+            return RETURN_LIMIT.saturating_sub(now - self.nodes.table.asked_at());
+        }
+        self.nodes.time_to_join(now)
+    }
+
     /// Handles the loss of a node. On this machine the launcher ends what the node left, together
     /// with an agent that still runs but is silent or sends invalid data. An agent on another
     /// machine exits when its link ends.
@@ -135,7 +169,7 @@ impl Dispatcher<'_> {
     /// Reports a lost node to the others, because ranks that wait for its ranks in a collective do
     /// not notice a cut link. One rank is enough: the first one ends a group.
     fn report_loss_to_peers(&self, node: NodeRank) {
-        let first = self.plan.nodes[node.index()].workers.first();
+        let first = self.epoch_plan.nodes[node.index()].workers.first();
         if let Some(worker) = first.filter(|_| !self.job.is_stopping()) {
             self.nodes.send_to_all(&ToAgent::PeerGone(worker.rank));
         }

@@ -14,7 +14,7 @@ impl<'a> Dispatcher<'a> {
     /// What is known about the job, for a report.
     pub(super) fn report<'b>(&'b self, verdict: &'b Verdict) -> JobReport<'b> {
         JobReport {
-            plan: self.plan,
+            plan: &self.epoch_plan,
             options: self.options,
             verdict,
             history: &self.history,
@@ -63,11 +63,16 @@ impl<'a> Dispatcher<'a> {
         let is_eviction = |cause: &FailureCause| {
             matches!(cause, FailureCause::Node { loss: NodeLoss::Evicted, .. })
         };
-        let line = if verdict.cause.as_ref().is_some_and(is_eviction) {
+        let line = if verdict.cause.is_none() {
+            messages::restarting_for_newcomer(&messages::attempt(next))
+        } else if verdict.cause.as_ref().is_some_and(is_eviction) {
             let is_first = self.job.uncharged() == 1;
             let attempt =
                 if is_first { messages::attempt_explained(next) } else { messages::attempt(next) };
-            messages::replacing(&headline, &attempt, pause)
+            match self.options.elastic {
+                Some(_) => messages::restarting_without(&headline, &attempt),
+                None => messages::replacing(&headline, &attempt, pause),
+            }
         } else {
             let charged = next.0 - self.job.uncharged();
             messages::restarting(&headline, charged, self.options.failure.restarts_max, pause)

@@ -1,5 +1,6 @@
 //! The start of a launch: its parts, made from a plan and options.
 
+use std::borrow::Cow;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use tokio::sync::mpsc;
 
 use super::event_loop::{Dispatcher, Inbox};
 use crate::base::{Rank, clock};
-use crate::job::{Job, OnEarlyLoss, OnFailure, Policy};
+use crate::job::{JobState, OnEarlyLoss, OnFailure, Policy};
 use crate::launch::history::History;
 use crate::launch::node::handle::{ConnectContext, Connector};
 use crate::launch::node::nodes::Nodes;
@@ -44,7 +45,9 @@ impl<'a> Dispatcher<'a> {
             Reporter::start(&labels(plan), &options.output.style, stdout, stderr, move |bytes| {
                 let _ = consumed_sender.send(bytes);
             })?;
-        let context = ConnectContext::new(connector, &options.job, node_sender, reporter.sender());
+        let mut context =
+            ConnectContext::new(connector, &options.job, node_sender, reporter.sender());
+        context.waits_for_ever = options.elastic.is_some();
         let limits = NodeLimits {
             lease: options.limits.lease,
             heartbeat_interval: options.limits.heartbeat_interval,
@@ -52,8 +55,9 @@ impl<'a> Dispatcher<'a> {
         };
         Ok(Self {
             plan,
+            epoch_plan: Cow::Borrowed(plan),
             options,
-            job: Job::new(policy(options, connector), requests::node_of_rank(plan)),
+            job: JobState::new(policy(options, connector), requests::node_of_rank(plan)),
             timer_at: None,
             nodes: Nodes::connect(plan, limits, context)?,
             startup: Startup::new(options, clock::now()),
@@ -88,11 +92,12 @@ fn policy(options: &Options, connector: &Connector) -> Policy {
             Connector::Simulated(_) => OnEarlyLoss::EndJob,
         },
         has_evidence: true,
+        elastic: options.elastic,
     }
 }
 
 /// The names of all workers, by rank, as prefixes of their output show them.
-fn labels(plan: &LaunchPlan) -> Vec<WorkerLabel> {
+pub(super) fn labels(plan: &LaunchPlan) -> Vec<WorkerLabel> {
     let mut ranks = (0..).map(Rank);
     let of_node = |node: &NodePlan| {
         let host = node.host.clone();

@@ -35,6 +35,9 @@ impl Dispatcher<'_> {
                 None
             }
             UserRequest::Forward(signal) => {
+                if !self.history.forwarded_signals.contains(&signal) {
+                    self.history.forwarded_signals.push(signal);
+                }
                 self.nodes.send_to_all(&ToAgent::Signal(signal));
                 None
             }
@@ -98,7 +101,7 @@ impl Dispatcher<'_> {
             }
         }
         if workers().any(|(_, worker)| worker.is_running()) {
-            self.reporter.print_answer(messages::STACK_HINT);
+            self.reporter.print_answer(messages::stack_hint(self.options));
         }
         // Only the nodes know the state of the processes; the launcher does not wait for their
         // answers.

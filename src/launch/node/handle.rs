@@ -3,14 +3,14 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use crate::base::{Epoch, HostName, JobId, NodeRank, Note, clock};
+use crate::base::{Epoch, HostName, JobId, NodeRank, Note, Rank, clock};
 use crate::launch::manager::agents::{CommandFault, ManagedAgents, fault_of};
 use crate::launch::node::protocol::foreign_rank_error;
 use crate::launch::pod::metrics::LinkTraffic;
@@ -27,6 +27,8 @@ use crate::wire::{self, ClockOffset, Decoder, FromAgent, LauncherHello, ToAgent}
 
 /// Buffer for one read from a link; it holds several pieces of output.
 const LINK_READ_BYTES: usize = 256 * 1024;
+/// Longer than any job.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// An agent that does not exit this long after its link has ended is no longer waited for.
 const AGENT_EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -85,6 +87,7 @@ pub(super) struct NodeHandle {
     to_agent: mpsc::UnboundedSender<QueuedFrame>,
     /// The epoch of the launcher and the agent; the task that reads the link loads it.
     epoch: Arc<AtomicU32>,
+    ranks: Arc<LinkRanks>,
     /// Pid of the agent if it is a process of this machine.
     agent_pid: Option<Pid>,
     clock: ClockOffset,
@@ -99,6 +102,30 @@ pub(in crate::launch) struct NewLink {
     pub(in crate::launch) epoch: Epoch,
     /// When nodes that connect by themselves were first waited for.
     pub(in crate::launch) join_from: Instant,
+    /// Time to wait before the launcher connects to the node.
+    pub(in crate::launch) pause: Duration,
+}
+
+/// The ranks that a node may report on. The loop sets them; the task that reads the link loads them.
+struct LinkRanks(AtomicU64);
+
+impl LinkRanks {
+    fn new(ranks: &Range<u32>) -> Self {
+        Self(AtomicU64::new(Self::pack(ranks)))
+    }
+
+    fn pack(ranks: &Range<u32>) -> u64 {
+        u64::from(ranks.start) << 32 | u64::from(ranks.end)
+    }
+
+    fn set(&self, ranks: &Range<u32>) {
+        self.0.store(Self::pack(ranks), Ordering::Relaxed);
+    }
+
+    fn contains(&self, rank: Rank) -> bool {
+        let packed = self.0.load(Ordering::Relaxed);
+        ((packed >> 32) as u32..packed as u32).contains(&rank.0)
+    }
 }
 
 /// An encoded message to a node.
@@ -118,6 +145,8 @@ pub(in crate::launch) struct ConnectContext<'a> {
     pub(in crate::launch) output: OutputSender,
     /// Counters of the links.
     pub(in crate::launch) traffic: Arc<LinkTraffic>,
+    /// Whether nodes may join at any time.
+    pub(in crate::launch) waits_for_ever: bool,
 }
 
 impl<'a> ConnectContext<'a> {
@@ -127,7 +156,7 @@ impl<'a> ConnectContext<'a> {
         events: mpsc::Sender<NodeEvent>,
         output: OutputSender,
     ) -> Self {
-        Self { connector, job, events, output, traffic: Arc::default() }
+        Self { connector, job, events, output, traffic: Arc::default(), waits_for_ever: false }
     }
 
     /// The environment of an agent on this machine.
@@ -158,7 +187,7 @@ impl<'a> ConnectContext<'a> {
 struct LinkContext {
     node: NodeRank,
     /// Ranks of the node's workers.
-    ranks: Range<u32>,
+    ranks: Arc<LinkRanks>,
     link: u32,
     /// The epoch in which the link was made.
     since: Epoch,
@@ -181,7 +210,7 @@ impl NodeHandle {
     pub(super) fn connect(
         caller: &ConnectContext<'_>,
         NodeToConnect { node, host, ranks }: NodeToConnect<'_>,
-        NewLink { number: link, epoch: since, join_from }: NewLink,
+        NewLink { number: link, epoch: since, join_from, pause }: NewLink,
         tasks: &mut Tasks,
     ) -> io::Result<Self> {
         let (to_agent, queue) = mpsc::unbounded_channel();
@@ -189,37 +218,24 @@ impl NodeHandle {
         let (events, output) = (caller.events.clone(), caller.output.clone());
         let traffic = Arc::clone(&caller.traffic);
         let own_epoch = Arc::clone(&epoch);
-        let ends =
-            LinkContext { node, ranks, link, since, epoch: own_epoch, events, output, traffic };
-        let (agent, task) = match caller.connector {
-            Connector::Dial(acceptor, limit, _) if node != NodeRank(0) => {
-                let until = (join_from + *limit, *limit);
-                (None, tasks.spawn(serve_joined(Arc::clone(acceptor), until, ends, queue)))
-            }
-            Connector::Managed(acceptor, limit, agents) => {
-                let command = agents.command_of(node, 0 < link);
-                let joins = (Arc::clone(acceptor), command);
-                let until = (join_from + *limit, *limit);
-                (None, tasks.spawn(serve_managed(joins, until, ends, queue)))
-            }
-            Connector::Local | Connector::Dial(..) => {
-                let args = ["agent".into(), format!("job={job}"), format!("node={node}")];
-                let link = connect_local(&args.map(Into::into), caller.environment())?;
-                (link.agent.pid(), tasks.spawn(serve(link, ends, queue)))
-            }
-            Connector::Ssh(ssh) => {
-                let (ssh, host, job) = (Arc::clone(ssh), host.clone(), job.clone());
-                (None, tasks.spawn(serve_remote(ssh, (host, job), ends, queue)))
-            }
-            #[cfg(test)]
-            Connector::Simulated(links) => {
-                let link = links.lock().expect("no panic while held")[node.index()].take();
-                (None, tasks.spawn(serve_connected(link.expect("one for each node"), ends, queue)))
-            }
+        let ranks = Arc::new(LinkRanks::new(&ranks));
+        let own_ranks = Arc::clone(&ranks);
+        let ends = LinkContext {
+            node,
+            ranks: own_ranks,
+            link,
+            since,
+            epoch: own_epoch,
+            events,
+            output,
+            traffic,
         };
+        let to = Destination { host, join_from, pause };
+        let (agent, task) = serve_link(caller, to, ends, queue, tasks)?;
         let node_handle = Self {
             to_agent,
             epoch,
+            ranks,
             agent_pid: agent,
             clock: ClockOffset::default(),
             hello_sent_us: clock::machine_us(),
@@ -270,6 +286,11 @@ impl NodeHandle {
         self.epoch.store(epoch.0, Ordering::Relaxed);
     }
 
+    /// Notes which ranks the node may report on from now on.
+    pub(super) fn assign_ranks(&self, ranks: Range<u32>) {
+        self.ranks.set(&ranks);
+    }
+
     /// Pid of the agent if it is a process of this machine.
     pub(super) fn agent_pid(&self) -> Option<Pid> {
         self.agent_pid
@@ -303,6 +324,56 @@ impl NodeHandle {
         let past = now.checked_sub(age).unwrap_or(now);
         if ahead < CLOCK_AHEAD_MAX { past + ahead } else { now }
     }
+}
+
+/// Where a link leads, and when it is made.
+struct Destination<'a> {
+    host: &'a HostName,
+    join_from: Instant,
+    pause: Duration,
+}
+
+/// Starts the task that makes a link and serves it. Returns the agent too, if it is a process of this machine.
+fn serve_link(
+    caller: &ConnectContext<'_>,
+    Destination { host, join_from, pause }: Destination<'_>,
+    ends: LinkContext,
+    queue: FrameQueue,
+    tasks: &mut Tasks,
+) -> io::Result<(Option<Pid>, AbortHandle)> {
+    let (node, job) = (ends.node, caller.job);
+    Ok(match caller.connector {
+        Connector::Dial(acceptor, limit, _) if node != NodeRank(0) => {
+            // If the number of nodes may vary, a node may join at any time.
+            let limit = if caller.waits_for_ever { FOR_EVER } else { *limit };
+            let until = (join_from + limit, limit);
+            (None, tasks.spawn(serve_joined(Arc::clone(acceptor), until, ends, queue)))
+        }
+        Connector::Managed(acceptor, limit, agents) => {
+            let command = agents.command_of(node, 0 < ends.link);
+            let joins = (Arc::clone(acceptor), command);
+            let until = (join_from + *limit, *limit);
+            (None, tasks.spawn(serve_managed(joins, until, ends, queue)))
+        }
+        Connector::Local | Connector::Dial(..) => {
+            let args = ["agent".into(), format!("job={job}"), format!("node={node}")];
+            let link = connect_local(&args.map(Into::into), caller.environment())?;
+            (link.agent.pid(), tasks.spawn(serve(link, ends, queue)))
+        }
+        Connector::Ssh(ssh) => {
+            let (ssh, host, job) = (Arc::clone(ssh), host.clone(), job.clone());
+            let serve_later = async move {
+                tokio::time::sleep(pause).await;
+                serve_remote(ssh, (host, job), ends, queue).await;
+            };
+            (None, tasks.spawn(serve_later))
+        }
+        #[cfg(test)]
+        Connector::Simulated(links) => {
+            let link = links.lock().expect("no panic while held")[node.index()].take();
+            (None, tasks.spawn(serve_connected(link.expect("one for each node"), ends, queue)))
+        }
+    })
 }
 
 async fn write(writer: LinkWriter, mut queue: FrameQueue) {
@@ -454,7 +525,7 @@ async fn read_messages(
                 FromAgent::Output { rank, .. }
                 | FromAgent::OutputEnd { rank, .. }
                 | FromAgent::Note { rank, note: Note::Step { .. } }
-                    if !ends.ranks.contains(&rank.0) =>
+                    if !ends.ranks.contains(rank) =>
                 {
                     return Err(foreign_rank_error(rank));
                 }

@@ -2,13 +2,15 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `table` | what is known of nodes and links: it decides which node is late, lost, or to be replaced |
+//! | `table` | what is known of nodes and links: which nodes are connected, ready, or to be replaced |
+//! | `heartbeats` | when a heartbeat is due, and which nodes are late or lost without one |
 //! | `nodes` | the table together with the links |
 //! | `handle` | the queue of messages to a node, and the task that serves its link |
 //! | `protocol` | which messages of a node are valid now |
 //! | `orphan_reaper` | processes that lost local nodes left behind |
 
 pub(in crate::launch) mod handle;
+pub(crate) mod heartbeats;
 pub(in crate::launch) mod nodes;
 pub(in crate::launch) mod orphan_reaper;
 pub(in crate::launch) mod protocol;

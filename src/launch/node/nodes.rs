@@ -53,7 +53,8 @@ impl<'a> Nodes<'a> {
     fn connect_node(&mut self, to: NodeToConnect<'_>, epoch: Epoch) -> io::Result<NodeHandle> {
         let node = to.node;
         let (number, asked_at) = (self.table.link(node), self.table.asked_at());
-        let link = NewLink { number, epoch, join_from: asked_at };
+        let pause = self.table.retry_pause(node);
+        let link = NewLink { number, epoch, join_from: asked_at, pause };
         let handle = NodeHandle::connect(&self.context, to, link, &mut self.tasks)?;
         if handle.agent_pid().is_some() {
             self.table.on_message(node, clock::now());
@@ -73,6 +74,11 @@ impl<'a> Nodes<'a> {
     /// Counters of the links.
     pub(in crate::launch) fn traffic(&self) -> &Arc<LinkTraffic> {
         &self.context.traffic
+    }
+
+    /// How long nodes that connect by themselves are waited for.
+    pub(in crate::launch) fn join_limit(&self) -> Duration {
+        self.context.join_limit()
     }
 
     /// How long a node that connects by itself is still waited for.
@@ -115,6 +121,7 @@ impl<'a> Nodes<'a> {
 
     /// Handles the agent's hello, which contains the time of its clock.
     pub(in crate::launch) fn on_hello(&mut self, node: NodeRank, clock_us: u64) {
+        self.table.on_hello(node);
         self.handles[node.index()].on_hello(clock_us);
     }
 
@@ -133,9 +140,16 @@ impl<'a> Nodes<'a> {
         self.handle(node).begin_epoch(epoch);
     }
 
-    /// Changes the epoch of all links; nothing was started on them.
-    pub(in crate::launch) fn skip_to_epoch(&self, epoch: Epoch) {
-        self.handles.iter().for_each(|node| node.skip_to_epoch(epoch));
+    /// Changes the epoch of a link on which nothing was started, or which is not made yet.
+    pub(in crate::launch) fn skip_to_epoch(&self, node: NodeRank, epoch: Epoch) {
+        self.handle(node).skip_to_epoch(epoch);
+    }
+
+    /// Notes which ranks the nodes of an epoch may report on.
+    pub(in crate::launch) fn assign_ranks(&self, plan: &LaunchPlan) {
+        for NodeToConnect { node, ranks, .. } in requests::nodes_to_connect(plan) {
+            self.handle(node).assign_ranks(ranks);
+        }
     }
 
     /// Makes a new link in place of one that has ended, or that leads to an agent that cannot start
@@ -166,6 +180,11 @@ impl<'a> Nodes<'a> {
             self.close(node);
         }
         is_local
+    }
+
+    /// Whether the agent of the node is a process of this machine.
+    pub(in crate::launch) fn is_local(&self, node: NodeRank) -> bool {
+        self.handle(node).agent_pid().is_some()
     }
 
     pub(in crate::launch) fn local_agents(&self) -> LocalAgents {

@@ -2,14 +2,14 @@
 //! ends only the part of the node that sent it. Pure.
 
 use crate::base::{NodeRank, Rank};
-use crate::job::Job;
+use crate::job::JobState;
 use crate::launch::history::History;
 use crate::wire::{self, FromAgent, Listen, PreparedNode};
 
 /// What the launcher expects from a node.
 pub(in crate::launch) struct Expected<'a> {
     pub(in crate::launch) node: NodeRank,
-    pub(in crate::launch) job: &'a Job,
+    pub(in crate::launch) job: &'a JobState,
     pub(in crate::launch) history: &'a History,
     /// Whether it was asked to listen, as node 0 is.
     pub(in crate::launch) listen: Option<Listen>,

@@ -1,12 +1,13 @@
-//! What the launcher knows of its nodes: links, progress before the start, silence, losses. Pure.
+//! What the launcher knows of its nodes: links, progress before the start, losses. Pure.
 
 use std::time::{Duration, Instant};
 
 use crate::base::NodeRank;
 use crate::wire::PreparedNode;
 
-/// Time without a message of a node after which that is reported.
-pub(crate) const NO_MESSAGE_WARNING: Duration = Duration::from_secs(10);
+/// Bounds of the pause between two attempts to connect to a node that a job can do without.
+const RETRY_PAUSE_MIN: Duration = Duration::from_secs(2);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Time limits of nodes.
 #[derive(Clone, Copy, Debug)]
@@ -41,18 +42,20 @@ enum Answer {
 
 /// What the launcher knows of a node.
 #[derive(Debug)]
-struct NodeState {
+pub(super) struct NodeFacts {
     /// Number of the link to the node, counted from 0.
     link: u32,
     stage: StartStage,
     answer: Answer,
     /// When the last message was received; `None` until there is a link.
-    last_message_at: Option<Instant>,
+    pub(super) last_message_at: Option<Instant>,
     /// Whether the node is lost: its later messages and the end of its link are ignored.
     is_lost: bool,
+    /// Number of attempts in a row to connect to it that failed.
+    absences: u32,
 }
 
-impl NodeState {
+impl NodeFacts {
     /// A node without a link.
     fn new(link: u32) -> Self {
         Self {
@@ -61,24 +64,16 @@ impl NodeState {
             answer: Answer::Awaited,
             last_message_at: None,
             is_lost: false,
+            absences: 0,
         }
     }
 
     /// Excludes time in which the launcher did not run from the time limit of the checks.
-    fn postpone_deadline(&mut self, time: Duration) {
+    pub(super) fn postpone_deadline(&mut self, time: Duration) {
         if let StartStage::Preparing(since) = &mut self.stage {
             *since += time;
         }
     }
-}
-
-/// Nodes that have sent nothing for a while.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Silence {
-    /// To be reported, with the time since their last messages.
-    pub(crate) late: Vec<(NodeRank, Duration)>,
-    /// Their leases have expired.
-    pub(crate) expired: Vec<NodeRank>,
 }
 
 /// Whether lost nodes may be connected to again.
@@ -93,10 +88,10 @@ enum Reconnects {
 /// All nodes of a job, as its launcher knows them.
 #[derive(Debug)]
 pub(crate) struct NodeTable {
-    limits: NodeLimits,
-    nodes: Vec<NodeState>,
+    pub(super) limits: NodeLimits,
+    pub(super) nodes: Vec<NodeFacts>,
     /// When the next heartbeat is due.
-    heartbeat_at: Instant,
+    pub(super) heartbeat_at: Instant,
     /// When the nodes were asked whether they can start: all have the same deadline.
     asked_at: Instant,
     reconnects: Reconnects,
@@ -107,7 +102,7 @@ impl NodeTable {
     pub(crate) fn new(count: usize, limits: NodeLimits, now: Instant) -> Self {
         Self {
             limits,
-            nodes: (0..count).map(|_| NodeState::new(0)).collect(),
+            nodes: (0..count).map(|_| NodeFacts::new(0)).collect(),
             heartbeat_at: now + limits.heartbeat_interval,
             asked_at: now,
             reconnects: Reconnects::Allowed,
@@ -119,7 +114,7 @@ impl NodeTable {
         (0..self.nodes.len() as u32).map(NodeRank)
     }
 
-    fn node(&mut self, node: NodeRank) -> &mut NodeState {
+    fn node(&mut self, node: NodeRank) -> &mut NodeFacts {
         &mut self.nodes[node.index()]
     }
 
@@ -164,6 +159,11 @@ impl NodeTable {
         self.node(node).stage = StartStage::Preparing(now);
     }
 
+    /// Whether the node was asked over its current link whether it can start.
+    pub(crate) fn was_asked(&self, node: NodeRank) -> bool {
+        matches!(self.nodes[node.index()].stage, StartStage::Preparing(_))
+    }
+
     /// The node can start workers.
     pub(crate) fn on_ready(&mut self, node: NodeRank, found: PreparedNode) {
         self.node(node).answer = Answer::Ready(found);
@@ -189,9 +189,31 @@ impl NodeTable {
 
     /// Another link takes the place of the one to this node. Returns its number.
     pub(crate) fn replace_link(&mut self, node: NodeRank) -> u32 {
-        let link = self.link(node) + 1;
-        *self.node(node) = NodeState::new(link);
+        let (link, absences) = (self.link(node) + 1, self.nodes[node.index()].absences);
+        *self.node(node) = NodeFacts { absences, ..NodeFacts::new(link) };
         link
+    }
+
+    /// An attempt to connect to the node has failed. Returns whether the one before it had not.
+    pub(crate) fn on_absent(&mut self, node: NodeRank) -> bool {
+        let absences = &mut self.node(node).absences;
+        *absences = absences.saturating_add(1);
+        *absences == 1
+    }
+
+    /// Time until the next attempt to connect to a node: it doubles with every one that failed.
+    pub(crate) fn retry_pause(&self, node: NodeRank) -> Duration {
+        match self.nodes[node.index()].absences {
+            0 => Duration::ZERO,
+            count => RETRY_PAUSE_MIN
+                .saturating_mul(1_u32.checked_shl(count - 1).unwrap_or(u32::MAX))
+                .min(RETRY_PAUSE_MAX),
+        }
+    }
+
+    /// The agent of the node has introduced itself.
+    pub(crate) fn on_hello(&mut self, node: NodeRank) {
+        self.node(node).absences = 0;
     }
 
     /// Asks all nodes again: their answers are awaited from now on.
@@ -225,48 +247,6 @@ impl NodeTable {
         };
         let overdue = self.unanswered().filter(|(_, stage)| is_overdue(*stage));
         overdue.map(|(node, _)| node).collect()
-    }
-
-    /// When the next heartbeat is due.
-    pub(crate) fn heartbeat_at(&self) -> Instant {
-        self.heartbeat_at
-    }
-
-    /// The time of a heartbeat has come. If the launcher was suspended, no node counts as silent for
-    /// that time: messages received meanwhile have not been read, and no heartbeats were sent.
-    /// Returns the length of a suspension that exceeds the lease.
-    pub(crate) fn on_heartbeat_timer(&mut self, now: Instant) -> Option<Duration> {
-        let suspended = now.saturating_duration_since(self.heartbeat_at);
-        for node in &mut self.nodes {
-            node.last_message_at = node.last_message_at.map(|heard| now.min(heard + suspended));
-            node.postpone_deadline(suspended);
-        }
-        self.heartbeat_at = now + self.limits.heartbeat_interval;
-        (self.limits.lease < suspended).then_some(suspended)
-    }
-
-    /// The launcher was suspended with its workers and is continued: all leases begin anew.
-    pub(crate) fn on_resumed(&mut self, now: Instant, suspended: Duration) {
-        for node in &mut self.nodes {
-            node.last_message_at = node.last_message_at.map(|_| now);
-            node.postpone_deadline(suspended);
-        }
-        self.heartbeat_at = now + self.limits.heartbeat_interval;
-    }
-
-    /// Nodes that have sent nothing for a while.
-    pub(crate) fn silence(&self, now: Instant) -> Silence {
-        let mut silence = Silence::default();
-        for node in self.all() {
-            let Some(heard) = self.last_message_at(node) else { continue };
-            let time = now.saturating_duration_since(heard);
-            if self.limits.lease < time {
-                silence.expired.push(node);
-            } else if NO_MESSAGE_WARNING < time {
-                silence.late.push((node, time));
-            }
-        }
-        silence
     }
 
     /// Processes that lost nodes left on this machine are being ended.
@@ -331,43 +311,6 @@ mod tests {
 
     fn places(nodes: &[u32]) -> Vec<NodeRank> {
         nodes.iter().copied().map(NodeRank).collect()
-    }
-
-    #[test]
-    fn silent_nodes_are_reported_and_lost_after_their_leases() {
-        let start = clock::now();
-        let mut table = table(start);
-        table.on_message(NodeRank(0), start);
-        table.on_message(NodeRank(1), start + 15 * SECOND);
-        assert_eq!(table.silence(start + 10 * SECOND), Silence::default());
-        let late = |node, seconds| vec![(NodeRank(node), seconds * SECOND)];
-        let silence = table.silence(start + 20 * SECOND);
-        assert_eq!(silence, Silence { late: late(0, 20), expired: Vec::new() });
-        // A node without a link has no lease.
-        let silence = table.silence(start + 31 * SECOND);
-        assert_eq!(silence, Silence { late: late(1, 16), expired: places(&[0]) });
-        assert!(table.mark_lost(NodeRank(0)) && !table.mark_lost(NodeRank(0)));
-        assert_eq!(table.silence(start + 31 * SECOND).expired, []);
-    }
-
-    #[test]
-    fn no_node_counts_as_silent_while_the_launcher_was_suspended() {
-        let start = clock::now();
-        let mut table = table(start);
-        table.on_message(NodeRank(0), start);
-        table.on_asked(NodeRank(0), start);
-        assert_eq!(table.on_heartbeat_timer(start + 4 * SECOND), None, "1 s late");
-        assert_eq!(table.heartbeat_at(), start + 7 * SECOND);
-        let resumed = start + 107 * SECOND;
-        assert_eq!(table.on_heartbeat_timer(resumed), Some(100 * SECOND));
-        assert_eq!(table.silence(resumed), Silence::default());
-        // 101 s do not count.
-        assert_eq!(table.overdue(start + 160 * SECOND), []);
-        assert_eq!(table.overdue(start + 162 * SECOND), places(&[0]));
-        table.on_resumed(resumed + 50 * SECOND, 50 * SECOND);
-        assert_eq!(table.last_message_at(NodeRank(0)), Some(resumed + 50 * SECOND));
-        assert_eq!(table.last_message_at(NodeRank(1)), None, "it has no link");
-        assert_eq!(table.overdue(start + 212 * SECOND), places(&[0]));
     }
 
     #[test]

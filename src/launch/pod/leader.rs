@@ -33,7 +33,7 @@ pub(in crate::launch) async fn supervise_as_leader(
     options: &Options,
     (dial, health): (&DialOptions, Arc<HealthState>),
     blocked_signals: BlockedRequests,
-) -> Result<Status, LaunchError> {
+) -> Result<LaunchEnd, LaunchError> {
     let file = options.supervisor.termination_log.as_ref();
     let mut signals = Signals::listen()?;
     drop(blocked_signals);
@@ -44,7 +44,7 @@ pub(in crate::launch) async fn supervise_as_leader(
             let text = format!("received {} before the address of node 0 resolved", signal_name(signal));
             let status = Status::Interrupted(signal);
             write_termination_message(file, (&dial.job, NodeRank(0)), status, (&text, Some(NodeRank(0))));
-            return Ok(status);
+            return Ok(LaunchEnd { status, text, cause: None, failure: None, may_be_taken_over: false });
         }
     };
     health.set_ready(true);
@@ -66,7 +66,7 @@ pub(in crate::launch) async fn supervise_as_leader(
         signals.resend_pending();
         let _ = screen.set(sender);
     });
-    let LaunchEnd { status, text, cause, may_be_taken_over } = tokio::select! {
+    let LaunchEnd { status, text, cause, failure, may_be_taken_over } = tokio::select! {
         ended = job => ended?,
         never = tasks.propagate_panics() => match never {},
     };
@@ -78,10 +78,11 @@ pub(in crate::launch) async fn supervise_as_leader(
         print_error(&show_step("Leaving", &text));
         acceptor.leave();
     } else {
-        acceptor.close(JobOver { status: status.code(), text: show_on_other_nodes(&text), cause });
+        let text = show_on_other_nodes(&text);
+        acceptor.close(JobOver { status: status.code(), text, cause });
     }
     let _ = tokio::time::timeout(RESULT_DELIVERY_TIMEOUT, tasks.join_all()).await;
-    Ok(own)
+    Ok(LaunchEnd { status: own, text, cause, failure, may_be_taken_over })
 }
 
 /// Listens for the other nodes. The name of node 0 may not exist yet.

@@ -44,6 +44,8 @@ pub struct MemberOptions {
     pub dial: DialOptions,
     /// Which node this is; `None`: node 0 gives it a number.
     pub node: Option<NodeRank>,
+    /// Whether the number of nodes may vary.
+    pub is_elastic: bool,
     /// What this node executes if the nodes have no secret in common; `None`: what node 0 sends.
     pub own_line: Option<Options>,
     /// Time between the request to stop and SIGKILL.
@@ -196,8 +198,8 @@ impl MemberLoop<'_> {
             Err(signal) => return Ok(Some(self.report_left(signal))),
         };
         let node = connection.node;
-        let own = if self.node.is_none() { format!(" as node {node}") } else { String::new() };
-        let text = format!("node 0 ({leader_address}){own}, which shows the output of the workers");
+        let text =
+            format!("as node {node}; node 0 ({leader_address}) shows the output of the workers");
         self.say(&show_step("Joined", &text));
         self.node = Some(node);
         self.health.set_ready(true);
@@ -378,7 +380,8 @@ impl MemberLoop<'_> {
     /// Whether the job goes on with another node in the place of this one, as far as this node
     /// knows.
     fn may_be_replaced(&self) -> bool {
-        self.member.supervisor.on_term == OnTerm::EndNode && self.has_restarts_left()
+        let goes_on = self.member.is_elastic || self.has_restarts_left();
+        self.member.supervisor.on_term == OnTerm::EndNode && goes_on
     }
 
     fn has_restarts_left(&self) -> bool {
@@ -398,10 +401,14 @@ impl MemberLoop<'_> {
                     1 if signal == libc::SIGTERM && self.may_be_replaced() => {
                         let text =
                             format!("the job, which continues without this node: {name} received");
-                        self.say(&show_step("Leaving", &format!("{text}; again to kill now")));
+                        self.say(&show_step(
+                            "Leaving",
+                            &format!("{text}; send it again to kill them now"),
+                        ));
                     }
                     1 => {
-                        let text = format!("the job: {name} received; again to kill now");
+                        let text =
+                            format!("the job: {name} received; send it again to kill them now");
                         self.say(&show_step("Stopping", &text));
                     }
                     2 => self.say(&show_step("Killing", "the remaining processes")),

@@ -4,6 +4,7 @@
 //! receives no program, no argument, no variable and no file name from there: they are replaced by those
 //! of this node's own plan.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use crate::base::{Epoch, NodeRank};
@@ -11,11 +12,14 @@ use crate::launch::options::Options;
 use crate::launch::startup::requests::{own_start_request, prepare_request};
 use crate::plan::LaunchPlan;
 use crate::transport::dial::LinkFilter;
-use crate::wire::{self, Decoder, ToAgent};
+use crate::wire::{self, Decoder, NodeRoster, ToAgent};
 
 /// The plan of this node, and the messages of node 0 so far.
 pub(super) struct OwnLine {
+    /// All nodes that may take part.
     plan: LaunchPlan,
+    /// The nodes of the epoch that begins, if their number may vary.
+    epoch_plan: Option<LaunchPlan>,
     options: Options,
     node: NodeRank,
     decoder: Decoder,
@@ -23,18 +27,43 @@ pub(super) struct OwnLine {
 
 impl OwnLine {
     pub(super) fn new(plan: LaunchPlan, options: Options, node: NodeRank) -> Self {
-        Self { plan, options, node, decoder: Decoder::default() }
+        Self { plan, epoch_plan: None, options, node, decoder: Decoder::default() }
+    }
+
+    /// The plan of an epoch with the nodes of a roster, which are nodes of this plan, in its order and with the
+    /// same numbers of workers.
+    fn plan_of_members(&self, roster: &[u8]) -> io::Result<LaunchPlan> {
+        let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+        let roster = NodeRoster::unpack(roster).map_err(|_| invalid())?;
+        let mut named = roster.nodes.iter().peekable();
+        let mut members = BTreeSet::new();
+        for node in &self.plan.nodes {
+            let is_named = |(host, workers): &&(String, u32)| {
+                *host == node.host.as_str() && *workers as usize == node.workers.len()
+            };
+            if named.next_if(is_named).is_some() {
+                members.insert(node.node_rank);
+            }
+        }
+        match named.next() {
+            Some(_) => Err(invalid()),
+            None => Ok(self.plan.for_members(|node| members.contains(&node))),
+        }
     }
 
     /// The message for the agent in the place of one of node 0; `None`: there is none.
-    fn own_message(&self, epoch: Epoch, message: ToAgent) -> io::Result<Option<ToAgent>> {
-        let Self { plan, options, node, .. } = self;
+    fn own_message(&mut self, epoch: Epoch, message: ToAgent) -> io::Result<Option<ToAgent>> {
+        if let (ToAgent::Roster(bytes), Some(_)) = (&message, self.options.elastic) {
+            self.epoch_plan = Some(self.plan_of_members(bytes)?);
+        }
+        let Self { plan, epoch_plan, options, node, .. } = self;
         Ok(match message {
             ToAgent::Prepare(_) => {
                 let own = prepare_request(plan, options, &plan.nodes[node.index()], epoch);
                 Some(ToAgent::Prepare(Box::new(own)))
             }
             ToAgent::Start(theirs) => {
+                let plan = epoch_plan.as_ref().unwrap_or(plan);
                 own_start_request(plan, options, *node, &theirs, epoch).map(ToAgent::Start)
             }
             // Workers of this node read no input of another node.
@@ -119,6 +148,7 @@ mod tests {
                 (text(b"MASTER_PORT"), text(b"4000")),
             ],
             env_default: vec![(text(b"PATH"), text(b"/tmp"))],
+            env_without_gpu: Vec::new(),
             stdin: true,
         };
         let store: SocketAddr = "10.0.0.1:4001".parse().expect("an address");

@@ -11,7 +11,6 @@ use crate::launch::screen::messages::fold_ranks;
 use crate::launch::screen::shown_text::{
     HAS_CAUSES, IS_ABOVE, first_line, without_shown_traceback,
 };
-use crate::launch::screen::timeout_report::see_where_it_waits;
 use crate::report::text::{Failure, show_count};
 use crate::report::{OutputRouter, escape_control};
 use crate::wire::Stream;
@@ -170,7 +169,7 @@ impl JobReport<'_> {
             }
             FailureClass::LostPeer | FailureClass::TimedOut => {
                 let lost = self.show_ranks(lost);
-                format!("{ranks} closed connections before it exited: {lost} lost a connection")
+                format!("{ranks} closed connections before exiting: {lost} lost a connection")
             }
             FailureClass::Own | FailureClass::Stopped => format!("{ranks} did not take part"),
         }
@@ -206,7 +205,7 @@ impl JobReport<'_> {
         if let Some(rank) = missing.iter().find(ended) {
             let worker = self.worker(*rank);
             let rank = format!("rank {}", worker.rank);
-            help.push(see_where_it_waits(&rank, worker.host.as_str()));
+            help.push(self.see_where_it_waits(&rank, worker.host.as_str()));
         }
         let reporter = self.worker(first);
         let (rank, host) = (reporter.rank, &reporter.host);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::base::exit::signal_name;
-use crate::base::{NodeRank, Rank, Status};
+use crate::base::{NodeRank, Rank, Status, WorkerExit};
 use crate::job::{FailureCause, NodeLoss, StartFailure, StartStep, Verdict};
 use crate::launch::codes;
 use crate::launch::history::{History, WorkerHistory};
@@ -181,7 +181,8 @@ impl JobReport<'_> {
         if !self.startup.faults.is_empty() {
             let faults = self.startup.faults.iter().map(|(node, fault)| (self.host(*node), fault));
             let faults: Vec<_> = faults.collect();
-            let nodes = self.plan.nodes.len();
+            let needed = self.options.elastic.map(|elastic| elastic.min);
+            let nodes = needed.unwrap_or(self.plan.nodes.len());
             text += &unreachable::show(&faults, nodes, self.show_consequence());
         }
         if !self.startup.problems.is_empty() {
@@ -276,6 +277,9 @@ impl JobReport<'_> {
             };
             failure.facts.extend(self.also_lost());
             failure.facts.extend(self.restarts_note());
+            if !failure.help.iter().any(|help| help.contains("--resume")) {
+                failure.help.extend(self.help_to_resume(cause));
+            }
             return Some(failure);
         }
         match self.verdict.status {
@@ -380,9 +384,9 @@ impl JobReport<'_> {
         if nodes.len() == self.plan.nodes.len() {
             return Vec::new();
         }
-        self.help_to_continue_without(&nodes, self.options.command.checkpoint_dir.as_deref())
-            .into_iter()
-            .collect()
+        let kept = self.options.command.kept_state.as_ref().filter(|kept| kept.is_saved_regularly);
+        let dir = kept.map(|kept| &*kept.dir);
+        self.help_to_continue_without(&nodes, dir).into_iter().collect()
     }
 
     pub(in crate::launch) fn ranks_of(&self, node: NodeRank) -> String {
@@ -424,7 +428,10 @@ impl JobReport<'_> {
                 format!("the exit of the {other}s is not confirmed")
             }
             (0, 0) => format!("no {other} had to be stopped"),
-            (0, stopped) => format!("{} {} stopped", workers(stopped), were(stopped)),
+            (0, stopped) => {
+                let how = self.how_stopped(stopped);
+                format!("{} {} {how}", workers(stopped), were(stopped))
+            }
             (failed, 0) => format!("{} failed too", workers(failed)),
             (failed, stopped) => {
                 format!("{} failed too, {stopped} {} stopped", workers(failed), were(stopped))
@@ -435,6 +442,20 @@ impl JobReport<'_> {
         } else {
             format!("{ends}, {unkillable} still running after SIGKILL")
         }
+    }
+
+    /// Returns `killed` if SIGKILL ended all of the stopped workers of a job that the user stopped, else
+    /// `stopped`.
+    fn how_stopped(&self, stopped: usize) -> &'static str {
+        let is_killed = |worker: &&WorkerHistory| {
+            let ended = worker.outcome.as_ref().filter(|ended| ended.stopped);
+            ended.is_some_and(|ended| {
+                matches!(ended.exit, WorkerExit::Signal { signal: libc::SIGKILL, .. })
+            })
+        };
+        let killed = self.history.workers.iter().filter(is_killed).count();
+        let is_request = matches!(self.verdict.status, Status::Interrupted(_));
+        if is_request && killed == stopped { "killed" } else { "stopped" }
     }
 
     /// Number of workers that were still running after SIGKILL, so that their exit is unknown.

@@ -35,6 +35,14 @@ pub(in crate::launch) fn help_of_lost(
     }
 }
 
+/// How to find out who killed a worker with SIGKILL, if remuda did not.
+pub(in crate::launch) fn help_of_killed(host: &str, keeper: &SupervisorOptions) -> Option<String> {
+    if keeper.is_kubernetes {
+        return help_of_lost_pod(host, &NodeLoss::ShimExited);
+    }
+    Some(check_oom_killer(host))
+}
+
 fn check_oom_killer(host: &str) -> String {
     format!("if no user killed it, check `dmesg` on {host} for the OOM killer")
 }

@@ -1,16 +1,18 @@
 //! Messages of the launcher while a job runs, one line each. Pure.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::base::exit::signal_name;
-use crate::base::{Epoch, Rank};
-use crate::job::{StopReason, Warning};
+use crate::base::{Epoch, HostName, Rank};
+use crate::job::{ElasticNodes, FAILURES_MAX, StopReason, Warning};
 use crate::launch::history::WorkerHistory;
 use crate::launch::options::Options;
 use crate::plan::{LaunchPlan, MASTER_PORT, RendezvousPort};
 use crate::pool::nodeset::fold_set;
 use crate::report::text::{show_count, show_duration, show_step};
 use crate::report::{RunDir, escape_control};
+use crate::transport::Fault;
 use crate::wire::{Leftover, PreparedNode};
 
 /// Maximum number of ranks or ranges of ranks that are named.
@@ -27,11 +29,12 @@ pub(in crate::launch) fn stopping(
     let text = match reason {
         StopReason::Failure if others == 0 => return None,
         StopReason::Failure => format!("{workers} after a failure, grace {grace}"),
+        StopReason::Arrival => format!("{workers}: a node has joined, grace {grace}"),
         StopReason::Eviction => format!("{workers}: a node is being evicted, grace {grace}"),
         StopReason::Timeout => format!("{workers}: --timeout reached, grace {grace}"),
         StopReason::Signal(signal) => {
             let name = signal_name(signal);
-            format!("{workers}: {name} received, grace {grace}; again to kill now")
+            format!("{workers}: {name} received, grace {grace}; send it again to kill them now")
         }
     };
     Some(show_step("Stopping", &text))
@@ -83,7 +86,9 @@ pub(in crate::launch) fn restarting(
     restarts_max: u32,
     pause: Duration,
 ) -> String {
-    let text = format!("{what}; restart {which} of {restarts_max} in {}", show_duration(pause));
+    let wait =
+        if pause.is_zero() { String::new() } else { format!(" in {}", show_duration(pause)) };
+    let text = format!("{what}; restart {which} of {restarts_max}{wait}");
     show_step("Restart", &text)
 }
 
@@ -106,12 +111,64 @@ pub(in crate::launch) fn replacing(what: &str, attempt: &str, pause: Duration) -
     show_step("Restart", &format!("{what}; {attempt} starts in {pause} with a replacement"))
 }
 
+/// Line for a restart without a node that was asked to end.
+pub(in crate::launch) fn restarting_without(what: &str, attempt: &str) -> String {
+    show_step("Restart", &format!("{what}; {attempt} starts without it"))
+}
+
+/// Line for a restart in which a node takes part that has joined.
+pub(in crate::launch) fn restarting_for_newcomer(attempt: &str) -> String {
+    show_step("Restart", &format!("a node has joined; {attempt} starts with it"))
+}
+
+/// Line for the nodes with which an epoch starts, if their number may vary.
+pub(in crate::launch) fn members(
+    plan: &LaunchPlan,
+    ElasticNodes { min, max, lanes, .. }: ElasticNodes,
+    spares: usize,
+) -> String {
+    let nodes = plan.node_count();
+    let workers = show_count(plan.local_worker_count(), "worker");
+    let more = match (nodes < max, spares) {
+        (true, 1..) if let Some(lanes) = lanes => {
+            format!("; {} waiting, {lanes} lanes", show_count(spares, "node"))
+        }
+        (true, _) => "; more nodes may join".to_owned(),
+        (false, 0) => String::new(),
+        (false, _) => format!("; {} ready", show_count(spares, "spare node")),
+    };
+    let of = if min == max { String::new() } else { format!(" of {min} to {max}") };
+    let noun = if min == max && nodes == 1 { "node" } else { "nodes" };
+    show_step("Members", &format!("{workers} on {nodes}{of} {noun}{more}"))
+}
+
+/// Line for nodes that failed too often to take part.
+pub(in crate::launch) fn excluded(hosts: &[&str]) -> String {
+    let why = format!("without workers after {FAILURES_MAX} failures (--exclude_failing)");
+    show_step("Excluded", &format!("{}, {why}", name_hosts(hosts)))
+}
+
+/// Line for a node that cannot be reached, in a job that can do without it.
+pub(in crate::launch) fn absent(host: &HostName, fault: &Fault) -> String {
+    let detail: Vec<_> = fault.detail.lines().map(escape_control).collect();
+    format!(
+        "warning: {host} has no part in the job, remuda connects to it again later: {}\n",
+        detail.join("\n  ")
+    )
+}
+
+/// Line for nodes that were lost while they had no part in the job.
+pub(in crate::launch) fn lost_without_part(hosts: &[&str]) -> String {
+    show_step("Lost", &format!("{}, without workers; other nodes may join", name_hosts(hosts)))
+}
+
 /// Note with the port of rank 0, if it is neither the one that was requested nor the default.
 pub(in crate::launch) fn master_port_note(
     plan: &LaunchPlan,
     node0: Option<&PreparedNode>,
 ) -> Option<String> {
-    let (master, host) = (node0?.master.as_ref()?, &plan.nodes.first()?.host);
+    let node = plan.nodes.iter().find(|node| !node.workers.is_empty());
+    let (master, host) = (node0?.master.as_ref()?, &node?.host);
     let port = master.port;
     (plan.master_port == RendezvousPort::Usual && port != MASTER_PORT)
         .then(|| format!("note: port {MASTER_PORT} is taken on {host}; MASTER_PORT is {port}\n"))
@@ -157,10 +214,7 @@ pub(in crate::launch) fn name_hosts(hosts: &[&str]) -> String {
 /// Line for workers that exited with 0 before the others.
 pub(in crate::launch) fn early_exits(early: &[&WorkerHistory], running: usize) -> Option<String> {
     let first = early.first()?;
-    let remaining = match show_count(running, "worker") {
-        one if running == 1 => format!("{one} still running"),
-        several => format!("{several} still running"),
-    };
+    let remaining = format!("{} still running", show_count(running, "worker"));
     let ranks = rank_and_others(early);
     let ran =
         first.run_time().map_or_else(String::new, |ran| format!(" after {}", show_duration(ran)));
@@ -230,8 +284,20 @@ pub(in crate::launch) fn fold_ranks(ranks: &[u32]) -> String {
 }
 
 /// How to see where a worker waits.
-pub(in crate::launch) const STACK_HINT: &str =
-    "help: `py-spy dump --pid PID` on the host of a rank shows where it waits\n";
+pub(in crate::launch) fn stack_hint(options: &Options) -> String {
+    let command = stack_command(options);
+    format!("help: `{command}` on the host of a rank shows where it waits\n")
+}
+
+/// Command that shows where a process of the job waits.
+pub(in crate::launch) fn stack_command(options: &Options) -> &'static str {
+    let program = Path::new(&options.command.program).file_name().unwrap_or_default();
+    if program.as_encoded_bytes().starts_with(b"python") {
+        "py-spy dump --pid PID"
+    } else {
+        "gdb -p PID -batch -ex 'thread apply all bt'"
+    }
+}
 
 /// Line for workers that are killed after the grace period, or at the second request.
 pub(in crate::launch) fn killing(running: &[u32]) -> String {
@@ -295,7 +361,7 @@ mod tests {
         );
         assert_eq!(
             say(StopReason::Signal(2), 3),
-            "  Stopping  3 workers: SIGINT received, grace 10 s; again to kill now\n"
+            "  Stopping  3 workers: SIGINT received, grace 10 s; send it again to kill them now\n"
         );
     }
 
@@ -326,6 +392,7 @@ mod tests {
             workers,
             unkillable: Vec::new(),
             stop_requested_at: None,
+            forwarded_signals: Vec::new(),
             closed_links: BTreeMap::new(),
         };
         let workers = vec![worker(0, Some(3)), worker(1, Some(4)), worker(2, None)];

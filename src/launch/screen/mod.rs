@@ -6,6 +6,7 @@
 //! | `job_report`, `headline` | the final screen: what failed, where, what to type |
 //! | `worker_failure`, `failure_report`, `timeout_report`, `shown_text` | its parts about workers |
 //! | `unreachable`, `loss_help`, `argument_hints`, `input_hint` | hosts that cannot be reached, and hints |
+//! | `kept_state` | how a later job continues from a checkpoint |
 //! | `final_record` | the same result as `run.json` |
 
 pub(in crate::launch) mod argument_hints;
@@ -14,6 +15,7 @@ pub(in crate::launch) mod final_record;
 pub(in crate::launch) mod headline;
 pub(in crate::launch) mod input_hint;
 pub(in crate::launch) mod job_report;
+pub(in crate::launch) mod kept_state;
 pub(in crate::launch) mod loss_help;
 pub(in crate::launch) mod messages;
 pub(in crate::launch) mod shown_text;

@@ -4,6 +4,7 @@ use crate::base::{Rank, clock};
 use crate::launch::codes;
 use crate::launch::history::WorkerHistory;
 use crate::launch::screen::job_report::JobReport;
+use crate::launch::screen::messages;
 use crate::launch::startup::pending::PendingNodes;
 use crate::pool::nodeset::fold_set;
 use crate::report::OutputRouter;
@@ -50,7 +51,7 @@ impl JobReport<'_> {
         };
         let mut help = self.early_exits_help(self.history.stop_requested_at);
         if !late.is_empty() {
-            help.push(see_where_it_waits("a rank", "its host"));
+            help.push(self.see_where_it_waits("a rank", "its host"));
         }
         Failure {
             code: codes::TIMEOUT,
@@ -60,6 +61,15 @@ impl JobReport<'_> {
             log,
             help,
         }
+    }
+
+    /// How to see where a rank waits if the job hangs again.
+    pub(in crate::launch) fn see_where_it_waits(&self, rank: &str, host: &str) -> String {
+        let command = messages::stack_command(self.options);
+        format!(
+            "if the job hangs again, see where {rank} waits: `{command}` on {host} while the job runs; \
+             Ctrl-\\ shows the pids"
+        )
     }
 
     fn show_late(&self, late: &[(Rank, &WorkerHistory)], pages: &OutputRouter) -> Vec<String> {
@@ -83,12 +93,4 @@ fn command_timed_out(limit: &str, late: &[(Rank, &WorkerHistory)]) -> Failure {
     let place = if late.is_empty() { String::new() } else { format!(" on {hosts}") };
     let title = format!("the command did not end within {limit}{place}");
     Failure { code: codes::TIMEOUT, title, ..Failure::default() }
-}
-
-/// How to see where a rank waits if the job hangs again.
-pub(in crate::launch) fn see_where_it_waits(rank: &str, host: &str) -> String {
-    format!(
-        "if the job hangs again, see where {rank} waits: `py-spy dump --pid PID` on {host} while the job \
-         runs; Ctrl-\\ shows the pids"
-    )
 }

@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use crate::base::exit::signal_name;
 use crate::base::{Rank, WorkerExit};
 use crate::launch::codes;
 use crate::launch::history::WorkerHistory;
@@ -12,6 +14,7 @@ use crate::launch::options::CommandOptions;
 use crate::launch::screen::argument_hints::{Arguments, argument_hints};
 use crate::launch::screen::input_hint::{input_hint, module_hint};
 use crate::launch::screen::job_report::{JobReport, after};
+use crate::launch::screen::loss_help::help_of_killed;
 use crate::launch::screen::messages;
 use crate::launch::screen::shown_text::without_shown_traceback;
 use crate::report::OutputRouter;
@@ -51,6 +54,8 @@ impl JobReport<'_> {
         help.extend(self.argument_hints(worker, lines()));
         help.extend(input_hint(worker.rank, self.options.stdin.includes(worker.rank), lines()));
         help.extend(self.module_hint(worker));
+        help.extend(self.signal_help(worker, lines()));
+        facts.extend(self.forwarded_signal_fact(worker));
         if last_lines.is_none() {
             facts.push("it wrote no output".to_owned());
         }
@@ -60,7 +65,7 @@ impl JobReport<'_> {
             title,
             facts,
             last_lines,
-            log: pages.log_path(rank, stream),
+            log: pages.log_path(rank, stream).or_else(|| self.run_dir()),
             help,
         }
     }
@@ -83,7 +88,7 @@ impl JobReport<'_> {
         if failure.last_lines.is_none() {
             failure.last_lines = pages.last_lines(detector);
             let stream = failure.last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
-            failure.log = pages.log_path(detector, stream);
+            failure.log = pages.log_path(detector, stream).or(failure.log);
         }
         failure
     }
@@ -105,6 +110,59 @@ impl JobReport<'_> {
         vec![format!(
             "{ranks} exited with 0{ran} while other ranks were still running; collectives need all ranks"
         )]
+    }
+
+    /// The directory with the record of the job, if it is kept.
+    fn run_dir(&self) -> Option<PathBuf> {
+        self.options.output.run_dir.as_ref().map(|dir| dir.path().to_owned())
+    }
+
+    /// A signal that the user sent to remuda, and that ended the worker.
+    fn forwarded_signal_fact(&self, worker: &WorkerHistory) -> Option<String> {
+        let signal = own_signal(worker)?;
+        let is_forwarded = self.history.forwarded_signals.contains(&signal);
+        is_forwarded.then(|| {
+            let name = signal_name(signal);
+            format!("remuda forwarded {name}; the program has no handler for it")
+        })
+    }
+
+    /// How to find out why a signal ended the worker.
+    fn signal_help<'b>(
+        &self,
+        worker: &WorkerHistory,
+        mut lines: impl Iterator<Item = &'b Vec<u8>>,
+    ) -> Option<String> {
+        let oom_kills = worker.outcome.as_ref().map_or(0, |ended| ended.oom_kills);
+        match own_signal(worker)? {
+            libc::SIGKILL if oom_kills == 0 => {
+                help_of_killed(worker.host.as_str(), &self.options.supervisor)
+            }
+            libc::SIGSEGV => {
+                let argv = self.argv(worker);
+                let program = Path::new(argv.first()?).file_name()?.to_string_lossy();
+                let has_stack = lines.any(|line| line.starts_with(b"Fatal Python error"));
+                (program.starts_with("python") && !has_stack).then(|| self.fault_handler_help())
+            }
+            _ => None,
+        }
+    }
+
+    /// How a program of Python prints where it was when a signal ended it.
+    fn fault_handler_help(&self) -> String {
+        // The options of these launchers set no variables.
+        const FACES: [&str; 3] = ["torchrun", "accelerate", "torch.distributed.launch"];
+        let mut names = self.options.command.typed.iter().take(2).map(Path::new);
+        let has_no_env = names.any(|name| {
+            let name = name.file_name().unwrap_or_default().to_string_lossy();
+            FACES.iter().any(|face| name.starts_with(face))
+        });
+        let how = if has_no_env {
+            "`PYTHONFAULTHANDLER=1` in the environment of the workers prints where"
+        } else {
+            "`--env PYTHONFAULTHANDLER=1` prints where"
+        };
+        how.to_owned()
     }
 
     /// The command of a worker.
@@ -145,5 +203,13 @@ impl JobReport<'_> {
             flags: &flags(),
         };
         argument_hints(arguments, lines)
+    }
+}
+
+/// The signal that ended a worker, unless remuda stopped the worker.
+fn own_signal(worker: &WorkerHistory) -> Option<i32> {
+    match worker.outcome.as_ref().filter(|ended| !ended.stopped)?.exit {
+        WorkerExit::Signal { signal, .. } => Some(signal),
+        WorkerExit::Code(_) | WorkerExit::Lost => None,
     }
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::base::HostName;
 use crate::base::shell::quoted;
-use crate::launch::node::table::{NO_MESSAGE_WARNING, NodeTable, StartStage};
+use crate::launch::node::heartbeats::NO_MESSAGE_WARNING;
+use crate::launch::node::table::{NodeTable, StartStage};
 use crate::launch::options::{Options, Transport};
 use crate::launch::screen::messages;
 use crate::plan::LaunchPlan;

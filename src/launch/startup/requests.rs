@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::base::{Epoch, HostName, NodeRank, Rank, env_vars};
 use crate::inventory;
+use crate::job::MeetingPoint;
 use crate::launch::node::table::NodeTable;
 use crate::launch::options::{Cores, FileOf, GpuSharing, Options, Transport, WorkersFile};
 use crate::plan::{
@@ -38,7 +39,7 @@ pub(in crate::launch) fn prepare_request(
         program: options.command.program.clone().into_vec(),
         script: options.command.script.clone().map(OsStringExt::into_vec),
         fds: FDS_PER_WORKER * node.workers.len() as u64,
-        listen: listen_request(plan, &options.transport, node),
+        listen: listen_request(plan, options, node),
         key: options.key.clone(),
         world_size: plan.world_size,
         lease_ms: options.limits.lease.as_millis() as u32,
@@ -68,7 +69,7 @@ fn files(options: &Options, node: &NodePlan, epoch: Epoch) -> Vec<RequiredFile> 
     let is_first = epoch == Epoch(0) && !matches!(options.transport, Transport::Dial(_));
     let is_asked = |file: &&WorkersFile| match file.file.state {
         FileState::Readable => true,
-        FileState::NoFilesWithSuffix(_) => is_first,
+        FileState::NoFilesWithPrefix(_) => is_first,
     };
     let has_rank0 = node.workers.iter().any(|worker| worker.rank == Rank(0));
     let is_needed = |file: &&WorkersFile| match file.owner {
@@ -85,26 +86,32 @@ fn files(options: &Options, node: &NodePlan, epoch: Epoch) -> Vec<RequiredFile> 
         .collect()
 }
 
-/// The request to node 0 to listen.
+/// The request to the node of rank 0 to listen. If any node may be missing, rank 0 may be on any of them.
 pub(in crate::launch) fn listen_request(
     plan: &LaunchPlan,
-    transport: &Transport,
+    options: &Options,
     node: &NodePlan,
 ) -> Option<Listen> {
-    let others = plan.nodes.iter().skip(1).take(ROUTE_HOSTS_MAX);
-    (node.node_rank == NodeRank(0)).then(|| Listen {
+    let is_any = options.meets_at(MeetingPoint::Launcher);
+    let others = plan.nodes.iter().filter(|other| other.node_rank != node.node_rank);
+    let others = others.take(ROUTE_HOSTS_MAX);
+    (is_any || node.node_rank == NodeRank(0)).then(|| Listen {
         addr: match &plan.master_addr {
             MasterAddr::Given(address) => Some(address.clone()),
             MasterAddr::AskNode0 => None,
         },
         port: match plan.master_port {
+            // Simulated hosts share the ports of this machine.
+            RendezvousPort::Given(port) if is_any && options.transport == Transport::Local => {
+                PortRequest::Preferred(port)
+            }
             RendezvousPort::Given(port) => PortRequest::Exact(port),
             RendezvousPort::Usual => PortRequest::Preferred(MASTER_PORT),
             RendezvousPort::Free => PortRequest::Preferred(0),
         },
         others: others.map(|node| node.host.to_string()).collect(),
         store: 1 < plan.nodes.len(),
-        store_port: match transport {
+        store_port: match &options.transport {
             Transport::Dial(dial) => dial.store_port,
             Transport::Local | Transport::Ssh(_) | Transport::Managed(_) => 0,
         },
@@ -137,7 +144,7 @@ pub(in crate::launch) fn start_requests<'a>(
     table: &'a NodeTable,
     epoch: Epoch,
 ) -> impl Iterator<Item = Option<Start>> + 'a {
-    let node0 = table.prepared(NodeRank(0));
+    let node0 = table.prepared(node_of_rank_0(plan));
     let (master_addr, master_port) = match node0.and_then(|found| found.master.as_ref()) {
         Some(master) => (master.addr.clone(), master.port),
         None => remote_master(plan),
@@ -147,6 +154,9 @@ pub(in crate::launch) fn start_requests<'a>(
     let start = move |(place, node): (NodeRank, &NodePlan)| {
         let ranks: Vec<Rank> = ranks.by_ref().take(node.workers.len()).collect();
         let own = table.prepared(place)?;
+        if options.elastic.is_some() && ranks.is_empty() {
+            return None;
+        }
         Some(Start {
             workers: worker_starts(plan, options, (node, own), (&bindings, epoch), ranks),
             store: node0.and_then(|found| found.store),
@@ -197,7 +207,8 @@ fn master_of(start: &Start) -> Option<(String, u16)> {
 /// The list of all nodes as a frame for every node; encoded once, because one encoding per node
 /// would cost time quadratic in the number of nodes.
 pub(in crate::launch) fn roster(plan: &LaunchPlan, epoch: Epoch) -> Arc<[u8]> {
-    let nodes = plan.nodes.iter().map(|node| (node.host.to_string(), node.workers.len() as u32));
+    let members = plan.nodes.iter().filter(|node| !node.workers.is_empty());
+    let nodes = members.map(|node| (node.host.to_string(), node.workers.len() as u32));
     let roster = NodeRoster { nodes: nodes.collect() };
     wire::encode(epoch, &ToAgent::Roster(roster.pack())).into()
 }
@@ -218,6 +229,13 @@ fn remote_master(plan: &LaunchPlan) -> (String, u16) {
 pub(in crate::launch) fn node_of_rank(plan: &LaunchPlan) -> Vec<NodeRank> {
     let nodes = (0..).map(NodeRank).zip(&plan.nodes);
     nodes.flat_map(|(place, node)| std::iter::repeat_n(place, node.workers.len())).collect()
+}
+
+/// The first node with workers.
+pub(in crate::launch) fn node_of_rank_0(plan: &LaunchPlan) -> NodeRank {
+    let nodes = (0..).map(NodeRank).zip(&plan.nodes);
+    let mut members = nodes.filter(|(_, node)| !node.workers.is_empty());
+    members.next().map_or(NodeRank(0), |(place, _)| place)
 }
 
 /// A node to connect to.
@@ -260,6 +278,7 @@ fn worker_starts(
         argv: worker.argv().map(|word| word.into_owned().into_vec()).collect(),
         env: to_bytes(worker.bind(bindings, ThreadShare::Inherited, epoch)),
         env_default: to_bytes(worker.defaults(threads)),
+        env_without_gpu: to_bytes(worker.defaults_without_gpu()),
         stdin: options.stdin.includes(worker.rank),
     };
     node.workers.iter().zip(ranks).map(worker).collect()

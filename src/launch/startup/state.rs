@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::pending::{PendingNodes, pause_after};
 use crate::base::NodeRank;
-use crate::launch::node::table::NO_MESSAGE_WARNING;
+use crate::launch::node::heartbeats::NO_MESSAGE_WARNING;
 use crate::launch::options::{Options, Transport};
 use crate::transport::Fault;
 use crate::wire::Problem;
@@ -71,6 +71,12 @@ impl Startup {
         let first = self.problems.iter().find(|(_, other)| other.message == problem.message);
         let problem = first.map_or(problem, |(_, first)| first.clone());
         self.problems.push((node, problem));
+    }
+
+    /// The node is there again, or has another fault.
+    pub(in crate::launch) fn forget(&mut self, node: NodeRank) {
+        self.faults.retain(|(other, _)| *other != node);
+        self.problems.retain(|(other, _)| *other != node);
     }
 
     /// Sorts problems and faults for the final report.

@@ -7,3 +7,4 @@ pub mod input_file;
 pub mod io_errors;
 #[cfg(feature = "cli")]
 pub mod shared_file;
+pub mod writeback;

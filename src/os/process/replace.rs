@@ -1,11 +1,13 @@
 //! Replacing this process by another program.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, Seek, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use crate::os::process::shell_env::memory_file;
 
 /// The file of this process.
 const OWN_FILE: &str = "/proc/self/exe";
@@ -26,6 +28,21 @@ pub fn find_other_program(name: &str, path: &OsStr) -> Option<PathBuf> {
 #[expect(clippy::disallowed_methods, reason = "os is where processes are started")]
 pub fn replace_process(program: &Path, arguments: &[OsString]) -> io::Error {
     Command::new(program).args(arguments).exec()
+}
+
+/// The same for a program that reads this input.
+#[expect(clippy::disallowed_methods, reason = "os is where processes are started")]
+pub fn replace_process_with_input(program: &Path, arguments: &[&str], text: &[u8]) -> io::Error {
+    let input = || -> io::Result<_> {
+        let mut input = memory_file()?;
+        input.write_all(text)?;
+        input.rewind()?;
+        Ok(input)
+    };
+    match input() {
+        Ok(input) => Command::new(program).args(arguments).stdin(input).exec(),
+        Err(error) => error,
+    }
 }
 
 #[cfg(test)]

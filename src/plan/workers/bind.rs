@@ -53,7 +53,8 @@ impl WorkerPlan {
             (EnvValue::IfUnset(value), _) => Some(value.clone()),
             (EnvValue::ThreadShare, ThreadShare::Inherited)
             | (
-                EnvValue::Known(_)
+                EnvValue::IfNoGpu(_)
+                | EnvValue::Known(_)
                 | EnvValue::MasterAddr
                 | EnvValue::MasterPort
                 | EnvValue::JobId
@@ -63,6 +64,15 @@ impl WorkerPlan {
         };
         let found =
             self.env().filter_map(|(name, value)| Some((name.to_owned(), default(&value)?)));
+        found.collect()
+    }
+
+    /// The variables to set only where the node has no GPU and its environment does not have them.
+    pub fn defaults_without_gpu(&self) -> Vec<(OsString, OsString)> {
+        let found = self.env().filter_map(|(name, value)| match value.as_ref() {
+            EnvValue::IfNoGpu(value) => Some((name.to_owned(), value.clone())),
+            _ => None,
+        });
         found.collect()
     }
 }
@@ -77,7 +87,7 @@ impl EnvValue {
             (Self::JobId, _) => Some(bindings.job.to_string().into()),
             (Self::ThreadShare, ThreadShare::Share(count)) => Some(count.to_string().into()),
             (Self::ThreadShare, ThreadShare::Inherited)
-            | (Self::IfUnset(_) | Self::ErrorFile, _) => None,
+            | (Self::IfUnset(_) | Self::IfNoGpu(_) | Self::ErrorFile, _) => None,
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::base::{LocalRank, NodeRank, Rank, Slot};
 use crate::plan::error::PlanError;
 use crate::plan::spec::JobSpec;
 use crate::plan::workers::launch_plan::{LaunchPlan, NodePlan, WorkerPlan};
-use crate::plan::workers::template::{NodeShare, Template};
+use crate::plan::workers::template::{JobSize, NodeShare, Template};
 use crate::plan::workers::{check, env};
 
 /// Plans the ranks, command and environment of every worker. Ranks are dense and follow the order
@@ -16,7 +16,7 @@ use crate::plan::workers::{check, env};
 pub fn plan(spec: &JobSpec) -> Result<LaunchPlan, PlanError> {
     let world_size = check::world_size(spec)?;
     check::exports(&spec.exports)?;
-    let template = Template::new(spec, env::job_env(spec, world_size));
+    let template = Template::new(spec, env::job_env(spec));
     // The arguments of the workers differ in a number only, so one check is enough.
     check::argv(template.argv(LocalRank(0)))?;
     let template = Arc::new(template);
@@ -29,7 +29,9 @@ pub fn plan(spec: &JobSpec) -> Result<LaunchPlan, PlanError> {
         let devices = devices.unwrap_or_else(|| device_list(slots, &spec.device_names));
         previous_devices = Some(Arc::clone(&devices));
         let (template, local_size) = (Arc::clone(&template), slots.len());
-        let share = Arc::new(NodeShare { template, node_rank, local_size, devices });
+        let job_size = JobSize { workers: world_size, nodes: spec.nodes.len() };
+        let share = NodeShare { template, node_rank, local_size, job_size, devices };
+        let share = Arc::new(share);
         let mut workers = Vec::with_capacity(slots.len());
         for ((local_rank, &slot), rank) in (0..).map(LocalRank).zip(slots).zip(&mut ranks) {
             workers.push(WorkerPlan { rank, local_rank, slot, share: Arc::clone(&share) });

@@ -11,15 +11,15 @@ use crate::plan::workers::export::Export;
 use crate::plan::workers::template::{TemplateEnv, TemplateValue};
 
 /// The variables of every worker; the user's override remuda's.
-pub(crate) fn job_env(spec: &JobSpec, world_size: u32) -> TemplateEnv {
+pub(crate) fn job_env(spec: &JobSpec) -> TemplateEnv {
     let mut env = own_env();
     match &spec.conventions {
         Conventions::DeepSpeed => {
-            add_group_variables(&mut env, spec, world_size);
+            add_group_variables(&mut env, spec);
             add_deepspeed_variables(&mut env, spec);
         }
         Conventions::Torchrun(torchrun) => {
-            add_group_variables(&mut env, spec, world_size);
+            add_group_variables(&mut env, spec);
             add_torchrun_variables(&mut env, spec, torchrun);
         }
         // A script that sees a rank would form a group.
@@ -41,10 +41,9 @@ fn own_env() -> TemplateEnv {
 }
 
 /// Adds the variables of a group that torchrun and remuda set in the same way.
-fn add_group_variables(env: &mut TemplateEnv, spec: &JobSpec, world_size: u32) {
-    set(env, env_vars::WORLD_SIZE, &world_size);
-    set(env, env_vars::GROUP_WORLD_SIZE, &spec.nodes.len());
-    set(env, env_vars::ROLE_WORLD_SIZE, &world_size);
+fn add_group_variables(env: &mut TemplateEnv, spec: &JobSpec) {
+    set_all(env, &[env_vars::WORLD_SIZE, env_vars::ROLE_WORLD_SIZE], &TemplateValue::WorldSize);
+    set_all(env, &[env_vars::GROUP_WORLD_SIZE], &TemplateValue::NodeCount);
     // `WorkerPlan::bind` replaces the count in a later epoch.
     set(env, env_vars::TORCHELASTIC_RESTART_COUNT, &0);
     set(env, env_vars::TORCHELASTIC_MAX_RESTARTS, &spec.restarts_max);
@@ -63,15 +62,20 @@ fn add_group_variables(env: &mut TemplateEnv, spec: &JobSpec, world_size: u32) {
 
 /// Adds the variables that only DeepSpeed's launcher sets, and what remuda sets beside them.
 fn add_deepspeed_variables(env: &mut TemplateEnv, spec: &JobSpec) {
-    set(env, env_vars::CROSS_SIZE, &spec.nodes.len());
+    set_all(env, &[env_vars::CROSS_SIZE], &TemplateValue::NodeCount);
     set(env, env_vars::ROLE_NAME, &"default");
     let mut symbolic = |name: &str, value| env.insert(name.into(), TemplateValue::Same(value));
     symbolic(env_vars::TORCHELASTIC_RUN_ID, EnvValue::JobId);
     symbolic(env_vars::OMP_NUM_THREADS, EnvValue::ThreadShare);
-    if spec.accelerator == Accelerator::Cpu {
-        // Without it a script that uses accelerate forms no process group on a machine without
-        // devices: every worker would train a separate copy.
-        symbolic(env_vars::ACCELERATE_USE_CPU, EnvValue::IfUnset("true".into()));
+    // Without it a script that uses accelerate forms no process group on a machine without devices: every
+    // worker would train a separate copy.
+    let uses_cpu = match spec.accelerator {
+        Accelerator::Cpu => Some(EnvValue::IfUnset("true".into())),
+        Accelerator::GpuIfAny => Some(EnvValue::IfNoGpu("true".into())),
+        _ => None,
+    };
+    if let Some(uses_cpu) = uses_cpu {
+        symbolic(env_vars::ACCELERATE_USE_CPU, uses_cpu);
     }
     set_all(env, &[env_vars::NODE_RANK, env_vars::CROSS_RANK], &TemplateValue::NodeRank);
     set_all(env, &[env_vars::LOCAL_SIZE], &TemplateValue::LocalSize);

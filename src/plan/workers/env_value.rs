@@ -21,4 +21,6 @@ pub enum EnvValue {
     ThreadShare,
     /// A known value, set only where the environment of the node does not have the variable.
     IfUnset(OsString),
+    /// The same, and only on a node without a GPU.
+    IfNoGpu(OsString),
 }

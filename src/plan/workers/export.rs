@@ -66,7 +66,11 @@ pub fn propagated_exports(
     accelerator: Accelerator,
 ) -> Vec<Export> {
     let own_prefixes: &[&str] = match accelerator {
-        Accelerator::Cpu | Accelerator::Xpu | Accelerator::Mps | Accelerator::Hpu => &[],
+        Accelerator::Cpu
+        | Accelerator::GpuIfAny
+        | Accelerator::Xpu
+        | Accelerator::Mps
+        | Accelerator::Hpu => &[],
         Accelerator::Cuda | Accelerator::Rocm => &["NCCL"],
         Accelerator::Npu => &["ASCEND", "HCCL", "LD_LIBRARY", "PATH"],
         Accelerator::Mlu => &["NEUWARE_HOME", "CNCL", "LD_LIBRARY", "PATH"],

@@ -35,6 +35,11 @@ impl LaunchPlan {
         self
     }
 
+    /// Number of nodes with workers.
+    pub fn node_count(&self) -> usize {
+        self.nodes.iter().filter(|node| !node.workers.is_empty()).count()
+    }
+
     /// Number of workers that are started here.
     pub fn local_worker_count(&self) -> usize {
         self.nodes.iter().map(|node| node.workers.len()).sum()

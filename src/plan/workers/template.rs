@@ -26,6 +26,10 @@ pub(crate) enum TemplateValue {
     NodeRank,
     /// Number of workers of the node.
     LocalSize,
+    /// Number of workers of the job.
+    WorldSize,
+    /// Number of nodes of the job.
+    NodeCount,
     /// List of the devices of the node.
     Devices,
     /// The value at the position of the worker's rank on its node.
@@ -45,13 +49,21 @@ pub(crate) struct Template {
     env: Vec<(OsString, TemplateValue)>,
 }
 
+/// Numbers of workers and nodes of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct JobSize {
+    pub(crate) workers: u32,
+    pub(crate) nodes: usize,
+}
+
 /// The data that all workers of one node share.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeShare {
     pub(crate) template: Arc<Template>,
     pub(crate) node_rank: NodeRank,
     /// Workers of the node.
     pub(crate) local_size: usize,
+    pub(crate) job_size: JobSize,
     /// The list of devices, `0,1,2`; equal lists of adjacent nodes are stored once.
     pub(crate) devices: Arc<OsStr>,
 }
@@ -154,6 +166,8 @@ impl NodeShare {
             TemplateValue::LocalRank => known(place.local_rank.to_string()),
             TemplateValue::NodeRank => known(self.node_rank.to_string()),
             TemplateValue::LocalSize => known(self.local_size.to_string()),
+            TemplateValue::WorldSize => known(self.job_size.workers.to_string()),
+            TemplateValue::NodeCount => known(self.job_size.nodes.to_string()),
             TemplateValue::OneOf(values) => {
                 let value = values.get(place.local_rank.0 as usize).cloned();
                 Cow::Owned(EnvValue::Known(value.unwrap_or_default()))

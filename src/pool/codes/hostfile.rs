@@ -246,7 +246,8 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         HOST_MISSING,
         "host name is missing",
         "The first word of a line is the host name. DeepSpeed reads `slots=4 slots=4` as a host \
-         with the name `slots=4`. Put the host name before `slots=`.",
+         with the name `slots=4`, and `n12,slots=4` as a host without slots. Put the host name \
+         before `slots=`, and a space between the two.",
     ),
     explanation(
         ODD_BLANK,

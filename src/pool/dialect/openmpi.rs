@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::hydra::parse_user;
 use super::shape::{mixed_dialects, other_dialect};
-use crate::base::{Diagnostic, HostName, Severity, Source, Span, show_typed};
+use crate::base::{Diagnostic, HostName, Severity, Source, Span, nearest, show_typed};
 use crate::pool::codes;
 use crate::pool::dialect::kind::Dialect;
 use crate::pool::dialect::lines::LIST_BYTES_MAX;
@@ -17,7 +17,6 @@ use crate::pool::hostfile::line::{check_characters, line_without_comment, words}
 use crate::pool::hostfile::parse::for_each_line;
 use crate::pool::hostfile::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::hostfile::settings::{CountSyntax, parse_count, parse_count_of};
-use crate::pool::similar::nearest;
 
 /// Hosts on lines without a slot count, each with its number of lines and its first position.
 #[derive(Default)]

@@ -179,15 +179,23 @@ fn counts_differ(word: HostToken<'_>, counts: usize, nodes: u64) -> Box<Diagnost
 
 fn missing_counts(list: HostToken<'_>, nodes: u64, form: Form) -> Diagnostic {
     let counts = if nodes == 1 { "8".to_owned() } else { format!("8(x{nodes})") };
-    let (label, action) = match form {
-        Form::Line => ("expected counts after the list", "add the counts"),
-        Form::Variables => ("expected another variable", "add a line"),
+    let (message, label, action) = match form {
+        Form::Line => (
+            "the numbers of workers of the nodes are missing",
+            "expected the numbers after the list",
+            "add the numbers",
+        ),
+        Form::Variables => (
+            "`SLURM_TASKS_PER_NODE` is missing: the numbers of workers of the nodes are unknown",
+            "these nodes",
+            "add a line",
+        ),
     };
     let written = match form {
         Form::Line => format!("{} {counts}", list.text),
         Form::Variables => format!("SLURM_TASKS_PER_NODE={counts}"),
     };
-    Diagnostic::error(codes::MISSING_SLOTS, list.span, "the nodes have no counts")
+    Diagnostic::error(codes::MISSING_SLOTS, list.span, message)
         .label(label)
         .help(format!("{action}: `{written}`, or use `--slots 8` for all nodes"))
 }

@@ -146,7 +146,7 @@ fn slurm_counts_match_node_list() {
     named("n[1-2] 4\n", "n1:4; n2:4");
     named("n[1-2] 2(x3)\n", "counts for 3 nodes, but 2 nodes `2(x3)`");
     named("n[1-2] 2(3)\n", "`2(3)` is not a count `2(3)`");
-    named("n[1-2]\n", "the nodes have no counts `n[1-2]`");
+    named("n[1-2]\n", "the numbers of workers of the nodes are missing `n[1-2]`");
     named("n[1-3 2\n", "`[` is not closed `[`");
     named("n[1-2] 2(x99999999999)\n", "counts for 65536 nodes, but 2 nodes `2(x99999999999)`");
 }

@@ -83,6 +83,9 @@ mod tests {
         check("a slots = 4 # fast\nb slots=2\n", "a slots=4 # fast\nb slots=2\n");
         check("a lots=8\nb 4\nc slots=1\n", "a slots=8\nb slots=4\nc slots=1\n");
         check("a slots=1\nb:4\n", "a slots=1\nb slots=4\n");
+        check("n12,slots=4\n", "n12 slots=4\n");
+        check("ada@n1:slots=4\n", "ada@n1 slots=4\n");
+        check("n1 slots=4, n2 slots=4\n", "n1 slots=4, n2 slots=4\n");
         check("::1 slots=4\n", "[::1] slots=4\n");
         check("a\u{a0}slots=4\n", "a slots=4\n");
         check("a slots=4x\n", "a slots=4x\n");

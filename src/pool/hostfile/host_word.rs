@@ -17,6 +17,34 @@ pub(crate) fn host_missing(first: HostToken<'_>) -> Diagnostic {
         .help("a line is a host name and its slots: `worker-0 slots=4`")
 }
 
+/// The error for `n12,slots=4`: a sign between a host and its slots instead of a space. Returns it with the
+/// two parts.
+pub(crate) fn host_sign_setting(
+    first: HostToken<'_>,
+) -> Option<(HostToken<'_>, HostToken<'_>, Diagnostic)> {
+    let (before, _) = first.text.split_once('=')?;
+    let at = before.rfind([',', ';', ':'])?;
+    let (host, setting) = (first.part(0, at), first.part(at + 1, first.text.len()));
+    let name = host.text.rsplit('@').next().unwrap_or(host.text);
+    let key = &before[at + 1..];
+    if HostName::parse(name).is_err() || key != "slots" && !is_slots_key(key) {
+        return None;
+    }
+    let sign = first.part(at, at + 1);
+    let shown = match sign.text {
+        "," => "a comma",
+        ";" => "a semicolon",
+        _ => "a colon",
+    };
+    let line = format!("{} {}", host.text, setting.text);
+    let message = format!("{shown} after the host name");
+    let problem = Diagnostic::error(codes::HOST_MISSING, sign.span, message)
+        .label("expected a space")
+        .help(format!("write `{}`", show_typed(&line)))
+        .suggest(sign.span, " ");
+    Some((host, setting, problem))
+}
+
 /// The error for `node01=8`: a host, and its slots after a sign that belongs to `slots`.
 pub(crate) fn host_equals_count(first: HostToken<'_>) -> Option<Diagnostic> {
     let (host, count) = first.text.split_once('=')?;

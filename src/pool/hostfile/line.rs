@@ -1,10 +1,14 @@
 //! Parser of one line of a hostfile: `[USER@]HOST slots=N`, a comment after it, and common
 //! mistakes.
 
+use std::iter;
+
 use crate::base::{Diagnostic, HostName, Span};
 use crate::pool::codes;
 use crate::pool::hostfile::host_line::{HostLine, HostToken};
-use crate::pool::hostfile::host_word::{host_equals_count, host_missing, read_host};
+use crate::pool::hostfile::host_word::{
+    host_equals_count, host_missing, host_sign_setting, read_host,
+};
 use crate::pool::hostfile::hosts::SlotCount;
 use crate::pool::hostfile::settings::HostSettings;
 
@@ -35,6 +39,15 @@ fn parse_any_line(line: &str, start: usize) -> Option<HostLine> {
     let content = line_without_comment(line, start, first);
     check_characters(content, start, &mut out.problems);
     out.problems.extend(carriage_return_in_comment(line, start, content.len()));
+    if let Some((host, setting, problem)) = host_sign_setting(first) {
+        out.problems.push(problem);
+        let settings: Vec<HostToken<'_>> =
+            iter::once(setting).chain(rest.iter().copied()).collect();
+        read_host(host, &settings, &mut out);
+        HostSettings::default().read(host, &settings, &mut out);
+        out.problems.sort_by_key(|problem| problem.span);
+        return Some(out);
+    }
     let settings = if let Some(problem) = host_equals_count(first) {
         out.problems.push(problem);
         if rest.is_empty() {

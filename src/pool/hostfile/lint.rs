@@ -41,7 +41,7 @@ fn other_dialect(reading: &Reading) -> Option<Diagnostic> {
         Diagnostic::error(codes::DIALECT, span, message)
             .severity(Severity::Note)
             .label("not DeepSpeed's format")
-            .help("remuda reads it as it is; `remuda hostfile convert --to deepspeed` converts it")
+            .help("no change is needed; `remuda hostfile convert --to deepspeed` converts it")
     })
 }
 

@@ -1,10 +1,9 @@
 //! Parser of the words after the host name: `slots=N`, or a common mistake.
 
-use crate::base::{Diagnostic, HostName, Severity, Span, show_typed};
+use crate::base::{Diagnostic, HostName, Severity, Span, nearest, show_typed};
 use crate::pool::codes;
 use crate::pool::hostfile::host_line::{HostLine, HostToken};
 use crate::pool::hostfile::hosts::{SLOTS_MAX, SlotCount};
-use crate::pool::similar::nearest;
 
 /// State of the parser of the words after the host name.
 #[derive(Default)]
@@ -29,6 +28,12 @@ impl HostSettings {
     ) {
         self.slots_words = rest.iter().filter(|word| is_slots_word(**word)).count();
         while let Some((&word, after)) = rest.split_first() {
+            if let Some((sign, problem)) = second_host(first, word, after) {
+                let slots = word.part(0, sign);
+                self.parse_slots(slots.span, slots.part("slots=".len(), sign), out);
+                out.problems.push(problem);
+                break;
+            }
             let word_count =
                 self.parse_spaced(word, after, out).or_else(|| self.parse_setting(word, out));
             let Some(word_count) = word_count else {
@@ -152,6 +157,43 @@ impl HostSettings {
         });
         self.has_slots_word = true;
     }
+}
+
+/// The error for `n1 slots=4, n2 slots=4`, and the position of the comma in `word`; `first` is the host of
+/// the line.
+fn second_host(
+    first: HostToken<'_>,
+    word: HostToken<'_>,
+    after: &[HostToken<'_>],
+) -> Option<(usize, Diagnostic)> {
+    let sign = word.text.find([',', ';'])?;
+    let count = word.text[..sign].strip_prefix("slots=")?;
+    let is_count = !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit());
+    let directly_after = &word.text[sign + 1..];
+    let (host, settings) = match (directly_after, after.split_first()) {
+        ("", None) => return None,
+        ("", Some((host, settings))) => (host.text, settings),
+        (host, _) => (host, after),
+    };
+    let is_host = host.starts_with(|c: char| c.is_ascii_alphabetic())
+        && HostName::parse(host).is_ok()
+        && !is_slots_key(host);
+    if !is_count || !is_host || first.span == word.span {
+        return None;
+    }
+    let slots = settings.first().map(|slots| slots.text.trim_end_matches([',', ';']));
+    let slots = slots.filter(|slots| slots.starts_with("slots=")).unwrap_or("slots=N");
+    let lines = (format!("{} {}", first.text, &word.text[..sign]), format!("{host} {slots}"));
+    let end = after.last().map_or(word.span, |last| last.span).end;
+    let span = Span::new(word.span.start + sign, end);
+    let problem = Diagnostic::error(codes::UNEXPECTED_TEXT, span, "a second host on the line")
+        .label("one host per line")
+        .help(format!(
+            "write a line for each host: `{}`, then `{}`",
+            show_typed(&lines.0),
+            show_typed(&lines.1)
+        ));
+    Some((sign, problem))
 }
 
 /// A setting of slots with blanks around its sign.

@@ -72,17 +72,24 @@ fn parse_nodes(pool: &Pool, source: &HostSource, text: &str) -> Result<NonZeroUs
 
 fn parse_gpus(pool: &Pool, node_count: usize, text: &str) -> Result<NonZeroUsize, Findings> {
     let nodes = &pool.nodes()[..node_count.min(pool.nodes().len())];
-    let slots_min = nodes.iter().map(|(_, slots)| slots.len()).min().unwrap_or(0);
+    let fewest = nodes.iter().min_by_key(|(_, slots)| slots.len());
+    let slots_min = fewest.map_or(0, |(_, slots)| slots.len());
     let bad = |why: String| {
-        bad_count(codes::BAD_NUM_GPUS, "--num_gpus", text, &why, range_help(slots_min))
+        // The range is that of a host which the message may not name.
+        let differs = nodes.iter().any(|(_, slots)| slots.len() != slots_min);
+        let unnamed = fewest.filter(|_| differs);
+        let unnamed = unnamed.filter(|(host, _)| !why.contains(&format!("`{host}`")));
+        let of_host = unnamed.map_or_else(String::new, |(host, slots)| {
+            format!("; `{host}` has {}", show_slots(slots.len()))
+        });
+        bad_count(codes::BAD_NUM_GPUS, "--num_gpus", text, &why, range_help(slots_min) + &of_host)
     };
     let count = parse_count(text, WORKERS).map_err(bad)?;
     let mut too_small = nodes.iter().filter(|(_, slots)| slots.len() < count.get());
     let Some((host, slots)) = too_small.next() else {
         return Ok(count);
     };
-    let plural = if slots.len() == 1 { "" } else { "s" };
-    let first = format!("`{host}` has {} slot{plural}", slots.len());
+    let first = format!("`{host}` has {}", show_slots(slots.len()));
     Err(bad(match too_small.count() {
         0 => first,
         others => format!("{first}, and {others} more of {} hosts have too few", nodes.len()),
@@ -104,6 +111,10 @@ pub fn parse_slot_count(text: &str) -> Result<Option<usize>, Findings> {
         return Err(bad(&format!("above the limit of {max}"), format!("write {max} at most")));
     }
     Ok(Some(count))
+}
+
+fn show_slots(count: usize) -> String {
+    if count == 1 { "1 slot".to_owned() } else { format!("{count} slots") }
 }
 
 fn range_help(max: usize) -> String {

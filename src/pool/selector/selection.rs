@@ -193,7 +193,7 @@ fn both_filters(include: &str, exclude: &str) -> Findings {
     let problem = Diagnostic::error(
         codes::BOTH_FILTERS,
         second,
-        "--include and --exclude are mutually exclusive",
+        "`--include` and `--exclude` cannot be combined",
     )
     .related(first, "")
     .help("keep one of the two");

@@ -1,5 +1,6 @@
 //! Tables and JSON documents of plans, hosts, findings and runs, for programs.
 
+pub mod config;
 pub mod findings;
 pub mod plan;
 mod plan_settings;

@@ -116,6 +116,9 @@ fn show_value(value: &EnvValue) -> String {
         EnvValue::ErrorFile => "(a private file on its node)".to_owned(),
         EnvValue::ThreadShare => "(CPUs of the node / its workers, if unset)".to_owned(),
         EnvValue::IfUnset(value) => format!("{} (if unset)", quoted(value)),
+        EnvValue::IfNoGpu(value) => {
+            format!("{} (if unset, on a node without a GPU)", quoted(value))
+        }
     }
 }
 
@@ -328,7 +331,8 @@ impl Serialize for EnvDocument<'_> {
                 | EnvValue::JobId
                 | EnvValue::ErrorFile
                 | EnvValue::ThreadShare
-                | EnvValue::IfUnset(_) => None,
+                | EnvValue::IfUnset(_)
+                | EnvValue::IfNoGpu(_) => None,
             };
             map.serialize_entry(&name.to_string_lossy(), &shown)?;
         }

@@ -1,4 +1,4 @@
-//! OutputStreams of workers that go to files of their own, to the screen, or to both: torchrun's
+//! Streams of workers that go to files of their own, to the screen, or to both: torchrun's
 //! `--redirects`, `--tee` and `--local-ranks-filter`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ impl OutputStreams {
     }
 }
 
-/// OutputStreams of the workers of a node.
+/// Streams of the workers of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamSet {
     /// The same of every worker.
@@ -67,9 +67,9 @@ impl StreamSet {
 pub struct Redirects {
     /// Directory of the files.
     pub directory: AttemptDir,
-    /// OutputStreams that go to their files and not to the screen.
+    /// Streams that go to their files and not to the screen.
     pub redirected: StreamSet,
-    /// OutputStreams that go to their files and, with a prefix, to the screen.
+    /// Streams that go to their files and, with a prefix, to the screen.
     pub tee: StreamSet,
     /// Prefix of the lines of these streams.
     pub tee_prefix: String,

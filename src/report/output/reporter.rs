@@ -41,6 +41,7 @@ enum ReporterMessage {
     EndPrompt,
     ExpectEcho,
     BeginEpoch(Epoch),
+    SetWorkers(Vec<WorkerLabel>),
     ReleaseTerminal(Box<dyn FnOnce() + Send>),
     ResumeTerminal,
     CollectEvidence(Vec<Rank>, OnEvidence),
@@ -161,6 +162,11 @@ impl Reporter {
         let _ = self.sender.send(ReporterMessage::BeginEpoch(epoch));
     }
 
+    /// Replaces the workers: from now on output is received under their ranks.
+    pub fn set_workers(&self, workers: Vec<WorkerLabel>) {
+        let _ = self.sender.send(ReporterMessage::SetWorkers(workers));
+    }
+
     /// Continues the panic of the thread, which has printed its message.
     pub fn resume_panic(&self) -> ! {
         std::panic::resume_unwind(Box::new("the reporter has panicked"))
@@ -269,6 +275,7 @@ fn handle_message(
         ReporterMessage::EndPrompt => router.end_prompt(),
         ReporterMessage::ExpectEcho => router.expect_echo(),
         ReporterMessage::BeginEpoch(epoch) => router.begin_epoch(epoch),
+        ReporterMessage::SetWorkers(workers) => router.set_workers(&workers),
         ReporterMessage::ReleaseTerminal(done) => {
             router.release_terminal();
             done();

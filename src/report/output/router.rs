@@ -32,6 +32,7 @@ const STALL_RECHECK: Duration = Duration::from_millis(100);
 /// The router of a job's output.
 pub struct OutputRouter {
     streams: BTreeMap<(Rank, Stream), StreamBuffer>,
+    style: Style,
     /// Streams with timed work, and the earliest time at which one of them is due.
     timed_streams: BTreeSet<(Rank, Stream)>,
     next_timer: Option<Instant>,
@@ -59,19 +60,12 @@ pub struct OutputRouter {
 impl OutputRouter {
     /// Makes a router for these workers and descriptors.
     pub fn new(workers: &[WorkerLabel], style: &Style, stdout: OwnedFd, stderr: OwnedFd) -> Self {
-        let width = workers.iter().map(|label| default_name(label).len()).max().unwrap_or(0);
-        let mut streams = BTreeMap::new();
-        for label in workers {
-            for stream in [Stream::Stdout, Stream::Stderr] {
-                let buffer = StreamBuffer::new(label, stream, style, width);
-                streams.insert((label.rank, stream), buffer);
-            }
-        }
         let place = style.terminal.status;
         let tty =
             stderr.as_fd().try_clone_to_owned().ok().filter(|_| place != StatusPlace::Nowhere);
         Self {
-            streams,
+            streams: buffers_of(workers, style),
+            style: style.clone(),
             timed_streams: BTreeSet::new(),
             next_timer: None,
             gathered: style.gather.then(BTreeMap::new),
@@ -276,6 +270,12 @@ impl OutputRouter {
         }
     }
 
+    /// Replaces the workers of an epoch that has begun and in which nothing was received yet.
+    pub fn set_workers(&mut self, workers: &[WorkerLabel]) {
+        self.streams = buffers_of(workers, &self.style);
+        self.timed_streams.clear();
+    }
+
     /// Leaves the terminal to another program until [`Self::resume_terminal`]. Waits for the pending output,
     /// as long as the terminal accepts some.
     pub fn release_terminal(&mut self) {
@@ -451,6 +451,16 @@ impl OutputRouter {
     pub fn log_path(&self, rank: Rank, stream: Stream) -> Option<PathBuf> {
         self.files.as_ref()?.path(FileKey::Stream(rank, stream))
     }
+}
+
+/// The states of the streams of these workers.
+fn buffers_of(workers: &[WorkerLabel], style: &Style) -> BTreeMap<(Rank, Stream), StreamBuffer> {
+    let width = workers.iter().map(|label| default_name(label).len()).max().unwrap_or(0);
+    let of_worker = |label: &WorkerLabel| {
+        [Stream::Stdout, Stream::Stderr]
+            .map(|stream| ((label.rank, stream), StreamBuffer::new(label, stream, style, width)))
+    };
+    workers.iter().flat_map(of_worker).collect()
 }
 
 /// Makes a file for each stream below `--log_dir`, and one for each rank with

@@ -85,12 +85,6 @@ pub(super) fn verb_end(line: &str) -> Option<usize> {
     (is_verb && rest.starts_with("  ")).then_some(VERB_WIDTH)
 }
 
-/// The kernel's text for an error, without its number.
-pub fn show_io_error(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_lowercase()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

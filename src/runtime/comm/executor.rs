@@ -13,7 +13,7 @@ use crate::runtime::comm::core::spin::Spin;
 use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::host::messages::{MessageBatch, StartedMessage};
 
-/// HostBackend of a group and its communication thread, which is created with the first started
+/// Backend of a group and its communication thread, which is created with the first started
 /// operation.
 pub(crate) struct Executor {
     /// Communication thread; it ends before the engine that it uses.

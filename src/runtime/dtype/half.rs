@@ -8,8 +8,8 @@
 
 pub use half::{bf16 as Bf16, f16 as F16};
 
-/// A 16-bit float with conversions for loops.
-pub(crate) trait HalfFloat: Copy + Default {
+/// 16-bit float, [`F16`] or [`Bf16`], with conversions for loops.
+pub trait HalfFloat: Copy + Default {
     /// Converts to `f32` exactly.
     fn widen(self) -> f32;
 

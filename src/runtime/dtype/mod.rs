@@ -2,3 +2,4 @@
 
 pub(crate) mod element;
 pub(crate) mod half;
+pub(crate) mod rounding;

@@ -1,12 +1,14 @@
 //! [`EngineConfig`]: how an engine trains.
 
+use serde::{Deserialize, Serialize};
+
 use crate::runtime::dtype::element::Dtype;
 use crate::runtime::optim::{LossScaling, LrSchedule, Optimizer};
 use crate::runtime::parallel::zero::sharding::Sharding;
 use crate::runtime::parallel::zero::step_plan::PlanOptions;
 
 /// Settings of an engine; equal on all ranks.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EngineConfig {
     /// Number of micro-batches of every rank in a step.
     pub accumulate: usize,
@@ -54,7 +56,7 @@ impl Default for EngineConfig {
 }
 
 /// Floating-point type of weights and activations. Master weights, moments and sums are `f32` always.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Precision {
     /// 32-bit.
     #[default]

@@ -3,12 +3,15 @@
 //! | file or room | contents |
 //! |---|---|
 //! | `training` | the engine: forward, backward, step |
+//! | `checkpoint` | saving and loading of the state (feature `train`) |
 //! | `config`, `error` | settings; errors |
 //! | `model`, `parameters` | interface of a model, its table of parameters |
 //! | `replica` | interface of a rank's memory and arithmetic |
 //! | `host` | a rank in host memory |
 //! | `whole` | passes of a model without an engine |
 
+#[cfg(feature = "train")]
+mod checkpoint;
 mod config;
 mod error;
 mod host;
@@ -24,7 +27,7 @@ pub use host::replica::HostReplica;
 pub use host::state::{ReadState, Section, StatePiece};
 pub use model::{BackwardPass, ForwardPass, Model, ModelPass, PassError};
 pub use parameters::{Init, Parameter, ParameterTable, Unit};
-pub use replica::{MicroBatch, Replica, Update};
+pub use replica::{MicroBatch, Replica};
 pub use training::{Engine, EngineCounters, StepOutcome};
 pub use whole::{gradient_of, loss_of};
 

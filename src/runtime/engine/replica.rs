@@ -1,6 +1,7 @@
 //! [`Replica`]: the memory and the arithmetic of one rank, as the engine sees them.
 
 use crate::runtime::engine::error::EngineError;
+use crate::runtime::optim::OptimizerStep;
 use crate::runtime::parallel::zero::step_plan::{PlanPass, PlanStep};
 
 /// Memory and arithmetic of one rank: its weights, gradients and optimizer state, wherever they lie.
@@ -33,11 +34,11 @@ pub trait Replica {
     /// If the operation fails.
     fn gradient_norm(&mut self) -> Result<f64, EngineError>;
 
-    /// Updates the parameters by the mean gradient. Communicates.
+    /// Updates the parameters by a step of the optimizer and the mean gradient. Communicates.
     ///
     /// # Errors
     /// If the operation fails.
-    fn update(&mut self, update: &Update) -> Result<(), EngineError>;
+    fn update(&mut self, step: &OptimizerStep) -> Result<(), EngineError>;
 }
 
 /// Place of a micro-batch in its step.
@@ -47,17 +48,4 @@ pub struct MicroBatch {
     pub is_last: bool,
     /// Factor of the loss in the backward pass.
     pub loss_scale: f32,
-}
-
-/// Update of all parameters.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Update {
-    /// Number of the update, from 1.
-    pub number: u64,
-    /// Learning rate.
-    pub rate: f64,
-    /// Momentum that the schedule sets in place of the optimizer's, if it does.
-    pub momentum: Option<f64>,
-    /// Factor of the gradient: that of clipping, and one over the loss scale.
-    pub factor: f32,
 }

@@ -8,16 +8,16 @@ use crate::runtime::dtype::element::ReduceOp;
 use crate::runtime::engine::config::{EngineConfig, Precision};
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::host::replica::HostReplica;
+#[cfg(feature = "train")]
+use crate::runtime::engine::host::state::NeededRange;
 use crate::runtime::engine::host::state::{ReadState, Section, StatePiece};
 use crate::runtime::engine::model::Model;
 use crate::runtime::engine::parameters::ParameterTable;
-use crate::runtime::engine::replica::{MicroBatch, Replica, Update};
-use crate::runtime::optim::LossScaler;
+use crate::runtime::engine::replica::{MicroBatch, Replica};
+use crate::runtime::flat::norm::clip_factor;
+use crate::runtime::optim::{GradientCheck, LossScale, LossScaler, StepScale};
 use crate::runtime::parallel::zero::lanes::LaneAssignment;
 use crate::runtime::parallel::zero::step_plan::{PlanStep, StepPlan};
-
-/// Value that torch adds to a norm before it divides by it.
-const NORM_EPSILON: f64 = 1e-6;
 
 /// Trainer of a model on the ranks of a group.
 ///
@@ -40,6 +40,8 @@ pub struct Engine<R: Replica> {
     losses: Vec<f32>,
     wants_stop: bool,
     scaler: LossScaler,
+    /// Scale that the current step took.
+    step_scale: Option<StepScale>,
     /// Steps, including those that were skipped.
     steps: u64,
     /// Updates of the parameters.
@@ -142,7 +144,7 @@ pub struct EngineCounters {
     /// Updates of the parameters.
     pub updates: u64,
     /// State of the loss scale.
-    pub scaler: LossScaler,
+    pub loss_scale: LossScale,
 }
 
 impl<M: Model> Engine<HostReplica<M>> {
@@ -151,10 +153,16 @@ impl<M: Model> Engine<HostReplica<M>> {
         self.replica.state_pieces()
     }
 
+    /// Ranges that a restoration reads on this rank, in its order.
+    #[cfg(feature = "train")]
+    pub(super) fn needed_ranges(&self) -> Vec<NeededRange<'_>> {
+        self.replica.needed_ranges()
+    }
+
     /// Returns what the engine counts.
     pub fn counters(&self) -> EngineCounters {
         let (steps, updates) = (self.steps, self.updates);
-        EngineCounters { steps, updates, scaler: self.scaler.clone() }
+        EngineCounters { steps, updates, loss_scale: self.scaler.state() }
     }
 
     /// Replaces the state: `read` returns the values of ranges of parameters. All ranks call it.
@@ -164,11 +172,13 @@ impl<M: Model> Engine<HostReplica<M>> {
     /// then unspecified.
     pub fn restore<E>(
         &mut self,
-        counters: EngineCounters,
+        counters: &EngineCounters,
         read: &mut ReadState<'_, E>,
     ) -> Result<Result<(), E>, EngineError> {
         let outcome = self.replica.restore(read)?;
-        EngineCounters { steps: self.steps, updates: self.updates, scaler: self.scaler } = counters;
+        let EngineCounters { steps, updates, loss_scale } = *counters;
+        (self.steps, self.updates) = (steps, updates);
+        self.scaler = LossScaler::resume(self.config.loss_scaling, loss_scale);
         Ok(outcome)
     }
 }
@@ -193,7 +203,8 @@ impl<R: Replica> Engine<R> {
             micro_batches: 0,
             losses: vec![0.0; lanes.count()],
             wants_stop: false,
-            scaler: LossScaler::new(&config.loss_scaling),
+            scaler: LossScaler::new(config.loss_scaling),
+            step_scale: None,
             steps: 0,
             updates: 0,
             config,
@@ -331,8 +342,9 @@ impl<R: Replica> Engine<R> {
         Ok(self.replica.loss())
     }
 
-    fn micro_batch(&self) -> MicroBatch {
-        let loss_scale = self.scaler.scale() as f32;
+    fn micro_batch(&mut self) -> MicroBatch {
+        let scale = self.step_scale.get_or_insert_with(|| self.scaler.start_step());
+        let loss_scale = scale.loss_factor();
         MicroBatch { is_last: self.is_gradient_accumulation_boundary(), loss_scale }
     }
 
@@ -345,8 +357,8 @@ impl<R: Replica> Engine<R> {
         slots[..lanes].copy_from_slice(&self.losses);
         slots[lanes] = f32::from(u8::from(std::mem::take(&mut self.wants_stop)));
         let slots = self.group.start_all_reduce(slots, 0..lanes + 1, ReduceOp::Sum);
-        let scale = self.scaler.scale();
-        let norm = self.replica.gradient_norm()? / scale;
+        let scale = self.step_scale.take().unwrap_or_else(|| self.scaler.start_step());
+        let norm = self.replica.gradient_norm()? * scale.gradient_factor();
         let slots = slots.wait()?;
         let rate = self.config.schedule.rate(self.updates);
         self.steps += 1;
@@ -356,35 +368,33 @@ impl<R: Replica> Engine<R> {
             loss: slots[..lanes].iter().sum::<f32>() / lanes as f32,
             norm,
             rate,
-            loss_scale: scale,
+            loss_scale: f64::from(scale.loss_factor()),
             is_applied,
             wants_stop: 0.0 < slots[lanes],
         };
         if is_applied {
-            let clip = self.config.clip.map_or(1.0, |max| (max / (norm + NORM_EPSILON)).min(1.0));
-            let update = Update {
-                number: self.updates + 1,
-                rate,
-                momentum: self.config.schedule.momentum(self.updates),
-                factor: (clip / scale) as f32,
+            let clip = self.config.clip.map_or(1.0, |max| clip_factor(norm, max));
+            let optimizer = match self.config.schedule.betas(self.updates) {
+                Some(betas) => self.config.optimizer.with_betas(betas),
+                None => self.config.optimizer,
             };
-            self.replica.update(&update)?;
+            let factor = (clip * scale.gradient_factor()) as f32;
+            self.replica.update(&optimizer.step(self.updates + 1, rate, factor))?;
             self.updates += 1;
         }
-        self.adjust_scale(&outcome)?;
+        self.adjust_scale(scale, &outcome)?;
         Ok(outcome)
     }
 
     /// Adjusts the loss scale after a step.
-    fn adjust_scale(&mut self, outcome: &StepOutcome) -> Result<(), EngineError> {
+    fn adjust_scale(&mut self, taken: StepScale, outcome: &StepOutcome) -> Result<(), EngineError> {
         let step = outcome.step;
         if !outcome.is_applied && self.config.precision == Precision::F32 {
             return Err(EngineError::Diverged { step, norm: outcome.norm });
         }
-        let scale = outcome.loss_scale;
-        self.scaler
-            .on_step(!outcome.is_applied)
-            .map_err(|_| EngineError::ScaleAtMinimum { step, scale })
+        let check = GradientCheck::of_norm(outcome.norm);
+        let finished = self.scaler.finish_step(taken, check);
+        finished.map_err(|error| EngineError::ScaleAtMinimum { step, scale: error.scale })
     }
 
     /// Fails if the engine is in another phase.
@@ -432,6 +442,15 @@ fn check(config: &EngineConfig) -> Result<(), EngineError> {
     };
     if config.accumulate == 0 {
         return problem("a step has no micro-batch", "set `accumulate` to at least 1");
+    }
+    if let Err(error) = config.optimizer.check() {
+        return problem(&error.to_string(), "the documentation of `Optimizer` has the ranges");
+    }
+    if let Err(error) = config.schedule.check() {
+        return problem(&error.to_string(), "set it to at least 1");
+    }
+    if let Err(error) = config.loss_scaling.check() {
+        return problem(&error.to_string(), "the documentation of `LossScaling` has the ranges");
     }
     Ok(())
 }

@@ -1,416 +1,417 @@
-//! [`LrSchedule`]: the learning rate as a function of the number of updates before it.
+//! [`LrSchedule`]: the learning rate as a function of the number of steps.
 //!
-//! DeepSpeed's schedules are reproduced with their habits: they count from -1, so that the first two updates
-//! of a warm-up have the lowest rate (DeepSpeed 0.19.8, `runtime/lr_schedules.py`).
+//! The argument counts the steps that changed the parameters. A step that was skipped because a gradient
+//! overflowed does not move the schedule, and a restart needs no state of its own.
 
 use std::f64::consts::PI;
 
-/// Learning rate of every update; the first update has number 0.
-#[derive(Clone, Copy, Debug, PartialEq)]
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::runtime::optim::one_cycle::{LrRangeTest, OneCycle};
+use crate::runtime::optim::torch_factor::TorchFactor;
+use crate::runtime::optim::warmup::{WarmupCosineLr, WarmupDecayLr, WarmupLr};
+
+/// Learning rate as a function of the number of steps that changed the parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum LrSchedule {
-    /// The same rate always.
+    /// The same rate for every step.
     Constant {
-        /// Rate of every update.
+        /// Rate of every step.
         rate: f64,
     },
-    /// A linear warm-up from above zero, then half a cosine: the schedule of `remuda train`.
-    WarmupHalfCosine {
-        /// Highest rate, reached after the warm-up.
+    /// Linear warm-up, then half a cosine, without a step at rate 0.
+    HalfCosine(Schedule),
+    /// DeepSpeed's `WarmupLR`.
+    Warmup(WarmupLr),
+    /// DeepSpeed's `WarmupDecayLR`.
+    WarmupDecay(WarmupDecayLr),
+    /// DeepSpeed's `WarmupCosineLR`.
+    WarmupCosine(WarmupCosineLr),
+    /// DeepSpeed's `OneCycle`.
+    OneCycle(OneCycle),
+    /// DeepSpeed's `LRRangeTest`.
+    RangeTest(LrRangeTest),
+    /// Torch's `CosineAnnealingLR`: `rate_min + (rate - rate_min)·(1 + cos(π·n/steps))/2` after `n` steps.
+    /// After `steps` steps it rises, and after twice as many it is at `rate` again.
+    CosineAnnealing {
+        /// Rate of the first step.
         rate: f64,
-        /// Rate at the end and after it.
+        /// Rate after `steps` steps (`eta_min`).
         rate_min: f64,
-        /// Number of updates of the warm-up.
-        warmup: u64,
-        /// Number of updates.
+        /// Length of half a period (`T_max`), 1 or more.
         steps: u64,
     },
-    /// DeepSpeed's `WarmupLR`: a warm-up, then the highest rate.
-    Warmup {
-        /// Rate at the beginning.
-        min: f64,
-        /// Rate after the warm-up.
-        max: f64,
-        /// Number of updates of the warm-up.
-        warmup: u64,
-        /// Form of the warm-up.
-        shape: WarmupShape,
-    },
-    /// DeepSpeed's `WarmupDecayLR`: a warm-up, then a straight line down to `min`.
-    WarmupDecay {
-        /// Rate at the beginning and at the end.
-        min: f64,
-        /// Rate after the warm-up.
-        max: f64,
-        /// Number of updates of the warm-up.
-        warmup: u64,
-        /// Form of the warm-up.
-        shape: WarmupShape,
-        /// Number of all updates.
-        total: u64,
-    },
-    /// DeepSpeed's `WarmupCosineLR`: shares of the optimizer's rate.
-    WarmupCosine {
-        /// Rate after the warm-up.
+    /// Torch's `LinearLR`, `ConstantLR`, `PolynomialLR`, `StepLR` and `ExponentialLR`.
+    Scaled {
+        /// Rate of the optimizer, which the factor multiplies.
         rate: f64,
-        /// Share of it at the beginning of the warm-up.
-        warmup_min_ratio: f64,
-        /// Share of it at the end.
-        cos_min_ratio: f64,
-        /// Number of updates of the warm-up.
-        warmup: u64,
-        /// Form of the warm-up.
-        shape: WarmupShape,
-        /// Number of all updates.
-        total: u64,
+        /// Factor of every step.
+        factor: TorchFactor,
     },
-    /// DeepSpeed's `OneCycle`: up, down, and a decay; the momentum moves the other way.
-    OneCycle {
-        /// Rate at the beginning and the end of the cycle.
-        min: f64,
-        /// Rate in the middle.
-        max: f64,
-        /// Number of updates on the way up.
-        first: u64,
-        /// Number of updates on the way down.
-        second: u64,
-        /// Decay of the rate after the cycle, for every `decay_step` updates.
-        decay_rate: f64,
-        /// Number of updates of a decay; 0: there is none.
-        decay_step: u64,
-        /// Lowest and highest momentum, and its growth after the cycle, if it is cycled.
-        momentum: Option<[f64; 3]>,
-    },
-    /// DeepSpeed's `LRRangeTest`: a rate that grows without end.
-    RangeTest {
-        /// Rate at the beginning.
-        min: f64,
-        /// Number of updates in which it grows by `growth` times `min`.
-        step_size: u64,
-        /// Factor of `min` by which it grows.
-        growth: f64,
-        /// Whether it grows in stairs.
-        is_staircase: bool,
-    },
-    /// torch's `CosineAnnealingLR`; the rate rises again after `period` updates.
-    CosineAnnealing {
-        /// Rate at the beginning.
-        rate: f64,
-        /// Lowest rate.
-        min: f64,
-        /// Number of updates from the highest to the lowest rate.
-        period: u64,
-    },
-    /// A linear warm-up from zero, then a straight line to zero, as in Hugging Face's `linear`.
-    Linear {
+    /// `get_linear_schedule_with_warmup` of transformers: from 0 to `rate` in `warmup` steps, then to 0.
+    LinearWithWarmup {
         /// Highest rate.
         rate: f64,
-        /// Number of updates of the warm-up.
+        /// Number of warm-up steps.
         warmup: u64,
-        /// Number of all updates.
-        total: u64,
+        /// Number of steps after which the rate is 0.
+        steps: u64,
+    },
+    /// `get_cosine_schedule_with_warmup` of transformers: from 0 to `rate` in `warmup` steps, then half a
+    /// cosine down to 0. After `steps` steps it rises.
+    CosineWithWarmup {
+        /// Highest rate.
+        rate: f64,
+        /// Number of warm-up steps.
+        warmup: u64,
+        /// Number of steps after which the rate is 0.
+        steps: u64,
     },
 }
 
-/// Form of a warm-up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WarmupShape {
-    /// Logarithm of the number of updates.
-    #[default]
-    Log,
-    /// Number of updates.
-    Linear,
+/// Linear warm-up, then half a cosine: the schedule of the bundled trainer.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Schedule {
+    /// Highest rate, reached after the warm-up.
+    pub rate: f64,
+    /// Rate at the end.
+    pub rate_min: f64,
+    /// Number of warm-up steps.
+    pub warmup: u64,
+    /// Number of steps, after which the rate is `rate_min`.
+    pub steps: u64,
 }
 
-impl WarmupShape {
-    /// Share of the way after `at` updates of `warmup`, from 0 to 1.
-    fn share(self, at: u64, warmup: u64) -> f64 {
-        let warmup = warmup.max(2) as f64;
-        match self {
-            Self::Log => ((at + 1) as f64).ln() / warmup.ln(),
-            Self::Linear => at as f64 / warmup,
-        }
-    }
+/// Number of steps that is 0 and must not be. The text is the one that DeepSpeed has for
+/// `warmup_num_steps`; with 0 for another number, DeepSpeed and torch divide by 0.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{name} must be a positive integer, got 0")]
+pub struct ScheduleError {
+    /// Name of the setting in DeepSpeed or torch.
+    pub name: &'static str,
+}
+
+/// Settings that are valid, and probably a mistake. The text is DeepSpeed's.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("total_num_steps {total} is less than warmup_num_steps {warmup}")]
+pub struct ScheduleWarning {
+    /// Number of steps of the run.
+    pub total: u64,
+    /// Number of warm-up steps.
+    pub warmup: u64,
 }
 
 impl LrSchedule {
-    /// Returns the rate of the update after `done` updates.
-    pub fn rate(&self, done: u64) -> f64 {
-        match *self {
-            Self::Constant { rate } => rate,
-            Self::WarmupHalfCosine { rate, rate_min, warmup, steps } => {
-                if done < warmup {
-                    return rate * (done + 1) as f64 / (warmup + 1) as f64;
-                }
-                if steps <= done {
-                    return rate_min;
-                }
-                let share = (done - warmup) as f64 / (steps - warmup) as f64;
-                rate_min + half_cosine(share) * (rate - rate_min)
+    /// Returns the rate of the step that follows `applied` steps which changed the parameters.
+    pub fn rate(&self, applied: u64) -> f64 {
+        match self {
+            Self::Constant { rate } => *rate,
+            Self::HalfCosine(schedule) => schedule.at(applied),
+            Self::Warmup(schedule) => schedule.rate(applied),
+            Self::WarmupDecay(schedule) => schedule.rate(applied),
+            Self::WarmupCosine(schedule) => schedule.rate(applied),
+            Self::OneCycle(schedule) => schedule.rate(applied),
+            Self::RangeTest(schedule) => schedule.rate(applied),
+            Self::CosineAnnealing { rate, rate_min, steps } => {
+                let angle = PI * applied as f64 / (*steps).max(1) as f64;
+                rate_min + (rate - rate_min) * (1.0 + angle.cos()) / 2.0
             }
-            Self::Warmup { min, max, warmup, shape } => {
-                min + (max - min) * warmup_share(done, warmup, shape, |_| 1.0)
+            Self::Scaled { rate, factor } => rate * factor.at(applied),
+            Self::LinearWithWarmup { rate, warmup, steps } => {
+                let rest = steps.saturating_sub(applied) as f64;
+                let factor = rise(applied, *warmup);
+                rate * factor.unwrap_or_else(|| rest / decay_steps(*warmup, *steps))
             }
-            Self::WarmupDecay { min, max, warmup, shape, total } => {
-                let decay = |at: u64| remaining_share(at, warmup.max(2), total);
-                min + (max - min) * warmup_share(done, warmup, shape, decay)
-            }
-            Self::WarmupCosine { rate, warmup_min_ratio, cos_min_ratio, warmup, shape, total } => {
-                rate * cosine_share(done, (warmup, total), shape, (warmup_min_ratio, cos_min_ratio))
-            }
-            Self::OneCycle { min, max, first, second, decay_rate, decay_step, .. } => {
-                match cycle(done, first, second) {
-                    Cycle::Inside(scale) => min + (max - min) * scale,
-                    Cycle::After(count) => min / (1.0 + decay_rate * decays(count, decay_step)),
-                }
-            }
-            Self::RangeTest { min, step_size, growth, is_staircase } => {
-                let count = done as f64 / step_size.max(1) as f64;
-                min * (1.0 + growth * if is_staircase { count.floor() } else { count })
-            }
-            Self::CosineAnnealing { rate, min, period } => {
-                min + (rate - min) * half_cosine(done as f64 / period.max(1) as f64)
-            }
-            Self::Linear { rate, warmup, total } => {
-                if done < warmup {
-                    return rate * done as f64 / warmup as f64;
-                }
-                rate * remaining_share(done, warmup, total)
+            Self::CosineWithWarmup { rate, warmup, steps } => {
+                let progress =
+                    applied.saturating_sub(*warmup) as f64 / decay_steps(*warmup, *steps);
+                let factor = rise(applied, *warmup);
+                rate * factor.unwrap_or_else(|| (0.5 * (1.0 + (PI * progress).cos())).max(0.0))
             }
         }
     }
 
-    /// Returns the momentum of the update after `done` updates, if the schedule sets it.
-    pub fn momentum(&self, done: u64) -> Option<f64> {
-        let Self::OneCycle { first, second, decay_step, momentum: Some(range), .. } = *self else {
-            return None;
+    /// Returns the betas of the step that follows `applied` steps, if the schedule sets them
+    /// ([`Optimizer::with_betas`](super::optimizer::Optimizer::with_betas)).
+    pub fn betas(&self, applied: u64) -> Option<[f64; 2]> {
+        match self {
+            Self::OneCycle(schedule) => schedule.betas(applied),
+            Self::Constant { .. }
+            | Self::HalfCosine(_)
+            | Self::Warmup(_)
+            | Self::WarmupDecay(_)
+            | Self::WarmupCosine(_)
+            | Self::RangeTest(_)
+            | Self::CosineAnnealing { .. }
+            | Self::Scaled { .. }
+            | Self::LinearWithWarmup { .. }
+            | Self::CosineWithWarmup { .. } => None,
+        }
+    }
+
+    /// Returns whether all settings are in their ranges. Without this, the rate of a setting out of range
+    /// is that of the nearest one in range.
+    pub fn check(&self) -> Result<(), ScheduleError> {
+        let positive = |name, value: u64| match value {
+            0 => Err(ScheduleError { name }),
+            _ => Ok(()),
         };
-        let [min, max, growth] = range;
-        Some(match cycle(done, first, second) {
-            _ if done == 0 => min,
-            Cycle::Inside(scale) => max - (max - min) * scale,
-            Cycle::After(count) => max * (1.0 + growth * decays(count, decay_step)),
-        })
-    }
-}
-
-/// From 1 to 0 and back: half a period of a cosine for every unit of `share`.
-fn half_cosine(share: f64) -> f64 {
-    0.5 * (1.0 + (PI * share).cos())
-}
-
-/// Part of the updates after a warm-up that is left.
-fn remaining_share(at: u64, warmup: u64, total: u64) -> f64 {
-    total.saturating_sub(at) as f64 / total.saturating_sub(warmup).max(1) as f64
-}
-
-/// Share of the highest rate during DeepSpeed's warm-up, and `after` it; the count begins at -1.
-fn warmup_share(done: u64, warmup: u64, shape: WarmupShape, after: impl Fn(u64) -> f64) -> f64 {
-    match done.checked_sub(1) {
-        None => 0.0,
-        Some(at) if at < warmup.max(2) => shape.share(at, warmup),
-        Some(at) => after(at),
-    }
-}
-
-fn cosine_share(
-    done: u64,
-    (warmup, total): (u64, u64),
-    shape: WarmupShape,
-    (warmup_min, cos_min): (f64, f64),
-) -> f64 {
-    let warmup = warmup.max(2);
-    match done.checked_sub(1) {
-        None => 0.0,
-        Some(at) if at < warmup => warmup_min + (1.0 - warmup_min) * shape.share(at, warmup),
-        Some(at) => {
-            let after = (at - warmup + 1) as f64 / total.saturating_sub(warmup).max(1) as f64;
-            (cos_min + (1.0 - cos_min) * half_cosine(after.min(1.0))).max(0.0)
+        match self {
+            Self::Warmup(WarmupLr { warmup, .. })
+            | Self::WarmupDecay(WarmupDecayLr { warmup, .. })
+            | Self::WarmupCosine(WarmupCosineLr { warmup, .. }) => {
+                positive("warmup_num_steps", warmup.steps)
+            }
+            Self::OneCycle(cycle) => positive("cycle_first_step_size", cycle.first_steps),
+            Self::RangeTest(test) => positive("lr_range_test_step_size", test.step_size),
+            Self::CosineAnnealing { steps, .. } => positive("T_max", *steps),
+            Self::Scaled { factor, .. } => {
+                factor.divisor().map_or(Ok(()), |(name, value)| positive(name, value))
+            }
+            Self::Constant { .. }
+            | Self::HalfCosine(_)
+            | Self::LinearWithWarmup { .. }
+            | Self::CosineWithWarmup { .. } => Ok(()),
         }
     }
-}
 
-/// Place in a cycle.
-enum Cycle {
-    /// Height from 0 to 1.
-    Inside(f64),
-    /// Number of updates after the end.
-    After(u64),
-}
-
-fn cycle(done: u64, first: u64, second: u64) -> Cycle {
-    let length = (first + second).max(1);
-    if length < done {
-        return Cycle::After(done - length);
+    /// Returns a warning if the warm-up is longer than the run.
+    pub fn warning(&self) -> Option<ScheduleWarning> {
+        let (total, warmup) = match self {
+            Self::WarmupDecay(WarmupDecayLr { total_steps, warmup, .. })
+            | Self::WarmupCosine(WarmupCosineLr { total_steps, warmup, .. }) => {
+                (*total_steps, warmup.whole_steps())
+            }
+            Self::Constant { .. }
+            | Self::HalfCosine(_)
+            | Self::Warmup(_)
+            | Self::OneCycle(_)
+            | Self::RangeTest(_)
+            | Self::CosineAnnealing { .. }
+            | Self::Scaled { .. }
+            | Self::LinearWithWarmup { .. }
+            | Self::CosineWithWarmup { .. } => return None,
+        };
+        (total < warmup).then_some(ScheduleWarning { total, warmup })
     }
-    let place = (done % length) as f64 / length as f64;
-    let top = first as f64 / length as f64;
-    Cycle::Inside(if place <= top { place / top } else { (place - 1.0) / (top - 1.0) })
 }
 
-fn decays(count: u64, step: u64) -> f64 {
-    if step == 0 { 0.0 } else { count as f64 / step as f64 }
+/// Factor during the warm-up of transformers; `None` after it.
+fn rise(applied: u64, warmup: u64) -> Option<f64> {
+    (applied < warmup).then(|| applied as f64 / warmup as f64)
+}
+
+/// Number of steps after the warm-up, 1 or more.
+fn decay_steps(warmup: u64, steps: u64) -> f64 {
+    steps.saturating_sub(warmup).max(1) as f64
+}
+
+impl Schedule {
+    /// Returns the rate of step `step`, counted from 0.
+    pub fn at(&self, step: u64) -> f64 {
+        if step < self.warmup {
+            return self.rate * (step + 1) as f64 / (self.warmup + 1) as f64;
+        }
+        if self.steps <= step {
+            return self.rate_min;
+        }
+        let done = (step - self.warmup) as f64 / (self.steps - self.warmup) as f64;
+        let weight = 0.5 * (1.0 + (PI * done).cos());
+        self.rate_min + weight * (self.rate - self.rate_min)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::optim::warmup::{Warmup, WarmupKind};
+    use proptest::prelude::*;
 
     #[track_caller]
-    fn check(schedule: LrSchedule, expected: &[f64]) {
-        for (done, expected) in (0..).zip(expected) {
-            let found = schedule.rate(done);
-            assert!((found - expected).abs() < 1e-8, "{found} after {done}, not {expected}");
-        }
-    }
-
-    /// Rates of DeepSpeed 0.19.8, torch 2.15 and transformers 5.23.
-    #[test]
-    fn schedules_match_their_originals() {
-        use WarmupShape::{Linear, Log};
-        check(
-            LrSchedule::Warmup { min: 0.0, max: 0.1, warmup: 4, shape: Log },
-            &[0.0, 0.0, 0.05, 0.079_248_125, 0.1, 0.1],
-        );
-        check(
-            LrSchedule::Warmup { min: 0.02, max: 0.1, warmup: 4, shape: Linear },
-            &[0.02, 0.02, 0.04, 0.06, 0.08, 0.1],
-        );
-        check(
-            LrSchedule::WarmupDecay { min: 0.0, max: 0.1, warmup: 4, shape: Linear, total: 10 },
-            &[
-                0.0,
-                0.0,
-                0.025,
-                0.05,
-                0.075,
-                0.1,
-                0.083_333_333,
-                0.066_666_667,
-                0.05,
-                0.033_333_333,
-                0.016_666_667,
-                0.0,
-                0.0,
-            ],
-        );
-        let cosine = |warmup_min_ratio, cos_min_ratio, shape| LrSchedule::WarmupCosine {
-            rate: 0.1,
-            warmup_min_ratio,
-            cos_min_ratio,
-            warmup: 4,
-            shape,
-            total: 10,
-        };
-        check(
-            cosine(0.0, 1e-4, Linear),
-            &[
-                0.0,
-                0.0,
-                0.025,
-                0.05,
-                0.075,
-                0.093_301_940,
-                0.075_002_5,
-                0.050_005,
-                0.025_007_5,
-                0.006_708_06,
-                1e-5,
-                1e-5,
-            ],
-        );
-        check(
-            cosine(0.1, 0.1, Log),
-            &[
-                0.0,
-                0.01,
-                0.055,
-                0.081_323_312,
-                0.1,
-                0.093_971_143,
-                0.077_5,
-                0.055,
-                0.032_5,
-                0.016_028_857,
-                0.01,
-            ],
-        );
-        check(
-            LrSchedule::RangeTest { min: 0.01, step_size: 3, growth: 1.0, is_staircase: false },
-            &[0.01, 0.013_333_333, 0.016_666_667, 0.02, 0.023_333_333],
-        );
-        check(
-            LrSchedule::RangeTest { min: 0.01, step_size: 3, growth: 1.0, is_staircase: true },
-            &[0.01, 0.01, 0.01, 0.02, 0.02, 0.02, 0.03],
-        );
-        let annealing = LrSchedule::CosineAnnealing { rate: 0.1, min: 0.01, period: 10 };
-        check(annealing, &[0.1, 0.097_797_543, 0.091_405_764, 0.081_450_336, 0.068_905_765, 0.055]);
-        assert!((annealing.rate(11) - 0.012_202_457).abs() < 1e-8);
-        assert!((annealing.rate(20) - 0.1).abs() < 1e-12);
-        check(
-            LrSchedule::Linear { rate: 0.1, warmup: 4, total: 10 },
-            &[
-                0.0,
-                0.025,
-                0.05,
-                0.075,
-                0.1,
-                0.083_333_333,
-                0.066_666_667,
-                0.05,
-                0.033_333_333,
-                0.016_666_667,
-                0.0,
-            ],
-        );
-    }
-
-    #[test]
-    fn one_cycle_moves_rate_and_momentum() {
-        let one = |second| LrSchedule::OneCycle {
-            min: 0.01,
-            max: 0.1,
-            first: 4,
-            second,
-            decay_rate: 0.5,
-            decay_step: 2,
-            momentum: Some([0.8, 0.9, 0.1]),
-        };
-        check(
-            one(4),
-            &[
-                0.01,
-                0.032_5,
-                0.055,
-                0.077_5,
-                0.1,
-                0.077_5,
-                0.055,
-                0.032_5,
-                0.01,
-                0.008,
-                0.006_666_667,
-                0.005_714_286,
-                0.005,
-            ],
-        );
-        check(one(2), &[0.01, 0.032_5, 0.055, 0.077_5, 0.1, 0.055, 0.01]);
-        let expected =
-            [0.8, 0.875, 0.85, 0.825, 0.8, 0.825, 0.85, 0.875, 0.9, 0.945, 0.99, 1.035, 1.08];
-        for (done, expected) in (0..).zip(expected) {
-            let found = one(4).momentum(done).expect("it is cycled");
-            assert!((found - expected).abs() < 1e-9, "{found} after {done}, not {expected}");
+    fn check(schedule: LrSchedule, expect: &[f64]) {
+        for (applied, expect) in expect.iter().enumerate() {
+            let found = schedule.rate(applied as u64);
+            assert!((found - expect).abs() <= 1e-10, "{found} instead of {expect} at {applied}");
         }
     }
 
     #[test]
-    fn warmup_half_cosine_matches_known_points() {
-        let schedule =
-            LrSchedule::WarmupHalfCosine { rate: 1.0, rate_min: 0.1, warmup: 9, steps: 109 };
-        for (done, expected) in [(0, 0.1), (8, 0.9), (9, 1.0), (59, 0.55), (109, 0.1), (500, 0.1)] {
-            assert!((schedule.rate(done) - expected).abs() < 1e-12, "{done}");
+    fn half_cosine_matches_known_points() {
+        let schedule = Schedule { rate: 1.0, rate_min: 0.1, warmup: 9, steps: 109 };
+        let rates = [(0, 0.1), (8, 0.9), (9, 1.0), (59, 0.55), (109, 0.1), (500, 0.1)];
+        for (step, expect) in rates {
+            let found = LrSchedule::HalfCosine(schedule).rate(step);
+            assert!((found - expect).abs() < 1e-12, "{found} instead of {expect} at {step}");
         }
-        let short =
-            LrSchedule::WarmupHalfCosine { rate: 1.0, rate_min: 0.1, warmup: 10, steps: 10 };
-        assert!((0..20).all(|done| short.rate(done).is_finite()));
+    }
+
+    #[test]
+    fn warmup_longer_than_the_run_is_finite() {
+        let schedule = Schedule { rate: 1.0, rate_min: 0.1, warmup: 10, steps: 10 };
+        assert!((0..20).all(|step| schedule.at(step).is_finite()));
+    }
+
+    /// Values of torch 2.15: they rise after half a period.
+    #[test]
+    fn cosine_annealing_matches_torch() {
+        let schedule = LrSchedule::CosineAnnealing { rate: 0.1, rate_min: 0.01, steps: 10 };
+        let down = [
+            0.1,
+            0.097_797_543_2,
+            0.091_405_764_7,
+            0.081_450_336_4,
+            0.068_905_764_7,
+            0.055,
+            0.041_094_235_3,
+            0.028_549_663_6,
+            0.018_594_235_3,
+            0.012_202_456_8,
+            0.01,
+        ];
+        let up = down.iter().rev().skip(1);
+        check(schedule, &down.iter().chain(up).copied().collect::<Vec<_>>());
+    }
+
+    /// Values of transformers 5.23.
+    #[test]
+    fn schedules_of_transformers_match() {
+        let (rate, warmup, steps) = (0.1, 4, 10);
+        let sixth = 0.1 / 6.0;
+        let linear = LrSchedule::LinearWithWarmup { rate, warmup, steps };
+        let down = (0..=6).rev().map(|rest| sixth * f64::from(rest));
+        let rates: Vec<f64> = [0.0, 0.025, 0.05, 0.075].into_iter().chain(down).collect();
+        check(linear, &rates);
+        assert_eq!(linear.rate(1000).to_bits(), 0);
+        let cosine = LrSchedule::CosineWithWarmup { rate, warmup, steps };
+        let rates = [
+            0.0,
+            0.025,
+            0.05,
+            0.075,
+            0.1,
+            0.093_301_270_2,
+            0.075,
+            0.05,
+            0.025,
+            0.006_698_729_81,
+            0.0,
+            0.006_698_729_81,
+        ];
+        check(cosine, &rates);
+    }
+
+    #[test]
+    fn settings_out_of_range_have_the_words_of_deepspeed() {
+        #[track_caller]
+        fn check(schedule: LrSchedule, expect: &str) {
+            let error = schedule.check().map_or_else(|error| error.to_string(), |()| "-".into());
+            assert_eq!(error, expect);
+        }
+        let with = |warmup| WarmupLr { rate_min: 0.0, rate_max: 1e-3, warmup };
+        let without = Warmup { steps: 0, ..Warmup::default() };
+        let positive = "warmup_num_steps must be a positive integer, got 0";
+        check(LrSchedule::Warmup(with(without)), positive);
+        check(LrSchedule::Warmup(with(Warmup::default())), "-");
+        check(
+            LrSchedule::OneCycle(OneCycle { first_steps: 0, ..OneCycle::new(0.01, 0.1) }),
+            "cycle_first_step_size must be a positive integer, got 0",
+        );
+        check(
+            LrSchedule::RangeTest(LrRangeTest { step_size: 0, ..LrRangeTest::default() }),
+            "lr_range_test_step_size must be a positive integer, got 0",
+        );
+        let annealing = LrSchedule::CosineAnnealing { rate: 0.1, rate_min: 0.0, steps: 0 };
+        check(annealing, "T_max must be a positive integer, got 0");
+        let scaled = |factor| LrSchedule::Scaled { rate: 0.1, factor };
+        let total = "total_iters must be a positive integer, got 0";
+        check(scaled(TorchFactor::Linear { start: 1.0, end: 0.0, steps: 0 }), total);
+        check(scaled(TorchFactor::Polynomial { steps: 0, power: 1.0 }), total);
+        let step = TorchFactor::Step { step_size: 0, gamma: 0.1 };
+        check(scaled(step), "step_size must be a positive integer, got 0");
+        check(scaled(TorchFactor::Constant { factor: 0.5, steps: 0 }), "-");
+        check(scaled(TorchFactor::Exponential { gamma: 0.0 }), "-");
+    }
+
+    #[test]
+    fn warmup_longer_than_the_run_has_a_warning() {
+        let warmup = Warmup::default();
+        let long = WarmupDecayLr { rate_min: 0.0, rate_max: 1e-3, warmup, total_steps: 10 };
+        let warning = LrSchedule::WarmupDecay(long).warning().map(|warning| warning.to_string());
+        let expect = "total_num_steps 10 is less than warmup_num_steps 1000";
+        assert_eq!(warning.as_deref(), Some(expect));
+        let fitting = WarmupDecayLr { total_steps: 1000, ..long };
+        assert_eq!(LrSchedule::WarmupDecay(fitting).warning(), None);
+    }
+
+    /// All schedules, also with settings that [`LrSchedule::check`] rejects.
+    fn any_schedule() -> impl Strategy<Value = LrSchedule> {
+        let numbers = (0u64..20, 0u64..50, 0u64..30, any::<bool>());
+        (numbers, 0usize..15).prop_map(|((warmup, steps, size, flag), kind)| {
+            let shape = if flag { WarmupKind::Linear } else { WarmupKind::Log };
+            let warm = Warmup { steps: warmup, kind: shape };
+            let (rate, rate_min) = (0.1, 0.01);
+            match kind {
+                0 => LrSchedule::Constant { rate },
+                1 => LrSchedule::HalfCosine(Schedule { rate, rate_min, warmup, steps }),
+                2 => LrSchedule::Warmup(WarmupLr { rate_min, rate_max: rate, warmup: warm }),
+                3 => LrSchedule::WarmupDecay(WarmupDecayLr {
+                    rate_min,
+                    rate_max: rate,
+                    warmup: warm,
+                    total_steps: steps,
+                }),
+                4 => LrSchedule::WarmupCosine(WarmupCosineLr {
+                    rate,
+                    warmup: warm,
+                    warmup_min_ratio: 0.1,
+                    cos_min_ratio: 1e-4,
+                    total_steps: steps,
+                }),
+                5 => LrSchedule::OneCycle(OneCycle {
+                    first_steps: warmup,
+                    second_steps: size,
+                    first_stairs: steps % 4,
+                    decay_steps: size,
+                    decay_rate: 0.5,
+                    ..OneCycle::new(0.01, 0.1)
+                }),
+                6 => LrSchedule::RangeTest(LrRangeTest {
+                    step_size: size,
+                    staircase: flag,
+                    ..LrRangeTest::default()
+                }),
+                7 => LrSchedule::CosineAnnealing { rate, rate_min, steps },
+                8 => LrSchedule::LinearWithWarmup { rate, warmup, steps },
+                10.. => LrSchedule::Scaled { rate, factor: factor_of(kind, steps) },
+                _ => LrSchedule::CosineWithWarmup { rate, warmup, steps },
+            }
+        })
+    }
+
+    /// A factor of torch for each number from 10.
+    fn factor_of(kind: usize, steps: u64) -> TorchFactor {
+        match kind {
+            10 => TorchFactor::Linear { start: 1.0 / 3.0, end: 0.0, steps },
+            11 => TorchFactor::Constant { factor: 0.5, steps },
+            12 => TorchFactor::Polynomial { steps, power: steps as f64 / 10.0 },
+            13 => TorchFactor::Step { step_size: steps, gamma: 1.5 },
+            _ => TorchFactor::Exponential { gamma: steps as f64 / 25.0 },
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn rates_are_never_negative_nor_infinite(
+            schedule in any_schedule(),
+            applied in prop_oneof![0u64..200, any::<u64>()],
+        ) {
+            let rate = schedule.rate(applied);
+            prop_assert!(rate.is_finite() && 0.0 <= rate, "{rate}");
+            let betas = schedule.betas(applied).unwrap_or_default();
+            prop_assert!(betas.iter().all(|beta| beta.is_finite()));
+        }
     }
 }

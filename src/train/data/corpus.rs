@@ -1,20 +1,16 @@
 //! Training text: any bytes, from files or built in, as tokens of a small vocabulary.
 
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::runtime::RandomStream;
 use crate::train::data::mmap::MappedFile;
+use crate::train::data::windows::{self, SamplePosition, TokenText};
 use crate::train::nn::gpt::Sequences;
 
 /// Default text: a frozen snapshot of this project's own text.
 static EMBEDDED: &[u8] = include_bytes!("corpus.txt");
-
-/// Random stream of the batches, different from those of the initial values.
-const BATCH_STREAM: u64 = 0xba7c;
 
 /// Error of a training text.
 #[derive(Debug, thiserror::Error)]
@@ -113,16 +109,6 @@ impl Corpus {
         (self.vocabulary.get(usize::from(token)) == Some(&byte)).then_some(token)
     }
 
-    /// Range of the first nine tenths, from which batches are drawn.
-    fn training(&self) -> Range<usize> {
-        0..self.len - self.len / 10
-    }
-
-    /// Range of the last tenth, which training never uses.
-    fn held_out(&self) -> Range<usize> {
-        self.training().end..self.len
-    }
-
     /// Checks that there is at least one sequence of `block` tokens on both sides of the split.
     pub fn check_block(&self, block: usize) -> Result<(), CorpusError> {
         Self::check_len(self.len, block)
@@ -130,11 +116,10 @@ impl Corpus {
 
     /// Same as [`Self::check_block`] for a text of `len` bytes.
     pub fn check_len(len: usize, block: usize) -> Result<(), CorpusError> {
-        if block < len / 10 {
+        if windows::is_long_enough(len, block) {
             return Ok(());
         }
-        let needed = 10usize.saturating_mul(block.saturating_add(1));
-        Err(CorpusError::TooShort { len, block, needed })
+        Err(CorpusError::TooShort { len, block, needed: windows::needed_tokens(block) })
     }
 
     /// Returns the length of the embedded text in bytes.
@@ -142,67 +127,41 @@ impl Corpus {
         EMBEDDED.len()
     }
 
-    /// Reads the tokens `begin..begin + out.len()` of the text.
-    fn read(&self, mut begin: usize, mut out: &mut [u8]) {
-        for bytes in self.parts.iter().map(Part::bytes) {
-            let count = bytes.len().saturating_sub(begin).min(out.len());
-            let (now, later) = out.split_at_mut(count);
-            if 0 < count {
-                let tokens = bytes[begin..][..count].iter().map(|&b| self.token_of[usize::from(b)]);
-                now.iter_mut().zip(tokens).for_each(|(out, token)| *out = token);
-            }
-            begin = begin.saturating_sub(bytes.len());
-            out = later;
-        }
-    }
-
-    /// Reads the sequences that begin at these positions.
-    fn sequences(&self, starts: impl Iterator<Item = usize>, length: usize) -> Sequences {
-        let mut window = vec![0; length + 1];
-        let (mut inputs, mut targets) = (Vec::new(), Vec::new());
-        for start in starts {
-            self.read(start, &mut window);
-            inputs.extend_from_slice(&window[..length]);
-            targets.extend_from_slice(&window[1..]);
-        }
-        Sequences { length, inputs, targets }
-    }
-
     /// Returns the micro-batch of a lane at a step: `count` sequences of `length` tokens from random
     /// positions of the training part. It depends only on its arguments, not on the worker.
     pub fn batch(&self, position: SamplePosition, count: usize, length: usize) -> Sequences {
-        let mut stream =
-            RandomStream::new(&[position.seed, BATCH_STREAM, position.step, position.lane]);
-        let starts = self.training().len() - length;
-        self.sequences((0..count).map(|_| stream.below(starts)), length)
+        windows::random_batch(self, position, count, length)
     }
 
     /// Returns the held-out part as adjacent sequences, in batches of `count`. If there are more than
     /// `windows_max` sequences, that many are selected at even distances.
     pub fn validation(&self, count: usize, length: usize, windows_max: usize) -> Vec<Sequences> {
-        let held_out = self.held_out();
-        let windows = (held_out.len() - 1) / length;
-        let selected = windows.min(windows_max);
-        let starts: Vec<usize> =
-            (0..selected).map(|i| held_out.start + i * windows / selected * length).collect();
-        starts.chunks(count).map(|starts| self.sequences(starts.iter().copied(), length)).collect()
+        windows::held_out_batches(self, count, length, windows_max)
+    }
+}
+
+impl TokenText for Corpus {
+    fn token_count(&self) -> usize {
+        self.len
+    }
+
+    fn read_tokens(&self, mut begin: usize, mut out: &mut [u32]) {
+        for bytes in self.parts.iter().map(Part::bytes) {
+            let count = bytes.len().saturating_sub(begin).min(out.len());
+            let (now, later) = out.split_at_mut(count);
+            if 0 < count {
+                let tokens = bytes[begin..][..count].iter().map(|&b| self.token_of[usize::from(b)]);
+                now.iter_mut().zip(tokens).for_each(|(out, token)| *out = token.into());
+            }
+            begin = begin.saturating_sub(bytes.len());
+            out = later;
+        }
     }
 }
 
 fn map(path: &Path) -> Result<Part, CorpusError> {
     let file = MappedFile::open(path);
     file.map(Part::Mapped).map_err(|source| CorpusError::Read { path: path.to_owned(), source })
-}
-
-/// Position of a micro-batch in a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SamplePosition {
-    /// Seed of the run.
-    pub seed: u64,
-    /// Step, from 0.
-    pub step: u64,
-    /// Lane: rank · accumulate + micro-batch.
-    pub lane: u64,
 }
 
 #[cfg(test)]
@@ -232,7 +191,7 @@ mod tests {
     fn corpus_windows_cross_file_borders() {
         let corpus = corpus(&[b"abc", b"", b"def", b"g"]);
         let mut out = [9; 6];
-        corpus.read(1, &mut out);
+        corpus.read_tokens(1, &mut out);
         assert_eq!(out, [1, 2, 3, 4, 5, 6]);
     }
 
@@ -266,11 +225,11 @@ mod tests {
         let corpus = corpus(&[EMBEDDED]);
         let begin = EMBEDDED.len() - EMBEDDED.len() / 10;
         let batches = corpus.validation(12, 64, usize::MAX);
-        let tokens: Vec<u8> = batches.iter().flat_map(|batch| batch.inputs.clone()).collect();
+        let tokens: Vec<u32> = batches.iter().flat_map(|batch| batch.inputs.clone()).collect();
         assert_eq!(tokens.len(), (EMBEDDED.len() / 10 - 1) / 64 * 64);
         let text =
             EMBEDDED[begin..].iter().map(|&byte| corpus.token(byte).expect("a byte of the text"));
-        assert!(text.zip(tokens).all(|(a, b)| a == b));
+        assert!(text.zip(tokens).all(|(a, b)| u32::from(a) == b));
         let some = corpus.validation(12, 64, 30);
         assert_eq!(some.iter().map(|batch| batch.inputs.len()).sum::<usize>(), 30 * 64);
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::runtime::engine::{Model as _, ParameterTable};
-use crate::train::nn::cpu::threads::Threads;
-use crate::train::nn::gpt::{Gpt, GptConfig};
-use crate::train::nn::mlp::Mlp;
+/// Digest of the vocabulary in place of that of bytes, for tokens of shards.
+pub const TOKENS_OF_SHARDS: &str = "tokens";
+/// Largest vocabulary.
+const VOCABULARY_MAX: usize = 1 << 24;
 
 /// Kind and sizes of a model; its text form is part of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,9 +22,10 @@ pub enum ModelId {
         width: usize,
         /// Context length in tokens.
         block: usize,
-        /// Number of different bytes of the text.
+        /// Number of different bytes of the text, or of tokens.
         vocabulary: usize,
-        /// Digest of the vocabulary, see [`Corpus::digest`](crate::train::Corpus::digest).
+        /// Digest of the vocabulary, see [`Corpus::digest`](crate::train::Corpus::digest), or
+        /// [`TOKENS_OF_SHARDS`].
         bytes: String,
     },
     /// An MLP classifier of synthetic samples.
@@ -43,9 +44,8 @@ pub enum ModelId {
 }
 
 impl ModelId {
-    /// Parameters of the model. `None` if a model of this size cannot have been saved in `bytes`
-    /// bytes, so that the text is not an identity.
-    pub(crate) fn parameters(&self, bytes: u64) -> Option<ParameterTable> {
+    /// Whether a model of this size can have been saved in so many bytes; otherwise the text is no identity.
+    pub(crate) fn fits(&self, bytes: u64) -> bool {
         let fits = |sizes: &[usize]| {
             let product = sizes.iter().try_fold(1u64, |product, size| {
                 (*size != 0).then(|| product.checked_mul(*size as u64))?
@@ -53,21 +53,18 @@ impl ModelId {
             product.is_some_and(|numbers| numbers <= bytes)
         };
         match *self {
-            Self::Gpt { layers, heads, width, block, vocabulary, .. } => {
-                let fits = fits(&[layers, width, width]) && fits(&[block, width]);
+            Self::Gpt { layers, heads, width, block, vocabulary, ref bytes } => {
                 let is_whole = heads != 0 && width.is_multiple_of(heads.max(1));
-                let config = GptConfig { vocabulary, block, layers, heads, width };
-                let is_byte = (1..=256).contains(&vocabulary);
-                (fits && is_whole && is_byte)
-                    .then(|| Gpt::<f32>::new(config, Threads::ONE).parameters().clone())
+                let most = if bytes == TOKENS_OF_SHARDS { VOCABULARY_MAX } else { 256 };
+                let is_in_range = (1..=most).contains(&vocabulary);
+                is_whole
+                    && is_in_range
+                    && fits(&[vocabulary, width])
+                    && fits(&[layers, width, width])
+                    && fits(&[block, width])
             }
             Self::Mlp { inputs, layers, width, classes, .. } => {
-                let fits = fits(&[layers, width]) && fits(&[inputs, width]) && fits(&[classes]);
-                let mut features = vec![inputs];
-                let hidden = if fits { layers } else { 0 };
-                features.extend(std::iter::repeat_n(width, hidden));
-                features.push(classes);
-                fits.then(|| Mlp::<f32>::new(&features, Threads::ONE).parameters().clone())
+                fits(&[layers, width]) && fits(&[inputs, width]) && fits(&[classes])
             }
         }
     }
@@ -138,7 +135,7 @@ mod tests {
         for line in [GPT, MLP] {
             let identity: ModelId = line.parse().expect("a valid line");
             assert_eq!(identity.to_string(), line);
-            assert!(identity.parameters(1 << 30).is_some());
+            assert!(identity.fits(1 << 30));
         }
         let bad = ["", "gpt", "gpt layers=4", "cnn layers=4", &GPT.replace("128", "x"), &MLP[1..]];
         for line in bad.into_iter().chain([&*format!("{GPT} more=1"), &*GPT.replace(':', "-")]) {
@@ -151,7 +148,7 @@ mod tests {
         #[track_caller]
         fn check(line: &str, from: &str, to: &str) {
             let identity: ModelId = line.replace(from, to).parse().expect("well formed");
-            assert!(identity.parameters(10_000_000).is_none(), "{identity}");
+            assert!(!identity.fits(10_000_000), "{identity}");
         }
         check(GPT, "layers=4", "layers=4000000000");
         check(GPT, "layers=4", "layers=0");

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::train::report::plot::Curve;
-use crate::train::report::progress::{StepReport, Summary};
+use crate::train::report::progress::{PhaseSeconds, StepReport, Summary};
 
 /// Line of a step; `val_loss` is present only if the held-out part was evaluated. Files of earlier builds
 /// have fewer fields.
@@ -29,6 +29,8 @@ struct Line {
     skipped: u64,
     tokens_per_s: f64,
     ms: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seconds: Option<PhaseSeconds>,
 }
 
 /// Last line of a run.
@@ -68,8 +70,7 @@ impl Metrics {
 
     /// Adds a step. The lines are flushed after each evaluation, so that the file can be followed.
     pub(crate) fn write(&mut self, report: &StepReport) -> io::Result<()> {
-        let has_scale = (report.outcome.loss_scale - 1.0).abs() > f64::EPSILON;
-        let StepReport { outcome, val_loss, items_per_s, ms, skipped, .. } = report;
+        let StepReport { outcome, val_loss, items_per_s, ms, skipped, seconds, .. } = report;
         let round = |x: f64| (x * 1000.0).round() / 1000.0;
         self.push(&Line {
             step: outcome.step,
@@ -77,10 +78,11 @@ impl Metrics {
             val_loss: *val_loss,
             lr: outcome.rate,
             grad_norm: outcome.norm.is_finite().then_some(outcome.norm),
-            loss_scale: has_scale.then_some(outcome.loss_scale),
+            loss_scale: report.scale(),
             skipped: *skipped,
             tokens_per_s: items_per_s.round(),
             ms: round(*ms),
+            seconds: Some(*seconds),
         })?;
         match val_loss {
             Some(_) => self.file.flush(),

@@ -2,8 +2,13 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use crate::base::{show_bytes, show_duration};
 use crate::runtime::engine::StepOutcome;
+use crate::train::report::step_change::StepChange;
 
 /// Event of a run; only rank 0 reports events.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,8 +21,8 @@ pub enum TrainEvent {
         path: PathBuf,
         /// Number of completed steps.
         step: u64,
-        /// Samples per step of the earlier run and of this run, as text, if they differ.
-        changed_samples: Option<String>,
+        /// What this run does otherwise in a step.
+        change: StepChange,
     },
     /// A checkpoint is damaged; an earlier one is tried.
     Damaged(String),
@@ -29,11 +34,24 @@ pub enum TrainEvent {
         path: PathBuf,
         /// Number of completed steps.
         step: u64,
+        /// Size of all files in bytes.
+        bytes: u64,
+        /// Time from the begin of the writing to the end.
+        duration: Duration,
+        /// Time for which the training waited.
+        pause: Duration,
     },
     /// An old checkpoint could not be removed.
     NotRemoved {
         /// The checkpoint.
         path: PathBuf,
+        /// Error of the operating system.
+        why: String,
+    },
+    /// An output of scalars failed and is closed; the run continues without it.
+    OutputClosed {
+        /// Directory of the output.
+        dir: PathBuf,
         /// Error of the operating system.
         why: String,
     },
@@ -77,6 +95,49 @@ pub struct StepReport {
     pub items_per_s: f64,
     /// Plural name of the items: tokens or samples.
     pub unit: &'static str,
+    /// What rank 0 needed the time for.
+    pub seconds: PhaseSeconds,
+}
+
+impl StepReport {
+    /// Returns the scale of the loss, if there is one.
+    pub fn scale(&self) -> Option<f64> {
+        let scale = self.outcome.loss_scale;
+        ((scale - 1.0).abs() > f64::EPSILON).then_some(scale)
+    }
+}
+
+/// Seconds of a rank for each phase of a step. Gradients are reduced during `backward` and `step`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PhaseSeconds {
+    /// Making the micro-batches.
+    pub data: f64,
+    /// Forward passes.
+    pub forward: f64,
+    /// Backward passes.
+    pub backward: f64,
+    /// The rest of the reduction, and the update.
+    pub step: f64,
+    /// Evaluation on the held-out part after the step.
+    pub eval: f64,
+    /// Waiting for the checkpoint after the step before this one; files are written beside the training.
+    pub save: f64,
+}
+
+impl PhaseSeconds {
+    /// The same in whole microseconds.
+    pub(in crate::train) fn rounded(self) -> Self {
+        let round = |seconds: f64| (seconds * 1e6).round() / 1e6;
+        let Self { data, forward, backward, step, eval, save } = self;
+        Self {
+            data: round(data),
+            forward: round(forward),
+            backward: round(backward),
+            step: round(step),
+            eval: round(eval),
+            save: round(save),
+        }
+    }
 }
 
 /// Summary of a run that has ended.
@@ -113,16 +174,27 @@ impl fmt::Display for TrainEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Started(start) => start.fmt(f),
-            Self::Resumed { path, step, changed_samples } => {
-                write!(f, "resuming after step {step} from `{}`", path.display())?;
-                changed_samples.iter().try_for_each(|samples| write!(f, "; {samples}"))
+            Self::Resumed { path, step, change } => {
+                write!(f, "resuming after step {step} from `{}`{change}", path.display())
             }
             Self::Damaged(error) => write!(f, "warning: {error}"),
             Self::Stepped(report) => report.fmt(f),
-            Self::Saved { path, step } => write!(f, "step {step} is saved in `{}`", path.display()),
+            Self::Saved { path, step, bytes, duration, pause } => write!(
+                f,
+                "step {step} is saved in `{}`: {} in {}, training paused for {}",
+                path.display(),
+                show_bytes(*bytes as f64),
+                show_duration(*duration),
+                show_duration(*pause),
+            ),
             Self::NotRemoved { path, why } => {
                 write!(f, "warning: cannot remove `{}`: {why}", path.display())
             }
+            Self::OutputClosed { dir, why } => write!(
+                f,
+                "warning: cannot write in `{}`: {why}; the training continues without these files",
+                dir.display()
+            ),
             Self::Sampled(text) => write!(f, "sample of the model:\n{}", text.trim_end()),
             Self::Finished(summary) => summary.fmt(f),
         }
@@ -202,6 +274,31 @@ impl<N: fmt::Display + PartialEq + From<u8>> fmt::Display for Count<N> {
     }
 }
 
+/// Report of a step with all optional numbers.
+#[cfg(test)]
+pub(crate) fn sample_report() -> StepReport {
+    let seconds =
+        PhaseSeconds { data: 0.5, forward: 1.0, backward: 2.0, step: 0.25, ..Default::default() };
+    StepReport {
+        outcome: StepOutcome {
+            step: 40,
+            loss: 2.5,
+            norm: 0.8125,
+            rate: 1.5e-3,
+            loss_scale: 1024.0,
+            is_applied: true,
+            wants_stop: false,
+        },
+        steps: 1000,
+        val_loss: Some(2.75),
+        skipped: 3,
+        ms: 33.33,
+        items_per_s: 46_080.4,
+        unit: "tokens",
+        seconds,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,26 +309,8 @@ mod tests {
     }
 
     fn report(val_loss: Option<f64>) -> TrainEvent {
-        TrainEvent::Stepped(StepReport {
-            outcome: OUTCOME,
-            steps: 1000,
-            val_loss,
-            skipped: 0,
-            ms: 33.33,
-            items_per_s: 46_080.4,
-            unit: "tokens",
-        })
+        TrainEvent::Stepped(StepReport { val_loss, ..sample_report() })
     }
-
-    const OUTCOME: StepOutcome = StepOutcome {
-        step: 40,
-        loss: 2.345_67,
-        norm: 0.8125,
-        rate: 1.5e-3,
-        loss_scale: 1024.0,
-        is_applied: true,
-        wants_stop: false,
-    };
 
     fn summary(end: RunEnd, checkpoint: Option<&str>) -> TrainEvent {
         TrainEvent::Finished(Summary {
@@ -247,22 +326,41 @@ mod tests {
     }
 
     #[test]
+    fn saved_checkpoint_has_its_size_as_verify_shows_it() {
+        check(
+            &TrainEvent::Saved {
+                path: "kept/step-00000040".into(),
+                step: 40,
+                bytes: 9_751_757,
+                duration: Duration::from_millis(30),
+                pause: Duration::from_millis(2),
+            },
+            "step 40 is saved in `kept/step-00000040`: 9.3 MiB in 30 ms, training paused for 2 ms",
+        );
+    }
+
+    #[test]
     fn progress_events_have_their_text() {
         check(
             &report(None),
-            "step   40/1000  loss 2.3457  norm 0.812  lr 1.50e-3  46080 tokens/s  33.3 ms",
+            "step   40/1000  loss 2.5000  norm 0.812  lr 1.50e-3  46080 tokens/s  33.3 ms",
         );
         check(
             &report(Some(2.5)),
-            "step   40/1000  loss 2.3457  held-out 2.5000  norm 0.812  lr 1.50e-3  46080 tokens/s  \
+            "step   40/1000  loss 2.5000  held-out 2.5000  norm 0.812  lr 1.50e-3  46080 tokens/s  \
              33.3 ms",
         );
-        let skipped = StepOutcome { is_applied: false, norm: f64::INFINITY, ..OUTCOME };
-        let TrainEvent::Stepped(stepped) = report(None) else { panic!("a step") };
+        let mut skipped = StepReport { val_loss: None, ..sample_report() };
+        skipped.outcome = StepOutcome { is_applied: false, norm: f64::INFINITY, ..skipped.outcome };
         check(
-            &TrainEvent::Stepped(StepReport { outcome: skipped, ..stepped }),
-            "step   40/1000  loss 2.3457  skipped: overflow at loss scale 1024  46080 tokens/s  \
+            &TrainEvent::Stepped(skipped),
+            "step   40/1000  loss 2.5000  skipped: overflow at loss scale 1024  46080 tokens/s  \
              33.3 ms",
+        );
+        check(
+            &TrainEvent::OutputClosed { dir: "runs".into(), why: "no space left".to_owned() },
+            "warning: cannot write in `runs`: no space left; the training continues without these \
+             files",
         );
         check(
             &summary(RunEnd::Complete, None),

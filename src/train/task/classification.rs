@@ -2,7 +2,7 @@
 
 use crate::runtime::RandomStream;
 use crate::runtime::engine::EngineError;
-use crate::train::data::corpus::SamplePosition;
+use crate::train::data::windows::SamplePosition;
 use crate::train::nn::cpu::threads::Threads;
 use crate::train::nn::mlp::{Mlp, Samples};
 use crate::train::nn::model_id::ModelId;

@@ -1,7 +1,7 @@
 //! Interface of a training task: a model with its data.
 
 use crate::runtime::engine::{Engine, EngineError, HostReplica, Model};
-use crate::train::data::corpus::SamplePosition;
+use crate::train::data::windows::SamplePosition;
 use crate::train::nn::model_id::ModelId;
 
 /// A model together with its data.
@@ -18,7 +18,7 @@ pub(crate) trait Task: Sized {
     /// Identity of the model, which a checkpoint must match.
     fn identity(&self) -> ModelId;
 
-    /// ItemUnit in which a micro-batch is counted: tokens or samples.
+    /// Unit in which a micro-batch is counted: tokens or samples.
     fn unit(&self) -> ItemUnit;
 
     /// The micro-batch of a lane at a step, which depends on `position` alone.
@@ -41,7 +41,7 @@ pub(crate) type TaskEngine<T> = Engine<HostReplica<<T as Task>::Model>>;
 /// Type of the batches of a task's model.
 pub(crate) type Batch<T> = <<T as Task>::Model as Model<f32>>::Batch;
 
-/// ItemUnit in which a micro-batch is counted.
+/// Unit in which a micro-batch is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ItemUnit {
     /// Plural name of the items.

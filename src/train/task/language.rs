@@ -2,12 +2,15 @@
 
 use crate::runtime::RandomStream;
 use crate::runtime::engine::EngineError;
-use crate::train::data::corpus::{Corpus, CorpusError, SamplePosition};
+use crate::train::data::corpus::Corpus;
+use crate::train::data::shards::{TokenData, TokenShard};
+use crate::train::data::windows::{self, SamplePosition, TokenText};
+use crate::train::error::TrainError;
 use crate::train::nn::cpu::kernels;
 use crate::train::nn::cpu::threads::Threads;
 use crate::train::nn::gpt::Sequences;
 use crate::train::nn::gpt::{Gpt, GptConfig};
-use crate::train::nn::model_id::ModelId;
+use crate::train::nn::model_id::{ModelId, TOKENS_OF_SHARDS};
 use crate::train::options::{GptOptions, TrainOptions};
 use crate::train::report::progress::Count;
 use crate::train::task::definition::{Extent, ItemUnit, Task, TaskEngine};
@@ -23,30 +26,62 @@ const TEMPERATURE: f32 = 0.8;
 /// Random stream of the sample, different from those of batches and initial values.
 const SAMPLE_STREAM: u64 = 0x5a3b;
 
+/// What a model learns to continue.
+#[derive(Debug)]
+enum LanguageData {
+    /// A text whose bytes are tokens.
+    Text(Box<Corpus>),
+    /// Tokens of a vocabulary that is not known here.
+    Shards(TokenData),
+}
+
+impl TokenText for LanguageData {
+    fn token_count(&self) -> usize {
+        match self {
+            Self::Text(corpus) => corpus.token_count(),
+            Self::Shards(shards) => shards.token_count(),
+        }
+    }
+
+    fn read_tokens(&self, begin: usize, out: &mut [u32]) {
+        match self {
+            Self::Text(corpus) => corpus.read_tokens(begin, out),
+            Self::Shards(shards) => shards.read_tokens(begin, out),
+        }
+    }
+}
+
 /// A text that a model learns.
 #[derive(Debug)]
 pub(crate) struct Language {
-    corpus: Corpus,
+    data: LanguageData,
     config: GptConfig,
     threads: Threads,
     batch_size: usize,
 }
 
 impl Language {
-    /// Opens the text.
-    pub(crate) fn new(gpt: &GptOptions, options: &TrainOptions) -> Result<Self, CorpusError> {
-        let &GptOptions { block, layers, heads, width, ref data } = gpt;
-        let corpus = Corpus::open(data)?;
-        corpus.check_block(block)?;
-        let config =
-            GptConfig { vocabulary: corpus.vocabulary().len(), block, layers, heads, width };
+    /// Opens the text or the shards.
+    pub(crate) fn new(gpt: &GptOptions, options: &TrainOptions) -> Result<Self, TrainError> {
+        let &GptOptions { block, layers, heads, width, ref data, vocabulary } = gpt;
+        let (data, vocabulary) = if data.first().is_some_and(|file| TokenShard::is_shard(file)) {
+            let shards = TokenData::open(data)?;
+            let vocabulary = shards.vocabulary_for(block, vocabulary)?;
+            (LanguageData::Shards(shards), vocabulary)
+        } else {
+            let corpus = Corpus::open(data)?;
+            corpus.check_block(block)?;
+            let vocabulary = corpus.vocabulary().len();
+            (LanguageData::Text(Box::new(corpus)), vocabulary)
+        };
+        let config = GptConfig { vocabulary, block, layers, heads, width };
         let (threads, batch_size) = (options.threads, options.batch_size.get());
-        Ok(Self { corpus, config, threads, batch_size })
+        Ok(Self { data, config, threads, batch_size })
     }
 }
 
 /// Draws a token from the model's logits, which are replaced by probabilities.
-fn sample_token(scores: &mut [f32], stream: &mut RandomStream) -> u8 {
+fn sample_token(scores: &mut [f32], stream: &mut RandomStream) -> u32 {
     let vocabulary = scores.len();
     kernels::causal_softmax(scores, vocabulary, vocabulary - 1, 1.0 / TEMPERATURE);
     let mut rest = stream.unit() as f32;
@@ -54,7 +89,7 @@ fn sample_token(scores: &mut [f32], stream: &mut RandomStream) -> u8 {
         rest -= prob;
         rest < 0.0
     });
-    token.unwrap_or(vocabulary - 1) as u8
+    token.unwrap_or(vocabulary - 1) as u32
 }
 
 impl Task for Language {
@@ -67,16 +102,23 @@ impl Task for Language {
     fn title(&self) -> String {
         let GptConfig { vocabulary, block, layers, heads, width } = &self.config;
         let (layers, heads) = (Count(*layers, "layer"), Count(*heads, "head"));
-        format!(
-            "gpt of {layers}, {heads}, width {width}, block {block}; \
-             {} bytes of text, {vocabulary} different bytes",
-            self.corpus.len()
-        )
+        let data = match &self.data {
+            LanguageData::Text(corpus) => {
+                format!("{} bytes of text, {vocabulary} different bytes", corpus.len())
+            }
+            LanguageData::Shards(shards) => {
+                format!("{} tokens, vocabulary {vocabulary}", shards.len())
+            }
+        };
+        format!("gpt of {layers}, {heads}, width {width}, block {block}; {data}")
     }
 
     fn identity(&self) -> ModelId {
         let GptConfig { vocabulary, block, layers, heads, width } = self.config;
-        let bytes = self.corpus.digest();
+        let bytes = match &self.data {
+            LanguageData::Text(corpus) => corpus.digest(),
+            LanguageData::Shards(_) => TOKENS_OF_SHARDS.to_owned(),
+        };
         ModelId::Gpt { layers, heads, width, block, vocabulary, bytes }
     }
 
@@ -85,7 +127,7 @@ impl Task for Language {
     }
 
     fn batch(&self, position: SamplePosition) -> Sequences {
-        self.corpus.batch(position, self.batch_size, self.config.block)
+        windows::random_batch(&self.data, position, self.batch_size, self.config.block)
     }
 
     fn validation(&self, extent: Extent) -> Vec<(Sequences, usize)> {
@@ -94,7 +136,7 @@ impl Task for Language {
             Extent::Whole => WINDOWS_MAX,
         };
         let block = self.config.block;
-        let batches = self.corpus.validation(self.batch_size, block, windows_max);
+        let batches = windows::held_out_batches(&self.data, self.batch_size, block, windows_max);
         let count = |batch: Sequences| {
             let items = batch.inputs.len();
             (batch, items)
@@ -107,15 +149,17 @@ impl Task for Language {
         engine: &mut TaskEngine<Self>,
         seed: u64,
     ) -> Result<Option<String>, EngineError> {
+        // What the tokens of shards stand for is in a vocabulary that the run does not have.
+        let LanguageData::Text(corpus) = &self.data else { return Ok(None) };
         let mut stream = RandomStream::new(&[seed, SAMPLE_STREAM]);
-        let mut tokens = vec![self.corpus.token(b'\n').unwrap_or(0)];
+        let mut tokens = vec![u32::from(corpus.token(b'\n').unwrap_or(0))];
         for _ in 0..SAMPLE_LEN {
             let inputs = tokens[tokens.len().saturating_sub(self.config.block)..].to_vec();
             let batch = Sequences { length: inputs.len(), inputs, targets: Vec::new() };
             engine.eval(&batch)?;
             tokens.push(sample_token(engine.model().next_token_scores(), &mut stream));
         }
-        let text = tokens[1..].iter().map(|&token| self.corpus.vocabulary()[usize::from(token)]);
+        let text = tokens[1..].iter().map(|&token| corpus.vocabulary()[token as usize]);
         Ok(Some(String::from_utf8_lossy(&text.collect::<Vec<u8>>()).into_owned()))
     }
 }

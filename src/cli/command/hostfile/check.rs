@@ -2,12 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
-
 use crate::base::{Diagnostic, Findings, Severity, Status, show_typed};
-use crate::cli::command::hostfile::output::{CommandOutput, count};
 use crate::cli::command::hostfile::values::{ReadArgs, SelectArgs};
 use crate::cli::command::hostfile::write;
+use crate::cli::command::output::{CommandOutput, FindingsFormat, count};
 use crate::cli::resolve::hostfile::{self, LoadError};
 use crate::pool::{
     self, HostSource, Pool, ReadOptions, Reading, SelectorArgs, certain_changes, codes, fix, select,
@@ -27,7 +25,7 @@ pub(super) struct CheckArgs {
     fix: bool,
     /// Format of the findings
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "human")]
-    format: Format,
+    format: FindingsFormat,
     /// Codes of warnings and notes to ignore, such as H039
     #[arg(long, value_name = "CODE", value_delimiter = ',', value_parser = parse_code)]
     allow: Vec<String>,
@@ -35,19 +33,6 @@ pub(super) struct CheckArgs {
     read: ReadArgs,
     #[command(flatten)]
     select: SelectArgs,
-}
-
-/// Output format (`--format`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
-    /// Text for terminals.
-    Human,
-    /// JSON document of remuda.
-    Json,
-    /// SARIF 2.1.0.
-    Sarif,
-    /// Annotations of GitHub Actions.
-    Github,
 }
 
 /// One file after the checks.
@@ -69,14 +54,14 @@ pub(super) fn run(args: &CheckArgs, paint: Paint) -> CommandOutput {
     for file in &args.files {
         let checked = match check(file, args) {
             Ok(checked) => checked,
-            Err(error) if args.format == Format::Human => {
+            Err(error) if args.format == FindingsFormat::Human => {
                 out.refuse(&error, paint);
                 continue;
             }
             Err(error) => unreadable_file(&error),
         };
         out.worsen(checked.status);
-        if args.format == Format::Human {
+        if args.format == FindingsFormat::Human {
             out.stdout += &screen(&checked, paint);
             out.stderr += &checked.note;
         } else {
@@ -85,10 +70,10 @@ pub(super) fn run(args: &CheckArgs, paint: Paint) -> CommandOutput {
     }
     let files: Vec<CheckedFile<'_>> = all.iter().flat_map(documents).collect();
     out.stdout += &match args.format {
-        Format::Human => String::new(),
-        Format::Json => show_json(&files),
-        Format::Sarif => show_sarif(&files),
-        Format::Github => show_github(&files),
+        FindingsFormat::Human => String::new(),
+        FindingsFormat::Json => show_json(&files),
+        FindingsFormat::Sarif => show_sarif(&files),
+        FindingsFormat::Github => show_github(&files),
     };
     out
 }

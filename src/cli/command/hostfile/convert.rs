@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use crate::base::Status;
-use crate::cli::command::hostfile::output::{CommandOutput, count, lines};
 use crate::cli::command::hostfile::values::{ReadArgs, ToArg};
+use crate::cli::command::output::{CommandOutput, count, lines};
 use crate::pool::dialect::{lost_limits, write};
 use crate::pool::{Reading, comments};
 use crate::report::diagnostic::{Paint, show_findings};

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use crate::base::Status;
-use crate::cli::command::hostfile::output::CommandOutput;
 use crate::cli::command::hostfile::values::ReadArgs;
+use crate::cli::command::output::CommandOutput;
 use crate::cli::resolve::hostfile::LoadError;
 use crate::pool::{Difference, Reading, diff};
 use crate::report::diagnostic::Paint;

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::base::Status;
-use crate::cli::command::hostfile::output::{CommandOutput, lines};
 use crate::cli::command::hostfile::values::ReadArgs;
 use crate::cli::command::hostfile::write;
+use crate::cli::command::output::{CommandOutput, lines};
 use crate::cli::resolve::hostfile::LoadError;
 use crate::pool::format;
 use crate::report::diagnostic::{Paint, show_findings};

@@ -4,13 +4,12 @@ mod check;
 mod convert;
 mod diff;
 mod fmt;
-mod output;
 mod show;
 mod subcommands;
 mod values;
 mod write;
 
-pub use output::CommandOutput;
+pub use crate::cli::command::output::CommandOutput;
 pub use subcommands::{HostfileArgs, run};
 pub(in crate::cli) use subcommands::{definition, main};
 pub(in crate::cli) use write::{create, probe};

@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::base::{
     Diagnostic, Findings, HostName, Severity, Source, Span, Status, UserName, show_typed,
 };
-use crate::cli::command::hostfile::output::{CommandOutput, count, lines};
 use crate::cli::command::hostfile::values::{ReadArgs, SelectArgs};
+use crate::cli::command::output::{CommandOutput, count, lines};
 use crate::cli::resolve::hostfile::{self, LoadError};
 use crate::pool::nodeset::{
     Expression, Operator, RangeProblem, SetOperand, fold, is_pattern, read_list,

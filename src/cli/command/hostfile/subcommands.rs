@@ -4,9 +4,9 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory, Parser};
 
-use super::output::CommandOutput;
 use super::{check, convert, diff, fmt, show};
 use crate::base::Status;
+use crate::cli::command::output::CommandOutput;
 use crate::cli::command::parse::parse;
 use crate::cli::error::CliError;
 use crate::report::diagnostic::Paint;

@@ -7,13 +7,18 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use serde::de::DeserializeOwned;
 
 use crate::base::env_vars;
 use crate::cli::args::values::parse_positive_int;
+use crate::cli::line::{BadValue, parse_whole};
 use crate::runtime::engine::{EngineConfig, PlanOptions, Precision, Sharding};
-use crate::runtime::optim::{Adam, DynamicScale, LossScaling, LrSchedule, Optimizer};
+use crate::runtime::optim::{
+    AdamOptions, DynamicScaling, LossScaling, LrSchedule, Optimizer, Schedule,
+};
 use crate::train::{
-    CheckpointOptions, GptOptions, JobStart, MlpOptions, ModelOptions, Threads, TrainOptions,
+    CheckpointOptions, GptOptions, JobStart, MlpOptions, ModelOptions, ScalarFormat, ScalarNames,
+    ScalarOutput, Threads, TrainOptions,
 };
 
 /// Options of model, data and training; hosts and slots are launch options.
@@ -23,9 +28,13 @@ pub(super) struct TrainArgs {
     /// Model: a GPT on a text, or an MLP on synthetic samples [default: that of `--resume`, else gpt]
     #[arg(long, value_name = "MODEL", value_enum)]
     pub(super) model: Option<ModelArg>,
-    /// Training text: any files [default: a snapshot of the text of this project]
+    /// Training text: any files, or shards of `remuda tokenize` [default: a snapshot of the text of this
+    /// project]
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(super) data: Vec<PathBuf>,
+    /// With shards: number of tokens of the vocabulary [default: up to the largest token, a multiple of 64]
+    #[arg(long, value_name = "N")]
+    pub(super) vocabulary: Option<NonZeroUsize>,
     /// Steps of the whole run, including those before `--resume`
     #[arg(long, value_name = "N", default_value = "1000", value_parser = parse_positive_int)]
     pub(super) steps: u64,
@@ -35,6 +44,10 @@ pub(super) struct TrainArgs {
     /// Micro-batches of a worker in a step [default: as many as keep the batch of `--resume`, else 1]
     #[arg(long, value_name = "N")]
     pub(super) accumulate: Option<NonZeroUsize>,
+    /// Micro-batches of all workers in a step. The number of workers must divide it: the same number gives the
+    /// same model with any number of workers [default: workers × --accumulate]
+    #[arg(long, value_name = "N")]
+    pub(super) lanes: Option<NonZeroUsize>,
     /// Context length in tokens, for gpt [default: 64]
     #[arg(long, value_name = "N")]
     pub(super) block: Option<NonZeroUsize>,
@@ -70,8 +83,15 @@ pub(super) struct TrainArgs {
     pub(super) clip: f64,
     /// ZeRO stage: 0 divides nothing over the workers, 1 the optimizer state, 2 also gradients, 3 also
     /// parameters (FSDP); the results are the same
-    #[arg(long, value_name = "N", default_value = "0", value_parser = clap::value_parser!(u8).range(0..=3))]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = parse_stage)]
     pub(super) stage: u8,
+    /// Settings of the engine: `ds_config.json` of DeepSpeed, or the YAML of `accelerate config`. Options of this
+    /// line fill its `auto`; an option that contradicts the file is an error
+    #[arg(long, visible_alias = "config", value_name = "FILE")]
+    pub(super) deepspeed_config: Option<PathBuf>,
+    /// The same as JSON, for workers
+    #[arg(long, hide = true, value_name = "JSON", value_parser = parse_json::<EngineConfig>)]
+    pub(super) engine: Option<EngineConfig>,
     /// Type of weights and activations; sums, moments and master weights are f32
     #[arg(long, value_name = "TYPE", value_enum, default_value = "fp32")]
     pub(super) precision: PrecisionArg,
@@ -108,6 +128,12 @@ pub(super) struct TrainArgs {
     /// Write a chart of the loss to this SVG file
     #[arg(long, value_name = "FILE")]
     pub(super) plot: Option<PathBuf>,
+    /// Write the numbers of each step to this directory, as event files of TensorBoard
+    #[arg(long, value_name = "DIR")]
+    pub(super) tensorboard: Option<PathBuf>,
+    /// A monitor of `--deepspeed_config`, for workers
+    #[arg(long, hide = true, value_name = "JSON", value_parser = parse_json::<ScalarOutput>)]
+    pub(super) monitor: Vec<ScalarOutput>,
 }
 
 /// Model to train (`--model`).
@@ -131,6 +157,16 @@ pub(super) enum PrecisionArg {
     /// 16-bit of IEEE 754, with a dynamic loss scale.
     #[value(name = "fp16")]
     F16,
+}
+
+impl fmt::Display for PrecisionArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "fp32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "fp16",
+        })
+    }
 }
 
 impl From<PrecisionArg> for Precision {
@@ -166,40 +202,11 @@ impl TrainArgs {
         };
         let batch_size = self.batch_size.map_or(default(12, 64), NonZeroUsize::get);
         let seed = self.seed.unwrap_or(1337);
-        let rate_min = self.min_lr.unwrap_or(self.lr / 10.0);
         let kept = |dir| CheckpointOptions { dir, every: self.save_every, keep: self.keep };
         TrainOptions {
             model: self.resolve_model(),
             batch_size: NonZeroUsize::new(batch_size).expect("the defaults are not 0"),
-            engine: EngineConfig {
-                accumulate: self.accumulate.map_or(1, NonZeroUsize::get),
-                sharding: Sharding::from_stage(self.stage).expect("the stage was checked"),
-                optimizer: Optimizer::Adam(Adam {
-                    beta1: self.beta1,
-                    beta2: self.beta2,
-                    weight_decay: self.weight_decay,
-                    ..Adam::default()
-                }),
-                schedule: LrSchedule::WarmupHalfCosine {
-                    rate: self.lr,
-                    rate_min,
-                    warmup: self.warmup,
-                    steps: self.steps,
-                },
-                clip: (0.0 < self.clip).then_some(self.clip),
-                precision: self.precision.into(),
-                loss_scaling: match self.precision {
-                    PrecisionArg::F16 => LossScaling::Dynamic(DynamicScale::default()),
-                    PrecisionArg::F32 | PrecisionArg::Bf16 => LossScaling::None,
-                },
-                gradient_rounding: None,
-                persistent_len_max: 0,
-                plan: PlanOptions {
-                    recompute: usize::from(self.activation_checkpointing),
-                    ..EngineConfig::default().plan
-                },
-                seed,
-            },
+            engine: self.engine(seed),
             steps: self.steps,
             seed,
             threads: Threads::new(self.threads.unwrap_or_else(threads_of_environment)),
@@ -210,7 +217,71 @@ impl TrainArgs {
             start: job_start(),
             metrics: self.metrics.clone(),
             plot: self.plot.clone(),
+            scalars: self.scalar_outputs(),
         }
+    }
+
+    /// Directories for the numbers of every step: that of the line, then those of the file.
+    fn scalar_outputs(&self) -> Vec<ScalarOutput> {
+        let of_line = self.tensorboard.clone().map(|dir| ScalarOutput {
+            dir,
+            format: ScalarFormat::TensorBoard,
+            names: ScalarNames::Plain,
+        });
+        of_line.into_iter().chain(self.monitor.iter().cloned()).collect()
+    }
+
+    /// Settings of the engine: those of the file, else those of the line.
+    pub(super) fn engine(&self, seed: u64) -> EngineConfig {
+        let accumulate = self.accumulate.map_or(1, NonZeroUsize::get);
+        if let Some(engine) = &self.engine {
+            return EngineConfig { accumulate, seed, ..engine.clone() };
+        }
+        let rate_min = self.min_lr.unwrap_or(self.lr / 10.0);
+        EngineConfig {
+            accumulate,
+            sharding: Sharding::from_stage(self.stage).expect("the stage was checked"),
+            optimizer: Optimizer::Adam(AdamOptions {
+                betas: [self.beta1, self.beta2],
+                weight_decay: self.weight_decay,
+                ..AdamOptions::default()
+            }),
+            schedule: LrSchedule::HalfCosine(Schedule {
+                rate: self.lr,
+                rate_min,
+                warmup: self.warmup,
+                steps: self.steps,
+            }),
+            clip: (0.0 < self.clip).then_some(self.clip),
+            precision: self.precision.into(),
+            loss_scaling: match self.precision {
+                PrecisionArg::F16 => LossScaling::Dynamic(DynamicScaling::default()),
+                PrecisionArg::F32 | PrecisionArg::Bf16 => LossScaling::None,
+            },
+            gradient_rounding: None,
+            persistent_len_max: 0,
+            plan: PlanOptions {
+                recompute: usize::from(self.activation_checkpointing),
+                ..EngineConfig::default().plan
+            },
+            seed,
+        }
+    }
+
+    /// Fixes the lanes of this many workers, for restarts with another number. Returns their number.
+    pub(super) fn keep_lanes(&mut self, workers: usize) -> usize {
+        let each = self.accumulate.map_or(1, NonZeroUsize::get);
+        let lanes = self.lanes.or(NonZeroUsize::new(each * workers));
+        self.lanes = lanes;
+        lanes.map_or(1, NonZeroUsize::get)
+    }
+
+    /// Divides the lanes among this many workers; `false` if that is not possible.
+    pub(super) fn share_lanes(&mut self, workers: usize) -> bool {
+        let Some(lanes) = self.lanes else { return true };
+        let each = lanes.get().checked_div(workers).and_then(NonZeroUsize::new);
+        self.accumulate = each;
+        each.is_some_and(|each| each.get() * workers == lanes.get())
     }
 
     /// Whether the run continues from a checkpoint if there is one, and else begins: `--resume
@@ -228,6 +299,7 @@ impl TrainArgs {
                 heads: size(self.heads, 4),
                 width: size(self.width, 128),
                 data: self.data.clone(),
+                vocabulary: self.vocabulary.map(NonZeroUsize::get),
             }),
             ModelArg::Mlp => ModelOptions::Mlp(MlpOptions {
                 inputs: 784,
@@ -253,9 +325,11 @@ impl TrainArgs {
         for file in &self.data {
             push("data", Some(file.into()));
         }
+        push("vocabulary", count(self.vocabulary));
         push("steps", number(&self.steps));
         push("batch_size", count(self.batch_size));
         push("accumulate", count(self.accumulate));
+        push("lanes", count(self.lanes));
         push("block", count(self.block));
         push("layers", count(self.layers));
         push("heads", count(self.heads));
@@ -270,6 +344,8 @@ impl TrainArgs {
         push("stage", number(&self.stage));
         let precision = self.precision.to_possible_value();
         push("precision", precision.map(|value| value.get_name().into()));
+        let engine = self.engine.as_ref().map(serde_json::to_string);
+        push("engine", engine.and_then(Result::ok).map(OsString::from));
         push("seed", self.seed.and_then(|seed| number(&seed)));
         push("eval_every", number(&self.eval_every));
         push("threads", count(self.threads));
@@ -279,6 +355,10 @@ impl TrainArgs {
         push("resume", path(&self.resume));
         push("metrics", path(&self.metrics));
         push("plot", path(&self.plot));
+        push("tensorboard", path(&self.tensorboard));
+        for monitor in &self.monitor {
+            push("monitor", serde_json::to_string(monitor).ok().map(OsString::from));
+        }
         if self.activation_checkpointing {
             words.push("--activation_checkpointing".into());
         }
@@ -290,6 +370,16 @@ impl TrainArgs {
 fn threads_of_environment() -> NonZeroUsize {
     let value = env_vars::get_text(env_vars::OMP_NUM_THREADS);
     value.and_then(|text| text.parse().ok()).unwrap_or(NonZeroUsize::MIN)
+}
+
+/// Parses what the launcher has written for the worker.
+fn parse_json<V: DeserializeOwned>(text: &str) -> Result<V, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
+}
+
+/// Parses a stage of ZeRO.
+fn parse_stage(text: &str) -> Result<u8, BadValue> {
+    parse_whole(text, 0..=3).map(|stage| stage as u8)
 }
 
 /// Parses a finite number above 0.
@@ -354,8 +444,10 @@ mod tests {
             "--data a b --data c --min_lr 0 --clip 0 --eval_every 0 --seed 18446744073709551615",
         );
         check_words(
-            "--checkpoint_dir d --save_every 7 --keep 2 --resume r --metrics m --plot p --lr 1e-30",
+            "--checkpoint_dir d --save_every 7 --keep 2 --resume r --metrics m --plot p --lr 1e-30 \
+             --tensorboard t",
         );
+        check_words("--monitor {\"dir\":\"d\",\"format\":\"Csv\",\"names\":\"DeepSpeed\"}");
     }
 
     #[track_caller]

@@ -11,7 +11,7 @@ use crate::cli::error::CliError;
 use crate::cli::line::codes::NEEDS_OTHER;
 use crate::cli::line::{CommandLine, RefusedLine, cannot_combine, needs_other};
 use crate::inventory::available_memory;
-use crate::train::{CheckpointInfo, ModelId, inspect, inspect_newest, newest_in};
+use crate::train::{ModelId, SavedTraining, inspect, inspect_newest, newest_in};
 
 /// Number of different bytes that is assumed for a text that was not read yet: the maximum.
 const VOCABULARY_MAX: usize = 256;
@@ -27,7 +27,7 @@ pub(super) enum Workers {
 }
 
 impl Workers {
-    fn count(self) -> usize {
+    pub(super) fn count(self) -> usize {
         match self {
             Self::Local(count) | Self::Remote(count) => count,
         }
@@ -40,7 +40,7 @@ pub(super) fn run(
     args: &mut TrainArgs,
     typed: &CommandLine,
     workers: Workers,
-) -> Result<Option<CheckpointInfo>, CliError> {
+) -> Result<Option<SavedTraining>, CliError> {
     if args.save_every.is_some() && args.checkpoint_dir.is_none() {
         return Err(needs_other(typed, "save_every", "checkpoint_dir").into());
     }
@@ -70,10 +70,10 @@ pub(super) fn run(
     }
     check_heads(line, args)?;
     let Workers::Local(workers) = workers else { return Ok(saved) };
-    check_data(line, args)?;
-    let vocabulary = saved.as_ref().map_or(VOCABULARY_MAX, |saved| match saved.model {
+    let data_vocabulary = check_data(line, args)?.unwrap_or(VOCABULARY_MAX);
+    let vocabulary = saved.as_ref().map_or(data_vocabulary, |saved| match saved.model {
         ModelId::Gpt { vocabulary, .. } => vocabulary,
-        ModelId::Mlp { .. } => VOCABULARY_MAX,
+        ModelId::Mlp { .. } => data_vocabulary,
     });
     check_memory(line, args, vocabulary, workers, available_memory())?;
     check_outputs(line, args)?;

@@ -19,6 +19,11 @@ pub(super) const TOO_LARGE: &str = "T007";
 /// A checkpoint directory that belongs to another run.
 pub(super) const IN_USE: &str = "T008";
 
+/// An option that contradicts `--deepspeed_config`.
+pub(super) const CONFIG_DIFFERS: &str = "T009";
+/// A setting of `--deepspeed_config` that the engine does not have.
+pub(super) const NOT_IN_ENGINE: &str = "T010";
+
 /// The `remuda explain` page of every code.
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     explanation(
@@ -43,7 +48,7 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     explanation(
         CHECKPOINT_UNUSABLE,
         "the checkpoint cannot be used",
-        "`--resume` takes a `.safetensors` file that `remuda train` wrote, or the \
+        "`--resume` takes a checkpoint that `remuda train` wrote, or the \
          `--checkpoint_dir` of a run, whose newest complete checkpoint is used. Name one of the \
          two:\n\n    remuda train --resume kept",
     ),
@@ -56,8 +61,8 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     explanation(
         CANNOT_WRITE,
         "a result cannot be written",
-        "remuda checks the files for checkpoints, metrics and plots before the training starts, \
-         so that no training is lost at its end. Name a directory that exists and that you can \
+        "remuda checks the files for checkpoints, metrics, TensorBoard, CSV and plots before the training \
+         starts, so that no training is lost at its end. Name a directory that exists and that you can \
          write, and check the free space of its disk (`df`).",
     ),
     explanation(
@@ -67,6 +72,18 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
          this machine and compares the sum with the free memory before the training starts. Make \
          `--width`, `--layers`, `--block` or `--batch_size` smaller, or start fewer workers \
          (`--num_gpus`).",
+    ),
+    explanation(
+        CONFIG_DIFFERS,
+        "an option contradicts the training configuration",
+        "Options of the line fill the values that are `auto` in the file of `--deepspeed_config`. A value that \
+         stands in both must be the same: leave the option out, or write `auto` in the file.",
+    ),
+    explanation(
+        NOT_IN_ENGINE,
+        "the engine does not have this setting yet",
+        "`remuda config check FILE` shows what a file means. `remuda train` refuses settings that change the \
+         result and that its engine does not have yet; choose one that the message names.",
     ),
     explanation(
         IN_USE,

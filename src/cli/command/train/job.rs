@@ -4,15 +4,16 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory, Parser};
 
-use super::check;
+use super::typed_line::TypedLine;
 use super::worker::{WORKER_COMMAND, worker_main};
+use super::{check, config_file, lanes};
 use crate::base::Status;
-use crate::cli::args::{self, ClusterArgs, WatchArgs, WorkerArgs};
+use crate::cli::args::{self, ClusterArgs, ElasticArgs, WatchArgs, WorkerArgs};
 use crate::cli::command::parse::parse;
 use crate::cli::command::train::args::TrainArgs;
 use crate::cli::command::train::check::Workers;
 use crate::cli::command::train::outputs::remote_files;
-use crate::cli::command::train::resume::restart_warning;
+use crate::cli::command::train::resume::{kept_state, restart_warning};
 use crate::cli::error::CliError;
 use crate::cli::resolve;
 use crate::cli::start::{self, JobArgs, PrintedRanks, WorkerProgram, start};
@@ -32,6 +33,8 @@ struct TrainCli {
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
+    elastic: ElasticArgs,
+    #[command(flatten)]
     watch: WatchArgs,
 }
 
@@ -49,10 +52,12 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     args::check::cluster(&cli.cluster, &typed)?;
     args::check::connected(&cli.cluster, &typed)?;
     args::check::watch(&cli.watch, &typed)?;
+    cli.elastic.set_restarts(&mut cli.watch, &typed);
     let terminal = Terminal::detect();
     let note = "remuda train has no GPU kernels yet";
     start::use_cpu_slots(&mut cli.cluster, note, terminal);
-    let cluster = resolve::resolve_cluster(&cli.cluster, &typed, terminal)?;
+    let mut cluster = resolve::resolve_cluster(&cli.cluster, &typed, terminal)?;
+    cluster.elastic = resolve::elastic(&cli.elastic, &cluster, &typed)?;
     args::check::stdin(&cli.watch, cluster.workers(), &typed)?;
     // Errors are reported once here, and not by every worker.
     let workers = match cluster.transport {
@@ -61,6 +66,11 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
             Workers::Remote(cluster.workers())
         }
     };
+    lanes::apply(&mut cli.train, workers.count(), &typed)?;
+    let notes = config_file::apply(&TypedLine(&typed), &mut cli.train, workers.count())?;
+    if cli.watch.prints_warnings() {
+        print_message(&notes, terminal.paint);
+    }
     if let Some(saved) = check::run(&mut cli.train, &typed, workers)?
         && cli.train.steps <= saved.step
     {
@@ -76,20 +86,19 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     if 0 < cli.watch.max_restarts && cli.watch.prints_warnings() {
         print_message(&restart_warning(&cli.train), terminal.paint);
     }
+    if let Some(elastic) = &mut cluster.elastic {
+        elastic.lanes = Some(cli.train.keep_lanes(workers.count()));
+    }
     let files = match workers {
         Workers::Local(_) => Vec::new(),
         Workers::Remote(_) => remote_files(&cli.train),
     };
-    let checkpoint_dir =
-        cli.train.checkpoint_dir.clone().filter(|_| cli.train.save_every.is_some());
+    let kept_state = kept_state(&cli.train);
     let program = start::this_executable(&cluster.transport)?;
     let words = std::iter::once(WORKER_COMMAND.into()).chain(cli.train.worker_args()).collect();
     let printed_ranks = PrintedRanks::Rank0(CauseRule::ExitCodes);
-    let worker_program = WorkerProgram {
-        files,
-        checkpoint_dir,
-        ..WorkerProgram::new(program, words, printed_ranks)
-    };
+    let worker_program =
+        WorkerProgram { files, kept_state, ..WorkerProgram::new(program, words, printed_ranks) };
     let job = JobArgs { watch: &cli.watch, workers: &WorkerArgs::default(), terminal };
     start(cluster, job, worker_program)
 }

@@ -3,7 +3,10 @@
 mod args;
 mod check;
 mod codes;
+mod config_file;
+mod engine_config;
 mod job;
+mod lanes;
 mod outputs;
 mod resume;
 mod sizes;

@@ -14,7 +14,7 @@ use crate::cli::output_files::{check_file, check_writable};
 use crate::launch::{FileOf, WorkersFile};
 use crate::report::text::show_io_error;
 use crate::report::{make_dirs, with_disk_timeout};
-use crate::train::{EXTENSION, newest_in};
+use crate::train::newest_in;
 use crate::wire::{FileState, ProblemScope, RequiredFile};
 
 /// Returns the files of the run, for checks by the agents of other machines.
@@ -40,7 +40,7 @@ pub(super) fn remote_files(args: &TrainArgs) -> Vec<WorkersFile> {
     let resume = args.resume.iter().filter(|_| !args.is_auto());
     let resume = resume.map(|path| readable(FileOf::Rank0, path, "--resume"));
     let kept = args.checkpoint_dir.iter().filter(|dir| !continues_in(args, dir)).map(|dir| {
-        let state = FileState::NoFilesWithSuffix(EXTENSION.to_owned());
+        let state = FileState::NoFilesWithPrefix("step-".to_owned());
         file(FileOf::Rank0, dir, state, other_dir_help(dir))
     });
     data.chain(resume).chain(kept).collect()
@@ -106,27 +106,34 @@ impl fmt::Display for BadOutput<'_> {
     }
 }
 
-/// Finds the first file on this machine that cannot be written, and creates the checkpoint
-/// directory. The process must not have started threads yet.
+/// Finds the first file on this machine that cannot be written, and creates the directories of the run. The
+/// process must not have started threads yet.
 pub(super) fn bad_output(args: &TrainArgs) -> Option<BadOutput<'_>> {
-    let bad = |flag, path, why, help| Some(BadOutput { flag, path, why, help });
-    if let Some(dir) = &args.checkpoint_dir
-        && let Err(error) =
-            make_dirs(dir, 0o777).and_then(|()| with_disk_timeout(|| check_writable(dir)))
-    {
-        let hangs = error.kind() == io::ErrorKind::TimedOut;
-        let is_file = !hangs && fs::metadata(dir).is_ok_and(|found| !found.is_dir());
-        let why = if is_file { "it is a file".to_owned() } else { show_io_error(&error) };
-        let help = if hangs {
-            "its file system does not respond; use a directory on another one"
-        } else {
-            "use a directory that you can write"
-        };
-        return bad("checkpoint_dir", dir, why, help);
+    let monitors = args.monitor.iter().map(|monitor| ("deepspeed_config", &monitor.dir));
+    let dirs = [("checkpoint_dir", &args.checkpoint_dir), ("tensorboard", &args.tensorboard)];
+    let dirs = dirs.into_iter().filter_map(|(flag, dir)| Some((flag, dir.as_ref()?)));
+    if let Some(bad) = dirs.chain(monitors).find_map(|(flag, dir)| bad_directory(flag, dir)) {
+        return Some(bad);
     }
     let files = [("metrics", &args.metrics), ("plot", &args.plot)].into_iter();
     let files = files.filter_map(|(flag, file)| Some((flag, file.as_ref()?)));
     let mut refused = files.filter_map(|(flag, file)| Some((flag, file, check_file(file).err()?)));
-    let (flag, file, why) = refused.next()?;
-    bad(flag, file, why, "name a file in a directory that exists and that you can write")
+    let (flag, path, why) = refused.next()?;
+    let help = "name a file in a directory that exists and that you can write";
+    Some(BadOutput { flag, path, why, help })
+}
+
+/// Creates a directory, and checks that it can be written.
+fn bad_directory<'a>(flag: &'static str, path: &'a Path) -> Option<BadOutput<'a>> {
+    let made = make_dirs(path, 0o777).and_then(|()| with_disk_timeout(|| check_writable(path)));
+    let error = made.err()?;
+    let hangs = error.kind() == io::ErrorKind::TimedOut;
+    let is_file = !hangs && fs::metadata(path).is_ok_and(|found| !found.is_dir());
+    let why = if is_file { "it is a file".to_owned() } else { show_io_error(&error) };
+    let help = if hangs {
+        "its file system does not respond; use a directory on another one"
+    } else {
+        "use a directory that you can write"
+    };
+    Some(BadOutput { flag, path, why, help })
 }

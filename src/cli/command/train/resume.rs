@@ -3,48 +3,61 @@
 
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::{fs, io};
+use std::sync::mpsc;
+use std::time::Duration;
+use std::{fs, io, thread};
 
+use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Findings, Status};
 use crate::cli::command::train::args::{ModelArg, TrainArgs};
 use crate::cli::command::train::codes::{CHECKPOINT_DIFFERS, CHECKPOINT_UNUSABLE};
+use crate::cli::command::train::sizes::has_shards;
 use crate::cli::command::train::typed_line::TypedLine;
 use crate::cli::error::CliError;
-use crate::report::text::show_io_error;
+use crate::launch::KeptState;
 use crate::report::with_disk_timeout;
-use crate::train::{CheckpointError, CheckpointInfo, Corpus, ModelId};
+use crate::runtime::checkpoint::OpenError;
+use crate::train::{Corpus, ModelId, SavedTraining, TOKENS_OF_SHARDS, inspect_newest};
+
+/// Limit of the search for a checkpoint after a failure.
+const READ_LIMIT: Duration = Duration::from_secs(2);
 
 pub(super) fn find_saved(
     line: &TypedLine<'_>,
     path: &Path,
-    inspect: fn(&Path) -> Result<CheckpointInfo, CheckpointError>,
-) -> Result<CheckpointInfo, CliError> {
+    inspect: fn(&Path) -> Result<SavedTraining, OpenError>,
+) -> Result<SavedTraining, CliError> {
     let answer = with_disk_timeout(|| fs::metadata(path).map(drop));
     let hangs = answer.err().filter(|error| error.kind() == io::ErrorKind::TimedOut);
     let found = match hangs {
-        Some(source) => Err(CheckpointError::Read { path: path.to_owned(), source }),
+        Some(source) => Err(OpenError::Read { path: path.to_owned(), source }),
         None => inspect(path),
     };
     found.map_err(|error| {
-        let (status, message, help) = match &error {
-            CheckpointError::Read { path, source } => (
+        let (status, help) = match &error {
+            OpenError::Read { .. } => {
+                (Status::NoInput, "use a checkpoint of `remuda train`, or a directory of them")
+            }
+            OpenError::Empty { .. } => (
                 Status::NoInput,
-                format!("cannot read checkpoint `{}`: {}", path.display(), show_io_error(source)),
-                "use a `.safetensors` file of `remuda train`, or a directory of them",
-            ),
-            CheckpointError::Missing { .. } => (
-                Status::NoInput,
-                error.to_string(),
                 "`--checkpoint_dir` saves checkpoints; leave `--resume` out to start a new run",
             ),
-            CheckpointError::Malformed { .. }
-            | CheckpointError::Mismatch { .. }
-            | CheckpointError::Write { .. } => (
+            OpenError::NotCheckpoint { .. } => {
+                (Status::BadInput, "use a checkpoint of `remuda train`, or a directory of them")
+            }
+            OpenError::Newer { .. } => {
+                (Status::BadInput, "use the remuda that has saved it, or a newer one")
+            }
+            OpenError::Damaged { .. }
+            | OpenError::OtherModel { .. }
+            | OpenError::Request { .. }
+            | OpenError::Ranks { .. }
+            | OpenError::Group(_) => (
                 Status::BadInput,
-                error.to_string(),
                 "use another checkpoint, or leave `--resume` out to start a new run",
             ),
         };
+        let message = error.to_string();
         let place = line.0.value_or_end("resume");
         line.refuse(status, CHECKPOINT_UNUSABLE, place, message, |found| found.help(help))
     })
@@ -55,13 +68,18 @@ pub(super) fn find_saved(
 pub(super) fn apply_saved(
     line: &TypedLine<'_>,
     args: &mut TrainArgs,
-    saved: &CheckpointInfo,
+    saved: &SavedTraining,
     has_text: bool,
 ) -> Result<(), CliError> {
     let size = |saved| NonZeroUsize::new(saved).unwrap_or(NonZeroUsize::MIN);
     let mut findings = Vec::new();
     match saved.model {
-        ModelId::Gpt { layers, heads, width, block, .. } => findings.extend([
+        ModelId::Gpt { layers, heads, width, block, vocabulary, ref bytes } => findings.extend([
+            (bytes == TOKENS_OF_SHARDS)
+                .then(|| {
+                    check_agreement(line, "vocabulary", &mut args.vocabulary, size(vocabulary))
+                })
+                .flatten(),
             check_agreement(line, "model", &mut args.model, ModelArg::Gpt),
             check_agreement(line, "layers", &mut args.layers, size(layers)),
             check_agreement(line, "heads", &mut args.heads, size(heads)),
@@ -109,9 +127,13 @@ fn check_agreement<T: Copy + PartialEq + ToString>(
 fn check_text_agreement(
     line: &TypedLine<'_>,
     args: &TrainArgs,
-    saved: &CheckpointInfo,
+    saved: &SavedTraining,
 ) -> Option<Findings> {
     let ModelId::Gpt { vocabulary, bytes, .. } = &saved.model else { return None };
+    let has_shards = has_shards(&args.data);
+    if has_shards || bytes == TOKENS_OF_SHARDS {
+        return check_tokens_agreement(line, has_shards, bytes == TOKENS_OF_SHARDS);
+    }
     let corpus = Corpus::open(&args.data).ok()?;
     let found = corpus.vocabulary().len();
     if found == *vocabulary && corpus.digest() == *bytes {
@@ -135,14 +157,61 @@ fn check_text_agreement(
     Some(line.0.refuse(&[place], make).findings)
 }
 
+/// Returns an error if a run with shards of tokens would continue one with a text, or the other way round.
+fn check_tokens_agreement(
+    line: &TypedLine<'_>,
+    has_shards: bool,
+    had_shards: bool,
+) -> Option<Findings> {
+    let (now, before) = match (has_shards, had_shards) {
+        (true, false) => ("shards of tokens", "a text"),
+        (false, true) => ("a text", "shards of tokens"),
+        (true, true) | (false, false) => return None,
+    };
+    let message = format!("the data is {now}, and that of the checkpoint was {before}");
+    let make = |spans: &[_]| {
+        Diagnostic::error(CHECKPOINT_DIFFERS, spans[0], message)
+            .help("use the `--data` of the run that saved the checkpoint")
+    };
+    Some(line.0.refuse(&[line.0.value_or_end("data")], make).findings)
+}
+
 /// Sets the options that a checkpoint determines: the batch size, the seed, and, if the workers can
 /// share them evenly, the micro-batches. Typed options take precedence.
-pub(super) fn apply_samples(args: &mut TrainArgs, saved: &CheckpointInfo, workers: usize) {
+pub(super) fn apply_samples(args: &mut TrainArgs, saved: &SavedTraining, workers: usize) {
     let Some(samples) = saved.samples else { return };
     args.seed.get_or_insert(samples.seed);
-    args.batch_size = args.batch_size.or(NonZeroUsize::new(samples.batch_size));
-    let each = samples.lanes.is_multiple_of(workers.max(1)).then(|| samples.lanes / workers.max(1));
+    args.batch_size = args.batch_size.or(NonZeroUsize::new(samples.batch_size as usize));
+    let (lanes, workers) = (samples.lanes as usize, workers.max(1));
+    let each = lanes.is_multiple_of(workers).then(|| lanes / workers);
     args.accumulate = args.accumulate.or(each.and_then(NonZeroUsize::new));
+}
+
+/// Describes the checkpoints of a run for the report of a failure.
+pub(super) fn kept_state(args: &TrainArgs) -> Option<KeptState> {
+    let advice = match &args.resume {
+        None => "add `--resume auto`".to_owned(),
+        Some(_) if args.is_auto() => "type the same line again".to_owned(),
+        Some(path) => format!("`--resume auto` instead of `--resume {}`", quoted(path)),
+    };
+    Some(KeptState {
+        dir: args.checkpoint_dir.clone()?,
+        is_saved_regularly: args.save_every.is_some(),
+        advice,
+        newest_step,
+    })
+}
+
+/// Returns the step of the newest checkpoint of a directory that is not damaged, as far as its index and the
+/// sizes of its files show. A file system that hangs is given up.
+fn newest_step(dir: &Path) -> Option<u64> {
+    let (sender, receiver) = mpsc::channel();
+    let dir = dir.to_owned();
+    let read = move || {
+        let _ = sender.send(inspect_newest(&dir).ok().map(|saved| saved.step));
+    };
+    thread::Builder::new().name("disk".to_owned()).spawn(read).ok()?;
+    receiver.recv_timeout(READ_LIMIT).ok()?
 }
 
 /// Returns a warning if a restart could not continue from the step of the failure.

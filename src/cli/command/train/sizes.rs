@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::base::Status;
 use crate::cli::command::train::args::{ModelArg, TrainArgs};
@@ -11,7 +11,9 @@ use crate::cli::command::train::typed_line::TypedLine;
 use crate::cli::error::CliError;
 use crate::report::text::{show_bytes, show_count, show_io_error};
 use crate::report::with_disk_timeout;
-use crate::train::{Corpus, ModelOptions, worker_bytes};
+use crate::train::{
+    Corpus, GptOptions, ModelOptions, ShardError, TokenData, TokenShard, worker_bytes,
+};
 
 pub(super) fn check_heads(line: &TypedLine<'_>, args: &TrainArgs) -> Result<(), CliError> {
     let ModelOptions::Gpt(gpt) = args.resolve().model else { return Ok(()) };
@@ -29,9 +31,24 @@ pub(super) fn check_heads(line: &TypedLine<'_>, args: &TrainArgs) -> Result<(), 
     }))
 }
 
-/// Checks that there is a text, and that it is long enough.
-pub(super) fn check_data(line: &TypedLine<'_>, args: &TrainArgs) -> Result<(), CliError> {
-    let ModelOptions::Gpt(gpt) = args.resolve().model else { return Ok(()) };
+/// Checks that there is a text, and that it is long enough. Returns the size of the vocabulary of shards.
+pub(super) fn check_data(
+    line: &TypedLine<'_>,
+    args: &TrainArgs,
+) -> Result<Option<usize>, CliError> {
+    let ModelOptions::Gpt(gpt) = args.resolve().model else { return Ok(None) };
+    if has_shards(&gpt.data) {
+        return check_shards(line, &gpt).map(Some);
+    }
+    if gpt.vocabulary.is_some() {
+        let message = "`--vocabulary` is for shards of tokens";
+        let place = line.0.name_or_end("vocabulary");
+        return Err(line.refuse(Status::Usage, BAD_SIZES, place, message.to_owned(), |found| {
+            found
+                .label("the vocabulary of a text is its bytes")
+                .help("leave it out, or give shards of `remuda tokenize` as `--data`")
+        }));
+    }
     let mut len = 0usize;
     for file in &gpt.data {
         len = len.saturating_add(check_text(line, file)?);
@@ -47,6 +64,52 @@ pub(super) fn check_data(line: &TypedLine<'_>, args: &TrainArgs) -> Result<(), C
         };
         let message = error.to_string();
         line.refuse(Status::BadInput, TEXT_TOO_SHORT, place, message, |found| found.help(help))
+    })?;
+    Ok(None)
+}
+
+/// Whether the data are shards of tokens and no text; a file that does not answer is not one.
+pub(super) fn has_shards(files: &[PathBuf]) -> bool {
+    let is_shard = |file: &PathBuf| {
+        let answers = with_disk_timeout(|| fs::metadata(file).map(drop)).is_ok();
+        answers && file.is_file() && TokenShard::is_shard(file)
+    };
+    files.first().is_some_and(is_shard)
+}
+
+/// Checks shards of tokens. Returns the size of their vocabulary.
+fn check_shards(line: &TypedLine<'_>, gpt: &GptOptions) -> Result<usize, CliError> {
+    let shards = TokenData::open(&gpt.data);
+    let vocabulary = shards.and_then(|shards| shards.vocabulary_for(gpt.block, gpt.vocabulary));
+    vocabulary.map_err(|error| {
+        let (status, code, flag, help) = match &error {
+            ShardError::Read { .. } => (
+                Status::NoInput,
+                TEXT_UNREADABLE,
+                "data",
+                "all files of `--data` are shards, or none is",
+            ),
+            ShardError::TooFewTokens { .. } => (
+                Status::BadInput,
+                TEXT_TOO_SHORT,
+                "data",
+                "use more tokens, or a smaller `--block`",
+            ),
+            ShardError::OutsideVocabulary { .. } => (
+                Status::BadInput,
+                BAD_SIZES,
+                "vocabulary",
+                "leave `--vocabulary` out, or give that with which the text was tokenized",
+            ),
+            _ => (
+                Status::BadInput,
+                TEXT_UNREADABLE,
+                "data",
+                "all files of `--data` are shards of `remuda tokenize`, or none is",
+            ),
+        };
+        let place = line.0.value_or_end(flag);
+        line.refuse(status, code, place, error.to_string(), |found| found.help(help))
     })
 }
 

@@ -3,14 +3,8 @@
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::fmt::Write;
-use std::fs::File;
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-use clap::Parser;
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 
 use crate::base::{Status, clock, env_vars};
 use crate::cli::command::train::args::TrainArgs;
@@ -21,8 +15,10 @@ use crate::cli::line::codes::BAD_VALUE;
 use crate::cli::start::join_group;
 use crate::os::process::signals;
 use crate::report::{print, print_error};
+use crate::runtime::checkpoint::DirectoryLock;
 use crate::runtime::{Group, InitOptions};
 use crate::train::{TrainEvent, train};
+use clap::Parser;
 
 /// Name of the command that makes this executable a worker.
 pub(in crate::cli) const WORKER_COMMAND: &str = "train-worker";
@@ -42,26 +38,26 @@ struct WorkerLine {
 /// Runs a worker of the job. The first signal makes it stop after the current step; the training
 /// loop agrees with the other workers on the number of that step.
 pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let line = WorkerLine::try_parse_from(words)
+    let mut line = WorkerLine::try_parse_from(words)
         .map_err(|error| CliError::usage(BAD_VALUE, error.to_string()))?;
     let stop = signals::stop_signal(&[libc::SIGINT, libc::SIGTERM]);
     // If the launcher has checked this machine, the check finds nothing new; other machines are
     // checked here first. The disk is checked in a forked process, so this precedes the group,
     // which has threads.
     let is_zero = |name| env_vars::get_text(name).is_none_or(|number| number == "0");
-    let mut claim = None;
-    if is_zero(env_vars::RANK) {
-        match claim_files(&line.train, is_zero(env_vars::TORCHELASTIC_RESTART_COUNT)) {
-            Ok(claimed) => claim = claimed,
-            Err((status, why)) => {
-                print_error(&format!("remuda train: rank 0: {why}\n"));
-                return Ok(status);
-            }
-        }
+    let is_first = is_zero(env_vars::TORCHELASTIC_RESTART_COUNT);
+    if is_zero(env_vars::RANK)
+        && let Err((status, why)) = check_files(&line.train, is_first)
+    {
+        print_error(&format!("remuda train: rank 0: {why}\n"));
+        return Ok(status);
     }
     let group = join_group(&InitOptions::default())?;
+    if !line.train.share_lanes(group.world_size()) {
+        let message = format!("{} workers cannot share `--lanes`", group.world_size());
+        return Err(CliError::new(Status::Config, BAD_VALUE, message));
+    }
     let status = run_training(&line.train, &group, &|| stop.load(Ordering::Relaxed) != 0);
-    drop(claim);
     // A worker that a signal stopped does not exit with success, even if its state was saved; the
     // launcher reports which worker that was.
     Ok(match stop.load(Ordering::Relaxed) {
@@ -70,9 +66,8 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
     })
 }
 
-/// Checks the files of rank 0, and locks its checkpoint directory for this process. After a
-/// restart, existing checkpoints belong to the same job.
-fn claim_files(args: &TrainArgs, is_first: bool) -> Result<Option<File>, (Status, String)> {
+/// Checks the files of rank 0. After a restart, existing checkpoints belong to the same job.
+fn check_files(args: &TrainArgs, is_first: bool) -> Result<(), (Status, String)> {
     if let Some(bad) = bad_output(args) {
         return Err((Status::CantCreate, bad.to_string()));
     }
@@ -83,24 +78,12 @@ fn claim_files(args: &TrainArgs, is_first: bool) -> Result<Option<File>, (Status
                     `--checkpoint_dir`";
         return Err(in_use(message, help));
     }
-    let Some(dir) = &args.checkpoint_dir else { return Ok(None) };
-    claim_dir(dir).map_err(|_| {
+    let Some(dir) = args.checkpoint_dir.as_ref().filter(|dir| dir.exists()) else { return Ok(()) };
+    // The writer of the checkpoints locks it for the run.
+    DirectoryLock::claim(dir).map(drop).map_err(|_| {
         let message = format!("another run is saving its checkpoints in `{}`", dir.display());
         in_use(message, "wait until it exits, or use another `--checkpoint_dir`")
     })
-}
-
-/// The directory is locked by another process.
-struct DirLocked;
-
-/// Locks a directory for this process, as long as the result lives. If the file system has no
-/// locks, several processes can use it.
-fn claim_dir(dir: &Path) -> Result<Option<File>, DirLocked> {
-    let Ok(opened) = File::open(dir) else { return Ok(None) };
-    match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => Err(DirLocked),
-        _ => Ok(Some(opened)),
-    }
 }
 
 /// Trains as one worker of `group`, and prints the progress of rank 0. `stop` is checked between
@@ -114,6 +97,9 @@ fn run_training(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Sta
         Err(error) => {
             let mut text = format!("remuda train: rank {}: ", group.rank());
             writeln!(text, "{error}").expect("writing to a String cannot fail");
+            if let Some(help) = error.help() {
+                writeln!(text, "help: {help}").expect("writing to a String cannot fail");
+            }
             print_error(&text);
             error.status()
         }

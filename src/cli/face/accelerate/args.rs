@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use super::flags;
+use super::options;
 use crate::cli::args::values::parse_launcher_word;
 
 /// Name of the subcommand.
@@ -41,8 +41,8 @@ enum AccelerateCommand {
     next_help_heading = "Of remuda"
 )]
 struct OwnArgs {
-    /// Start all machines from here: a hostfile, or a list such as `n1,n2` [default: with --num_machines,
-    /// the hosts of an allocation]
+    /// Start all machines from here: a hostfile, or a list such as `n1,n2`; --num_processes is divided among
+    /// them [default: with --num_machines, the hosts of an allocation]
     #[arg(short = 'H', long, value_name = "FILE")]
     hostfile: Option<OsString>,
     /// With -H: how agents are started, as for `remuda run`: `ssh`, `slurm`, `openmpi`, `local`, …
@@ -111,7 +111,7 @@ impl FromArgMatches for AccelerateArgs {
 /// Returns the definition of the command.
 pub(in crate::cli) fn definition() -> clap::Command {
     AccelerateCli::command()
-        .mut_subcommand(LAUNCH, |launch| flags::add_to(launch).version(env!("CARGO_PKG_VERSION")))
+        .mut_subcommand(LAUNCH, |launch| options::add_to(launch).version(env!("CARGO_PKG_VERSION")))
 }
 
 /// Returns the definition of `launch`, as `program`.

@@ -1,9 +1,8 @@
 //! Variables that accelerate sets for the script: `Accelerator()` reads its settings from them. Pure.
 
-use super::config_file::Paradigm;
 use super::settings::Settings;
-use super::value::SettingValue;
 use crate::base::env_vars;
+use crate::config::accelerate::{Paradigm, SettingValue};
 use crate::inventory::GpusAndDriver;
 
 /// A variable and its value.

@@ -4,10 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::args::AccelerateArgs;
-use super::codes::BAD_CONFIG_VALUE;
-use super::config_file::{self, ConfigFile, Paradigm};
+use super::config_file;
 use super::environment::{LaunchFacts, WorkerVariable, slow_links, variables};
-use super::flags;
+use super::hosts;
 use super::settings::Settings;
 use crate::base::diagnostic::Severity;
 use crate::base::{Diagnostic, Findings, Slot, Status, env_vars};
@@ -20,6 +19,8 @@ use crate::cli::line::{CommandLine, Parsed, cannot_combine, codes, needs_other, 
 use crate::cli::resolve::environment::working_directory;
 use crate::cli::resolve::{self, ResolvedCluster};
 use crate::cli::start::{Face, JobArgs, start_as};
+use crate::config::accelerate::{ConfigFile, NOT_SUPPORTED, Paradigm};
+use crate::config::codes::BAD_CONFIG_VALUE;
 use crate::inventory;
 use crate::report::diagnostic::show_problems;
 use crate::report::{Terminal, print_error};
@@ -91,7 +92,7 @@ pub(in crate::cli) fn start(
 }
 
 fn refuse_unsupported(args: &AccelerateArgs, typed: &CommandLine) -> Result<(), CliError> {
-    let given = flags::NOT_SUPPORTED.iter().find(|flag| args.is_typed(flag.name));
+    let given = NOT_SUPPORTED.iter().find(|flag| args.is_typed(flag.name));
     let Some(flag) = given else { return Ok(()) };
     let refused = typed.refuse(&[typed.name_or_end(flag.name)], |spans| {
         let message = format!("`--{}` is not supported", flag.name);
@@ -173,7 +174,7 @@ impl<'a> AccelerateJob<'a> {
         if processes == 0 && paradigm != Paradigm::Simple && !settings.is_on("cpu") {
             return Err(no_count(typed));
         }
-        let machines = settings.whole("num_machines").unwrap_or(1).max(1) as usize;
+        let machines = hosts::machines(args, typed, settings)?;
         let paradigm = if settings.is_on("cpu") { Paradigm::Simple } else { paradigm };
         Ok(Self { settings, args, typed, paradigm, uses_cpu, gpus, processes, machines })
     }
@@ -235,11 +236,19 @@ impl<'a> AccelerateJob<'a> {
         self.settings.text("mpirun_hostfile").filter(|_| self.paradigm == Paradigm::Simple)
     }
 
+    fn workers_per_machine(&self) -> usize {
+        (self.processes / self.machines).max(1)
+    }
+
     /// Options of `remuda run` for DeepSpeed on several machines.
     fn deepspeed_words(&self, launcher: &str) -> Vec<OsString> {
         let mut words = Vec::new();
         let mut add = |flag, value| words.extend(option_word(flag, value));
-        add("hostfile", self.settings.text("deepspeed_hostfile"));
+        // Hosts of `-H` may have no number of slots.
+        let slots = self.args.hostfile.as_ref().map(|_| self.workers_per_machine().to_string());
+        add("slots", slots);
+        let of_setting = || self.settings.text("deepspeed_hostfile").map(OsString::from);
+        let hosts = self.args.hostfile.clone().or_else(of_setting);
         if launcher == "nossh" {
             add("node_rank", Some(self.settings.whole("machine_rank").unwrap_or(0).to_string()));
         } else {
@@ -254,6 +263,7 @@ impl<'a> AccelerateJob<'a> {
         add("master_addr", self.settings.text("main_process_ip"));
         let port = self.settings.whole("main_process_port").filter(|port| *port != 0);
         add("master_port", port.map(|port| port.to_string()));
+        words.extend(hosts.into_iter().flat_map(|hosts| ["--hostfile".into(), hosts]));
         words.push(if launcher == "nossh" { "--no_ssh" } else { "--no_local_rank" }.into());
         words
     }
@@ -264,12 +274,13 @@ impl<'a> AccelerateJob<'a> {
         let mut add = |flag, value| words.extend(option_word(flag, value));
         let hosts = self.args.hostfile.clone().or_else(|| self.mpi_hosts().map(OsString::from));
         let is_sized = self.settings.whole("num_processes").is_some();
-        if hosts.is_none() || is_sized {
-            add("nproc-per-node", Some((self.processes / self.machines).max(1).to_string()));
+        let has_hosts = hosts.is_some();
+        if !has_hosts || is_sized {
+            add("nproc-per-node", Some(self.workers_per_machine().to_string()));
         }
         let port = self.settings.whole("main_process_port");
         let port_text = port.filter(|port| *port != 0).map(|port| port.to_string());
-        let is_open = hosts.is_none() && 1 < self.machines;
+        let is_open = !has_hosts && 1 < self.machines;
         let address = self.settings.text("main_process_ip");
         if is_open && address.is_none() && !self.args.is_typed("machine_rank") {
             // A line of torchrun without an address uses the hosts of an allocation.
@@ -288,7 +299,9 @@ impl<'a> AccelerateJob<'a> {
                 add("rdzv-endpoint", Some(format!("{address}:{port}")));
             }
         } else {
-            add("nnodes", (1 < self.machines).then(|| self.machines.to_string()));
+            let is_given = hosts::is_given(self.args, self.settings);
+            let is_limited = is_given && (1 < self.machines || has_hosts);
+            add("nnodes", is_limited.then(|| self.machines.to_string()));
             add("master-port", port_text);
         }
         add("rdzv-backend", self.settings.text("rdzv_backend"));
@@ -368,7 +381,7 @@ impl<'a> AccelerateJob<'a> {
         if let Some(threads) = given.and_then(|text| text.trim().parse().ok()) {
             return threads;
         }
-        let workers = (self.processes / self.machines).max(1);
+        let workers = self.workers_per_machine();
         if self.uses_cpu { (inventory::usable_cpus() / workers).max(1) as u64 } else { 1 }
     }
 

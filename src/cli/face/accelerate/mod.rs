@@ -2,20 +2,19 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `flags` | the options, as a table |
-//! | `args` | a parsed line |
-//! | `yaml`, `config_file` | the file that `accelerate config` writes |
-//! | `value`, `settings` | the settings of line, file and defaults |
+//! | `options`, `args` | the options and a parsed line |
+//! | `config_file` | the place of the file that `accelerate config` writes |
+//! | `settings` | the settings of line, file and defaults |
 //! | `environment` | the variables from which `Accelerator()` reads its settings |
+//! | `hosts` | the number of machines, and their slots for the workers |
 //! | `job` | all of it as a job of remuda |
-//! | `codes` | codes of errors in the file |
+//!
+//! The table of options and the reader of the file are in `config::accelerate`.
 
 pub(in crate::cli) mod args;
-pub(in crate::cli) mod codes;
 mod config_file;
 mod environment;
-mod flags;
+mod hosts;
 pub(in crate::cli) mod job;
+mod options;
 mod settings;
-mod value;
-mod yaml;

@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 use clap::ArgMatches;
 
 use super::args::AccelerateArgs;
-use super::config_file::ConfigFile;
-use super::flags::{self, FlagKind, FlagSpec};
-use super::value::SettingValue;
 use crate::base::{Diagnostic, Findings, Status};
 use crate::cli::error::CliError;
-use crate::cli::face::accelerate::codes::BAD_CONFIG_VALUE;
 use crate::cli::line::{BadValue, CommandLine, python_int, refuse_value};
+use crate::config::accelerate::{ConfigFile, FlagKind, FlagSpec, SettingValue, all_flags};
+use crate::config::codes::BAD_CONFIG_VALUE;
 
 /// The settings of a job.
 pub(super) struct Settings {
@@ -28,12 +26,12 @@ impl Settings {
         typed: &CommandLine,
         file: Option<&ConfigFile>,
     ) -> Result<Self, CliError> {
-        let defaults = flags::all().map(|flag| (flag.name.to_owned(), flag.default.value()));
+        let defaults = all_flags().map(|flag| (flag.name.to_owned(), flag.default.value()));
         let mut settings = Self { values: defaults.collect() };
         if let Some(file) = file {
             settings.add_file(file)?;
         }
-        for flag in flags::all().filter(|flag| args.is_typed(flag.name)) {
+        for flag in all_flags().filter(|flag| args.is_typed(flag.name)) {
             let value = typed_value(typed, &args.matches, flag)?;
             settings.values.insert(flag.name.to_owned(), value);
         }
@@ -43,7 +41,7 @@ impl Settings {
     fn add_file(&mut self, file: &ConfigFile) -> Result<(), CliError> {
         let mut problems = Vec::new();
         for setting in &file.settings {
-            let kind = flags::all().find(|flag| flag.name == setting.name).map(|flag| flag.kind);
+            let kind = all_flags().find(|flag| flag.name == setting.name).map(|flag| flag.kind);
             // Scripts read the settings of mappings, which may be text: `auto`.
             let kind = kind.filter(|_| !setting.is_of_mapping);
             let is_number = match &setting.value {

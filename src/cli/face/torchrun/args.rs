@@ -41,7 +41,9 @@ pub struct TorchrunArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Nodes and workers")]
 pub struct SizeArgs {
-    /// Number of nodes [default: 1, or all hosts of -H]
+    /// Nodes: N, or MIN:MAX [default: 1, or all of -H]
+    ///
+    /// With MIN:MAX, nodes may join and leave while the job runs.
     #[arg(long, value_name = "N")]
     pub nnodes: Option<String>,
     /// Workers on each node: a number, `gpu`, `cpu`, `xpu`, or `auto` (GPUs if there are any, else CPUs)
@@ -78,6 +80,9 @@ pub struct RendezvousArgs {
     #[arg(long, value_name = "NAME")]
     pub rdzv_id: Option<String>,
     /// Settings of the rendezvous: `join_timeout=60`
+    ///
+    /// With MIN:MAX nodes also `last_call_timeout=30`, the wait for more nodes before the first start in seconds,
+    /// and `newcomers=at_once` or `newcomers=at_restart`.
     #[arg(long, value_name = "KEY=VALUE,…")]
     pub rdzv_conf: Option<String>,
     /// One node, with a port of its own

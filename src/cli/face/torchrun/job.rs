@@ -8,9 +8,10 @@ use super::rendezvous::{
     Endpoint, RendezvousBackend, RendezvousConf, parse_backend, parse_conf, parse_endpoint,
     parse_host,
 };
-use super::size::{OwnDevices, parse_nnodes, parse_nproc};
+use super::size::{NodeCount, OwnDevices, parse_nnodes, parse_nproc};
 use super::streams::{parse_filters, parse_local_ranks, parse_streams, prefix};
 use super::values::Values;
+use crate::base::shell::quoted;
 use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status, env_vars};
 use crate::cli::args::RunArgs;
 use crate::cli::command::run;
@@ -43,7 +44,7 @@ enum Nodes {
     Here,
     /// One command starts all of them, on the hosts of `-H` or of an allocation.
     Hosts {
-        count: Option<usize>,
+        count: Option<NodeCount>,
         /// The value of `--hostfile`.
         hosts: OsString,
         /// How agents are started.
@@ -74,7 +75,12 @@ pub(in crate::cli) fn start(
     let slots: Vec<Slot> = (0..workers.unwrap_or(1) as u32).map(Slot).collect();
     let mut cluster = match &nodes {
         Nodes::Here => ResolvedCluster::here(slots, rendezvous.address()),
-        Nodes::Hosts { .. } => resolve::resolve_cluster(&run_args.cluster, typed, terminal)?,
+        Nodes::Hosts { .. } => {
+            let mut cluster = resolve::resolve_cluster(&run_args.cluster, typed, terminal)?;
+            let elastic = resolve::elastic(&run_args.elastic, &cluster, typed)?;
+            cluster.elastic = elastic.map(|elastic| rendezvous.conf.adjust(elastic));
+            cluster
+        }
         Nodes::OneByOne(one) => resolve::one_by_one(one, &slots, typed)?,
     };
     if let (Nodes::Hosts { .. }, Some(address)) = (&nodes, rendezvous.address()) {
@@ -244,9 +250,13 @@ fn nodes(
     let node_rank = values.number("node-rank", args.rendezvous.node_rank.as_deref());
     let any = i64::from(i32::MIN)..=i64::from(i32::MAX);
     node_rank.as_ref().map(|rank| rank.parse(|text| parse_whole(text, any))).transpose()?;
+    if count.varies() && !rendezvous.is_standalone {
+        refuse_fixed_nodes(args, values, rendezvous)?;
+    }
+    let (size, count) = (count, count.max);
     if let Some(hostfile) = &args.size.hostfile {
         return Ok(Nodes::Hosts {
-            count: value.is_given().then_some(count),
+            count: value.is_given().then_some(size),
             hosts: hosts(hostfile, workers),
             launcher: args.size.launcher.clone(),
         });
@@ -265,14 +275,55 @@ fn nodes(
     }
     let number = node_rank.map(|rank| rank.parse(|text| parse_whole(text, 0..=count as i64 - 1)));
     let number = number.transpose()?.map(|number| NodeRank(number as u32));
-    one_by_one((args, values), rendezvous, count, number).map(Nodes::OneByOne)
+    one_by_one((args, values), rendezvous, size, number).map(Nodes::OneByOne)
+}
+
+/// Refuses a varying number of nodes where all nodes are known from the beginning.
+fn refuse_fixed_nodes(
+    args: &TorchrunArgs,
+    values: Values<'_>,
+    rendezvous: &Rendezvous,
+) -> Result<(), CliError> {
+    if args.size.hostfile.is_some() || rendezvous.backend == RendezvousBackend::C10d {
+        return Ok(());
+    }
+    let help = format!("type on every node: `{}`", c10d_line(args, values.typed, rendezvous));
+    let refused = values.typed.refuse(&[values.typed.value_or_end("nnodes")], |spans| {
+        let message = "a varying number of nodes needs a c10d rendezvous, or -H hosts";
+        Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
+            .label("a varying number")
+            .help(help)
+    });
+    Err(refused.into())
+}
+
+/// Formats the line with a c10d rendezvous at the address that it has, or at that of HOST.
+fn c10d_line(args: &TorchrunArgs, typed: &CommandLine, rendezvous: &Rendezvous) -> String {
+    let at = typed.words.len() - args.program.script_and_args.len();
+    let (options, script) = typed.words.split_at(at);
+    let options = options.strip_suffix(&["--".into()]).unwrap_or(options);
+    // A backend that was typed is not repeated.
+    let backend = typed.last("rdzv-backend").and_then(|given| Some((given, given.value.as_ref()?)));
+    let is_backend = |word: usize| {
+        backend.is_some_and(|(given, (_, value))| (given.name.word..=value.word).contains(&word))
+    };
+    let kept = options.iter().enumerate().filter(|(word, _)| !is_backend(*word));
+    let mut line: Vec<String> = kept.map(|(_, word)| quoted(word)).collect();
+    line.push("--rdzv-backend c10d".to_owned());
+    if rendezvous.endpoint.is_none() {
+        let host = rendezvous.master_addr.as_deref().unwrap_or("HOST");
+        let port = RendezvousBackend::C10d.usual_port();
+        line.push(format!("--rdzv-endpoint {}", quoted(format!("{host}:{port}"))));
+    }
+    line.extend(script.iter().map(quoted));
+    format!("{} {}", typed.program, line.join(" "))
 }
 
 /// Returns the node that a line with an address starts; `number` is its `--node-rank`.
 fn one_by_one(
     (args, values): (&TorchrunArgs, Values<'_>),
     rendezvous: &Rendezvous,
-    count: usize,
+    count: NodeCount,
     number: Option<NodeRank>,
 ) -> Result<OneByOne, CliError> {
     let (address, port) = match (&rendezvous.endpoint, rendezvous.backend) {
@@ -305,7 +356,8 @@ fn one_by_one(
     let run_id = values.text("rdzv-id", args.rendezvous.rdzv_id.as_deref(), "none");
     Ok(OneByOne {
         place,
-        count,
+        count: count.max,
+        elastic: count.varies().then(|| rendezvous.conf.elastic(count)),
         address,
         ports,
         key_file,
@@ -335,7 +387,7 @@ fn of_allocation(
             let workers = workers.unwrap_or(1);
             let hosts: Vec<String> = names.iter().map(|name| format!("{name}:{workers}")).collect();
             Some(Nodes::Hosts {
-                count: Some(count),
+                count: Some(NodeCount { min: count, max: count }),
                 hosts: hosts.join(",").into(),
                 launcher: args.size.launcher.clone().or(launcher.map(str::to_owned)),
             })
@@ -371,7 +423,9 @@ fn run_line(
     if let Nodes::Hosts { count, hosts, launcher } = nodes {
         line.extend(["--hostfile".into(), hosts.clone()]);
         line.extend(launcher.as_ref().map(|name| format!("--launcher={name}").into()));
-        line.extend(count.map(|count| format!("--num_nodes={count}").into()));
+        line.extend(count.map(|count| format!("--num_nodes={}", count.max).into()));
+        let varying = count.filter(|count| count.varies());
+        line.extend(varying.map(|count| format!("--min_nodes={}", count.min).into()));
         let of_workers =
             workers.map(|workers| [format!("--slots={workers}"), format!("--num_gpus={workers}")]);
         line.extend(of_workers.into_iter().flatten().map(OsString::from));

@@ -1,7 +1,11 @@
 //! How the nodes of a job meet.
 
+use std::time::Duration;
+
+use crate::cli::face::torchrun::size::NodeCount;
 use crate::cli::line::{BadValue, parse_whole};
 use crate::cli::resolve::NodePlace;
+use crate::launch::{ElasticNodes, MeetingPoint, Newcomers};
 use crate::plan::MASTER_PORT;
 
 /// Usual port of a c10d rendezvous.
@@ -86,9 +90,37 @@ pub(super) struct RendezvousConf {
     pub(super) join_limit: Option<f64>,
     /// Whether this process is the first node; `None`: its address decides.
     pub(super) is_host: Option<bool>,
+    /// Time that a varying number of nodes waits for more nodes before the first start, in seconds.
+    pub(super) last_call: Option<f64>,
+    /// When nodes take part that join later.
+    pub(super) newcomers: Newcomers,
 }
 
+/// Time that a varying number of nodes waits for more nodes before the first start, in seconds.
+const LAST_CALL: f64 = 30.0;
+
 impl RendezvousConf {
+    /// How the number of nodes may vary.
+    pub(super) fn elastic(self, NodeCount { min, max }: NodeCount) -> ElasticNodes {
+        let last_call = Duration::from_secs_f64(self.last_call.unwrap_or(LAST_CALL));
+        let (meeting, newcomers) = (MeetingPoint::Node0, self.newcomers);
+        ElasticNodes {
+            min,
+            max,
+            meeting,
+            last_call,
+            newcomers,
+            excludes_failing: false,
+            lanes: None,
+        }
+    }
+
+    /// Applies the settings to nodes to which the launcher connects.
+    pub(super) fn adjust(self, elastic: ElasticNodes) -> ElasticNodes {
+        let last_call = self.last_call.map_or(elastic.last_call, Duration::from_secs_f64);
+        ElasticNodes { last_call, newcomers: self.newcomers, ..elastic }
+    }
+
     /// Which node this is, if the line gives no number.
     pub(super) fn place(self) -> NodePlace {
         match self.is_host {
@@ -113,10 +145,25 @@ pub(super) fn parse_conf(text: &str) -> Result<RendezvousConf, BadValue> {
                 conf.join_limit = Some(seconds.ok_or_else(bad)?);
             }
             ("is_host", value) => conf.is_host = Some(parse_flag(value)?),
+            ("last_call_timeout", value) => {
+                let seconds = value.parse::<f64>().ok().filter(|seconds| 0.0 <= *seconds);
+                let bad = || BadValue::new("`last_call_timeout` is a number of seconds");
+                conf.last_call = Some(seconds.ok_or_else(bad)?);
+            }
+            ("newcomers", value) => conf.newcomers = parse_newcomers(value)?,
             _ => {}
         }
     }
     Ok(conf)
+}
+
+/// Parses when nodes take part that join later.
+fn parse_newcomers(text: &str) -> Result<Newcomers, BadValue> {
+    match text {
+        "at_once" => Ok(Newcomers::AtOnce),
+        "at_restart" => Ok(Newcomers::AtNextStart),
+        _ => Err(BadValue::new("`newcomers` is `at_once` or `at_restart`")),
+    }
 }
 
 /// Parses a truth value as torch's rendezvous does.
@@ -156,9 +203,19 @@ mod tests {
     #[test]
     fn settings_are_pairs() {
         assert_eq!(parse_conf(""), Ok(RendezvousConf::default()));
-        let conf = RendezvousConf { join_limit: Some(2.5), is_host: Some(true) };
-        assert_eq!(parse_conf("is_host=1, join_timeout=2.5,read_timeout=9"), Ok(conf));
-        for bad in ["a", "a=", "=b", "timeout=x", "timeout=0", "is_host=maybe"] {
+        let conf = RendezvousConf {
+            join_limit: Some(2.5),
+            is_host: Some(true),
+            last_call: Some(0.0),
+            newcomers: Newcomers::AtNextStart,
+        };
+        assert_eq!(
+            parse_conf(
+                "is_host=1, join_timeout=2.5,read_timeout=9,last_call_timeout=0,newcomers=at_restart"
+            ),
+            Ok(conf)
+        );
+        for bad in ["a", "a=", "=b", "timeout=x", "timeout=0", "is_host=maybe", "newcomers=x"] {
             assert!(parse_conf(bad).is_err(), "{bad}");
         }
     }

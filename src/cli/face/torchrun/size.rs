@@ -6,20 +6,32 @@ use crate::pool::SLOTS_MAX;
 /// Maximum number of nodes.
 const NODES_MAX: i64 = 1 << 16;
 
-/// Parses `--nnodes`: `N`, or `MIN:MAX` with the same number twice.
-pub(super) fn parse_nnodes(text: &str) -> Result<usize, BadValue> {
-    let Some((least, most)) = text.split_once(':') else {
-        return parse_whole(text, 1..=NODES_MAX).map(|nodes| nodes as usize);
+/// Number of nodes of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NodeCount {
+    /// Smallest number with which workers run.
+    pub(super) min: usize,
+    pub(super) max: usize,
+}
+
+impl NodeCount {
+    /// Whether the number may vary while the job runs.
+    pub(super) fn varies(self) -> bool {
+        self.min != self.max
+    }
+}
+
+/// Parses `--nnodes`: `N` or `MIN:MAX`.
+pub(super) fn parse_nnodes(text: &str) -> Result<NodeCount, BadValue> {
+    let parse = |text| parse_whole(text, 1..=NODES_MAX).map(|nodes| nodes as usize);
+    let Some((min, max)) = text.split_once(':') else {
+        return parse(text).map(|count| NodeCount { min: count, max: count });
     };
-    let (least, most) = (parse_whole(least, 1..=NODES_MAX)?, parse_whole(most, 1..=NODES_MAX)?);
-    if most < least {
+    let (min, max) = (parse(min)?, parse(max)?);
+    if max < min {
         return Err(BadValue::new("the first number must not exceed the second"));
     }
-    if least != most {
-        return Err(BadValue::new("a varying number of nodes is not supported yet")
-            .help(format!("write `--nnodes {most}`")));
-    }
-    Ok(most as usize)
+    Ok(NodeCount { min, max })
 }
 
 /// Devices of this machine.
@@ -57,14 +69,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_nodes_are_fixed() {
-        assert_eq!(parse_nnodes("2"), Ok(2));
-        assert_eq!(parse_nnodes("3:3"), Ok(3));
+    fn numbers_of_nodes_may_vary() {
+        let count = |min, max| Ok(NodeCount { min, max });
+        assert_eq!(parse_nnodes("2"), count(2, 2));
+        assert_eq!(parse_nnodes("3:3"), count(3, 3));
+        assert_eq!(parse_nnodes("1:4"), count(1, 4));
         let label = |text| parse_nnodes(text).expect_err("refused").label;
         assert_eq!(label("0"), "expected a number from 1 to 65536");
         assert_eq!(label("2:1"), "the first number must not exceed the second");
         assert_eq!(label("x"), "expected a whole number");
-        assert!(label("1:4").contains("not supported yet"));
     }
 
     #[test]

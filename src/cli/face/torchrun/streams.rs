@@ -1,4 +1,4 @@
-//! OutputStreams of workers: `--redirects`, `--tee`, `--local-ranks-filter`, the prefix of lines.
+//! Streams of workers: `--redirects`, `--tee`, `--local-ranks-filter`, the prefix of lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -26,8 +26,9 @@ struct WorldDocument<'a> {
     hosts: Vec<world::HostDocument<'a>>,
 }
 
+/// A finding of a file, with its place.
 #[derive(Serialize)]
-struct DiagnosticDocument<'a> {
+pub(super) struct DiagnosticDocument<'a> {
     code: &'static str,
     severity: &'static str,
     file: &'a str,
@@ -82,7 +83,8 @@ fn world<'a>(file: &CheckedFile<'a>) -> Option<WorldDocument<'a>> {
     Some(WorldDocument { file, world_size: pool.slot_count(), hosts: host_documents(pool) })
 }
 
-fn diagnostic<'a>(placed: &LocatedDiagnostic<'a>) -> DiagnosticDocument<'a> {
+/// Returns the document of a finding.
+pub(super) fn diagnostic<'a>(placed: &LocatedDiagnostic<'a>) -> DiagnosticDocument<'a> {
     let (found, place) = (placed.diagnostic, placed.region);
     let suggestion =
         found.suggestion.as_ref().zip(placed.replaced_region).map(|(change, place)| {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::located::{
     CheckedFile, LocatedDiagnostic, TextRegion, locate_diagnostics, severity_name,
 };
-use crate::pool::codes::EXPLANATIONS;
+use crate::{config, pool};
 
 /// Formats the document; ends with a line end.
 pub fn show_sarif(files: &[CheckedFile<'_>]) -> String {
@@ -31,7 +31,8 @@ pub fn show_sarif(files: &[CheckedFile<'_>]) -> String {
 
 /// A code with its explanation, as `remuda explain` prints it.
 fn rule(code: &str) -> Value {
-    let mut all = EXPLANATIONS.into_iter().flatten();
+    let hostfiles = pool::codes::EXPLANATIONS.into_iter().flatten();
+    let mut all = hostfiles.chain(config::codes::EXPLANATIONS.into_iter().flatten());
     let Some(found) = all.find(|found| found.code == code) else { return json!({"id": code}) };
     let first = found.text.split("\n\n").next().unwrap_or(found.text);
     json!({

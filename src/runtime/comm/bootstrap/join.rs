@@ -124,13 +124,13 @@ impl Membership {
         let mut roster = RankRoster::of_job(welcome.rank.index(), welcome.placement()?);
         if segment.local_world() != roster.local_ranks().len() {
             let problem = "the shared memory segment is for a different number of workers";
-            return Err(ContractError::Impossible(problem).into());
+            return Err(ContractError::InvalidWelcome(problem).into());
         }
         let net = match (roster.placement.nodes(), welcome.store) {
             (1, _) => None,
             (_, None) => {
                 let problem = "the address of the store is missing";
-                return Err(ContractError::Impossible(problem).into());
+                return Err(ContractError::InvalidWelcome(problem).into());
             }
             (_, Some(address)) => {
                 let identity = StoreIdentity {

@@ -101,7 +101,7 @@ pub struct Fingerprint {
     pub op: Operation,
     /// Element type.
     pub dtype: Dtype,
-    /// DividedReduction; `Sum` if the operation has none.
+    /// Reduction; `Sum` if the operation has none.
     pub reduce: ReduceOp,
     /// Order of the reduction.
     pub order: ReduceOrder,

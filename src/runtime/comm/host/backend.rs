@@ -1,4 +1,4 @@
-//! HostBackend of a group: counters, deadlines, rounds and failures, which all operations share.
+//! Backend of a group on hosts: counters, deadlines, rounds and failures, which all operations share.
 
 use std::sync::Arc;
 use std::time::Duration;

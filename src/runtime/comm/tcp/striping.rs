@@ -202,7 +202,7 @@ pub(crate) struct Transfers<S, R> {
     received: Vec<R>,
 }
 
-/// StripedConnection to a peer.
+/// Connection to a peer.
 pub(crate) struct StripedConnection {
     streams: Vec<TcpStream>,
     /// Stream of the first stripe of the next message that is sent, and that is received. Both ends post the

@@ -1,5 +1,7 @@
 //! [`HostReplica`]: a rank whose memory is that of the host, with a model that computes on the processor.
 
+use std::ops::Range;
+
 use crate::runtime::comm::group::Group;
 use crate::runtime::dtype::element::Dtype;
 use crate::runtime::dtype::half::{Bf16, F16};
@@ -8,11 +10,12 @@ use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::host::gradients::{GradientOptions, GradientStore};
 use crate::runtime::engine::host::weights::{Residence, StoredWeights, Weights};
 use crate::runtime::engine::model::{BackwardPass, ForwardPass, Model};
-use crate::runtime::engine::parameters::ParameterTable;
-use crate::runtime::engine::replica::{MicroBatch, Replica, Update};
+use crate::runtime::engine::parameters::{Parameter, ParameterTable};
+use crate::runtime::engine::replica::{MicroBatch, Replica};
 use crate::runtime::error::Result;
 use crate::runtime::flat::norm::{block_sums, fold_block_sums};
-use crate::runtime::optim::{Optimizer, UpdateStep};
+use crate::runtime::flat::tasks::Serial;
+use crate::runtime::optim::{DecayRange, Optimizer, OptimizerStep};
 use crate::runtime::parallel::zero::lanes::LaneAssignment;
 use crate::runtime::parallel::zero::sharding::Sharding;
 use crate::runtime::parallel::zero::shards::{NORM_BLOCK, ShardLayout};
@@ -151,7 +154,7 @@ impl<M: Model> HostReplica<M> {
         let mut sums = Vec::new();
         for unit in 0..self.layout.units().len() {
             let begin = sums.len();
-            sums.extend(block_sums(self.gradients.own(unit)));
+            sums.extend(block_sums(&Serial, self.gradients.own(unit)));
             if self.sharding.divides_optimizer() {
                 sums.resize(begin + self.layout.units()[unit].shard_len / NORM_BLOCK, 0.0);
             }
@@ -159,34 +162,31 @@ impl<M: Model> HostReplica<M> {
         sums
     }
 
+    /// Ranges of this rank's part of a unit by weight decay, counted from the begin of the part.
+    fn decay_ranges(&self, unit: usize, own: &Range<usize>) -> Vec<DecayRange> {
+        let table = self.model.parameters();
+        let base = table.units()[unit].range.start;
+        let range_of = |parameter: &Parameter| {
+            let at = |element: usize| (element - base).clamp(own.start, own.end) - own.start;
+            let range = at(parameter.range.start)..at(parameter.range.end);
+            DecayRange { range, decays: parameter.decays() }
+        };
+        let ranges = table.of_unit(unit).iter().map(range_of);
+        ranges.filter(|part| !part.range.is_empty()).collect()
+    }
+
     /// Updates this rank's part of a unit.
-    fn update_unit(&mut self, unit: usize, update: &Update) {
+    fn update_unit(&mut self, unit: usize, step: &OptimizerStep) {
         let own = self.gradients.own_range(unit);
-        let Self { model, weights, gradients, states, optimizer, .. } = self;
+        let ranges = self.decay_ranges(unit, &own);
+        let Self { weights, gradients, states, .. } = self;
         let gradient = gradients.own(unit);
         let UnitState { master, moments } = &mut states[unit];
         let params = match master {
             Some(master) => &mut master[..],
             None => weights.master_mut(unit).expect("weights in full precision are masters"),
         };
-        let base = model.parameters().units()[unit].range.start;
-        for parameter in model.parameters().of_unit(unit) {
-            let begin = (parameter.range.start - base).clamp(own.start, own.end) - own.start;
-            let end = (parameter.range.end - base).clamp(own.start, own.end) - own.start;
-            if begin == end {
-                continue;
-            }
-            let step = UpdateStep {
-                number: update.number,
-                rate: update.rate,
-                factor: update.factor,
-                momentum: update.momentum,
-                decays: parameter.decays(),
-            };
-            let mut states: Vec<&mut [f32]> =
-                moments.iter_mut().map(|moment| &mut moment[begin..end]).collect();
-            optimizer.update(&step, &mut params[begin..end], &mut states, &gradient[begin..end]);
-        }
+        step.update_ranges(&Serial, &ranges, params, moments, gradient);
         if let Some(master) = master {
             weights.store(unit, &own, master);
         }
@@ -250,9 +250,9 @@ impl<M: Model> Replica for HostReplica<M> {
         Ok(fold_block_sums(&sums).sqrt())
     }
 
-    fn update(&mut self, update: &Update) -> Result<(), EngineError> {
+    fn update(&mut self, step: &OptimizerStep) -> Result<(), EngineError> {
         for unit in 0..self.layout.units().len() {
-            self.update_unit(unit, update);
+            self.update_unit(unit, step);
         }
         self.weights.start_publish()?;
         Ok(self.weights.finish_publish()?)

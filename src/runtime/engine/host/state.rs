@@ -29,6 +29,10 @@ pub struct StatePiece<'a> {
     pub values: &'a [f32],
 }
 
+/// Range of a parameter's section that one rank reads.
+#[cfg(feature = "train")]
+pub(crate) type NeededRange<'a> = (&'a Parameter, Section, Range<usize>);
+
 /// Reader of the values of a range of a parameter, into a slice of its length.
 pub type ReadState<'a, E> =
     dyn FnMut(&Parameter, Section, Range<usize>, &mut [f32]) -> Result<(), E> + 'a;
@@ -104,6 +108,21 @@ impl<M: Model> HostReplica<M> {
         self.weights.start_publish()?;
         self.weights.finish_publish()?;
         Ok(outcome)
+    }
+
+    /// Ranges that [`Self::restore`] reads, in its order.
+    #[cfg(feature = "train")]
+    pub(crate) fn needed_ranges(&self) -> Vec<NeededRange<'_>> {
+        let units = 0..self.layout.units().len();
+        let of_section = |section| {
+            let of_unit = move |unit| {
+                let own = self.gradients.own_range(unit);
+                let parts = self.parameters_in(unit, &own).into_iter();
+                parts.map(move |(parameter, range)| (parameter, section, range))
+            };
+            units.clone().flat_map(of_unit)
+        };
+        self.sections().into_iter().flat_map(of_section).collect()
     }
 
     fn restore_own<E>(&mut self, read: &mut ReadState<'_, E>) -> Result<(), E> {

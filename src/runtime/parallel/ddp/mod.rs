@@ -17,4 +17,3 @@ pub use reducer::DdpEvent;
 
 pub use crate::runtime::flat::buckets::Bucket;
 pub use crate::runtime::flat::layout::Layout;
-pub use crate::runtime::flat::norm::{clip_grad_norm, global_norm, sum_of_squares};

@@ -1,4 +1,4 @@
-//! DividedReduction of buckets while later gradients are computed.
+//! Reduction of buckets while later gradients are computed.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};

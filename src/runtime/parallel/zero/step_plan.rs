@@ -62,7 +62,7 @@ pub enum PlanStep {
 }
 
 /// Limits of a plan, in elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PlanOptions {
     /// Number of elements that are gathered ahead of use; 0: none.
     pub prefetch: usize,

@@ -3,8 +3,8 @@
 //! Each kernel processes whole rows and adds within a row in [`LANES`] fixed lanes, so that its
 //! bits depend neither on the SIMD width nor on the distribution of rows to threads.
 
+use crate::os::cpu::simd_versions::versions;
 use crate::train::ModelFloat;
-use crate::train::nn::cpu::simd_versions::versions;
 
 /// Number of partial sums of a reduction: the single-precision lanes of the widest register.
 const LANES: usize = 16;
@@ -100,14 +100,14 @@ fn transpose_square<F: ModelFloat>(
 
 versions! {
     /// Computes `x += y`.
-    pub(crate) fn add<F>(x: &mut [F], y: &[F]) {
+    pub(crate) fn add<F: ModelFloat>(x: &mut [F], y: &[F]) {
         for (x, &y) in x.iter_mut().zip(y) {
             *x += y;
         }
     }
 
     /// Writes the rows of `matrix`, `cols` long, as the columns of `transposed`.
-    pub(crate) fn transpose<F>(matrix: &[F], cols: usize, transposed: &mut [F]) {
+    pub(crate) fn transpose<F: ModelFloat>(matrix: &[F], cols: usize, transposed: &mut [F]) {
         let rows = matrix.len() / cols;
         for first in (0..rows).step_by(SQUARE) {
             for left in (0..cols).step_by(SQUARE) {
@@ -124,7 +124,13 @@ versions! {
 
     /// Layer norm: writes the result without the weight to `normal`, with it to `y`, and 1/σ of each
     /// row to `scale`.
-    pub(crate) fn layer_norm<F>(x: &[F], weight: &[F], normal: &mut [F], scale: &mut [F], y: &mut [F]) {
+    pub(crate) fn layer_norm<F: ModelFloat>(
+        x: &[F],
+        weight: &[F],
+        normal: &mut [F],
+        scale: &mut [F],
+        y: &mut [F],
+    ) {
         let width = weight.len();
         let share = F::ONE / F::from_f64(width as f64);
         let rows = x.chunks_exact(width).zip(normal.chunks_exact_mut(width)).zip(y.chunks_exact_mut(width));
@@ -141,7 +147,7 @@ versions! {
 
     /// Backward pass of [`layer_norm`]: `dx = dskip + ∂(dy)`, where `dskip` is the gradient of the
     /// skip connection, and `dweight += ∂`.
-    pub(crate) fn layer_norm_backward<F>(
+    pub(crate) fn layer_norm_backward<F: ModelFloat>(
         dy: &[F],
         dskip: &[F],
         weight: &[F],
@@ -171,7 +177,7 @@ versions! {
 
     /// GELU with the exact normal distribution: `y = x·Φ(x)`; `x` is replaced by the derivative
     /// `Φ(x) + x·φ(x)`.
-    pub(crate) fn gelu<F>(x: &mut [F], y: &mut [F]) {
+    pub(crate) fn gelu<F: ModelFloat>(x: &mut [F], y: &mut [F]) {
         let half = F::from_f64(0.5);
         let root_half = F::from_f64(std::f64::consts::FRAC_1_SQRT_2);
         let density_at_0 = F::from_f64(1.0 / (2.0 * std::f64::consts::PI).sqrt());
@@ -186,42 +192,42 @@ versions! {
     }
 
     /// Computes `dy *= derivative`.
-    pub(crate) fn scale_by<F>(dy: &mut [F], derivative: &[F]) {
+    pub(crate) fn scale_by<F: ModelFloat>(dy: &mut [F], derivative: &[F]) {
         for (dy, &derivative) in dy.iter_mut().zip(derivative) {
             *dy *= derivative;
         }
     }
 
     /// Adds `bias` to a row.
-    pub(crate) fn bias<F>(row: &mut [F], bias: F) {
+    pub(crate) fn bias<F: ModelFloat>(row: &mut [F], bias: F) {
         for x in row {
             *x += bias;
         }
     }
 
     /// Adds `bias` to a row and applies ReLU.
-    pub(crate) fn bias_relu<F>(row: &mut [F], bias: F) {
+    pub(crate) fn bias_relu<F: ModelFloat>(row: &mut [F], bias: F) {
         for x in row {
             *x = (*x + bias).max(F::ZERO);
         }
     }
 
     /// Backward pass of ReLU: the gradient is 0 where the output is 0.
-    pub(crate) fn relu_backward<F>(dy: &mut [F], y: &[F]) {
+    pub(crate) fn relu_backward<F: ModelFloat>(dy: &mut [F], y: &[F]) {
         for (dy, &y) in dy.iter_mut().zip(y) {
             *dy = if F::ZERO < y { *dy } else { F::ZERO };
         }
     }
 
     /// Returns the sum of a slice, in the fixed order of the lanes.
-    pub(crate) fn total<F>(row: &[F]) -> F {
+    pub(crate) fn total<F: ModelFloat>(row: &[F]) -> F {
         sum(row, |x| x)
     }
 
     /// Softmax of `scale · scores` over the keys that are visible to a query: row `i` of `scores`
     /// is query `first + i`, to which the keys `0..=first + i` are visible; others have probability
     /// 0.
-    pub(crate) fn causal_softmax<F>(scores: &mut [F], cols: usize, first: usize, scale: F) {
+    pub(crate) fn causal_softmax<F: ModelFloat>(scores: &mut [F], cols: usize, first: usize, scale: F) {
         for (i, row) in scores.chunks_exact_mut(cols).enumerate() {
             let visible = first + i + 1;
             // Whole vectors instead of a scalar tail; the masked lanes become exact zeros below.
@@ -241,7 +247,12 @@ versions! {
 
     /// Backward pass of [`causal_softmax`] in place: replaces the gradient of the probabilities by
     /// that of the unscaled scores.
-    pub(crate) fn causal_softmax_backward<F>(gradient: &mut [F], probs: &[F], cols: usize, scale: F) {
+    pub(crate) fn causal_softmax_backward<F: ModelFloat>(
+        gradient: &mut [F],
+        probs: &[F],
+        cols: usize,
+        scale: F,
+    ) {
         for (gradient, probs) in gradient.chunks_exact_mut(cols).zip(probs.chunks_exact(cols)) {
             let mean = dot(gradient, probs);
             for (gradient, &prob) in gradient.iter_mut().zip(probs) {
@@ -252,7 +263,7 @@ versions! {
 
     /// Cross entropy `-ln softmax(row)[target]`; the row is replaced by its gradient times
     /// `weight`.
-    pub(crate) fn cross_entropy<F>(row: &mut [F], target: usize, weight: F) -> F {
+    pub(crate) fn cross_entropy<F: ModelFloat>(row: &mut [F], target: usize, weight: F) -> F {
         let top = largest(row);
         let target_score = row[target] - top;
         for x in row.iter_mut() {

@@ -9,5 +9,4 @@ pub(crate) mod linear;
 pub(crate) mod math;
 pub(crate) mod rounding;
 pub(crate) mod simd_matmul;
-pub(crate) mod simd_versions;
 pub(crate) mod threads;

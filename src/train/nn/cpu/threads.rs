@@ -9,6 +9,8 @@ use std::sync::{Mutex, PoisonError};
 
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
+use crate::runtime::Parallel;
+
 /// Number of threads that a model uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threads(NonZeroUsize);
@@ -28,6 +30,12 @@ impl Threads {
             1 => tiles.into_iter().for_each(work),
             count => run_on(count, tiles.into_iter().collect(), &work),
         }
+    }
+}
+
+impl Parallel for Threads {
+    fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
+        Self::run(*self, 0..count, task);
     }
 }
 

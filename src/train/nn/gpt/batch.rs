@@ -6,7 +6,7 @@ pub struct Sequences {
     /// Number of tokens of each sequence.
     pub length: usize,
     /// Input tokens, one sequence after the other.
-    pub inputs: Vec<u8>,
+    pub inputs: Vec<u32>,
     /// Target of every input token: its successor. Empty: the model computes scores only, no loss.
-    pub targets: Vec<u8>,
+    pub targets: Vec<u32>,
 }

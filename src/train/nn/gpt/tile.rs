@@ -191,10 +191,10 @@ impl<F: ModelFloat> Tile<F> {
     }
 
     /// Forward pass of the embeddings: the beginning of the residual stream.
-    pub(crate) fn embed(&mut self, token: &[F], position: &[F], inputs: &[u8]) {
+    pub(crate) fn embed(&mut self, token: &[F], position: &[F], inputs: &[u32]) {
         let width = self.width;
         for (i, (row, &input)) in self.residual.chunks_exact_mut(width).zip(inputs).enumerate() {
-            row.copy_from_slice(&token[usize::from(input) * width..][..width]);
+            row.copy_from_slice(&token[input as usize * width..][..width]);
             kernels::add(row, &position[i % self.shape.length * width..][..width]);
         }
         round_to(&mut self.residual, self.compute);
@@ -284,11 +284,11 @@ impl<F: ModelFloat> Tile<F> {
 
     /// Computes the losses, and replaces the logits by their gradient; each token has the weight
     /// `share`.
-    pub(crate) fn score(&mut self, targets: &[u8], share: F) {
+    pub(crate) fn score(&mut self, targets: &[u32], share: F) {
         let vocabulary = self.logits.len() / self.shape.tokens();
         let rows = self.logits.chunks_exact_mut(vocabulary).zip(&mut self.losses).zip(targets);
         for ((row, loss), &target) in rows {
-            *loss = kernels::cross_entropy(row, usize::from(target), share);
+            *loss = kernels::cross_entropy(row, target as usize, share);
         }
         round_to(&mut self.logits, self.compute);
     }

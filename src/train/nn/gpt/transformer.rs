@@ -215,7 +215,7 @@ impl<F: ModelFloat> Gpt<F> {
         let (token, position) = gradient.split_at_mut(self.ranges.token_embedding.len());
         let rows = self.tiles.iter().flat_map(|tile| tile.input_gradient().chunks_exact(width));
         for (i, (row, &input)) in rows.zip(&batch.inputs).enumerate() {
-            kernels::add(&mut token[usize::from(input) * width..][..width], row);
+            kernels::add(&mut token[input as usize * width..][..width], row);
             kernels::add(&mut position[i % batch.length * width..][..width], row);
         }
         Ok(())
@@ -305,7 +305,7 @@ pub(crate) fn tile_height(length: usize, sequences: usize) -> usize {
 fn with_tokens<'a, F: ModelFloat>(
     tiles: &'a mut [Tile<F>],
     batch: &'a Sequences,
-) -> impl Iterator<Item = (&'a mut Tile<F>, &'a [u8], &'a [u8])> {
+) -> impl Iterator<Item = (&'a mut Tile<F>, &'a [u32], &'a [u32])> {
     let mut begin = 0;
     tiles.iter_mut().map(move |tile| {
         let tokens = begin..begin + tile.shape().tokens();

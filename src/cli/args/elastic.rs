@@ -1,0 +1,49 @@
+//! Options about a number of hosts that may vary.
+
+use clap::Args;
+
+use crate::cli::args::WatchArgs;
+use crate::cli::line::{BadValue, CommandLine, parse_whole};
+
+/// Largest number of hosts.
+const HOSTS_MAX: i64 = 1 << 16;
+/// Restarts of a job that goes on after the loss of a host, unless the line gives a number.
+const ELASTIC_RESTARTS: u32 = 10;
+
+/// Hosts that a job can do without.
+#[derive(Args, Clone, Copy, Debug, Default)]
+#[command(next_help_heading = "Hosts", rename_all = "snake_case")]
+pub struct ElasticArgs {
+    /// Go on without lost hosts as long as N are left; they join again when they can be reached.
+    /// Implies `--max_restarts 10`
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_hosts)]
+    pub min_nodes: Option<u32>,
+    /// Keep N of the hosts ready to take the place of lost ones. Implies `--max_restarts 10`
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_hosts)]
+    pub spares: Option<u32>,
+    /// With --min_nodes or --spares: leave out a host that failed twice, if enough others are left
+    #[arg(long)]
+    pub exclude_failing: bool,
+}
+
+impl ElasticArgs {
+    /// Returns the option that makes the number of hosts vary, if one was given.
+    pub(in crate::cli) fn given(&self) -> Option<&'static str> {
+        match (self.min_nodes, self.spares) {
+            (Some(_), _) => Some("min_nodes"),
+            (None, Some(_)) => Some("spares"),
+            (None, None) => None,
+        }
+    }
+
+    /// Sets the number of restarts of a job that goes on without lost hosts, unless the line has one.
+    pub(in crate::cli) fn set_restarts(&self, watch: &mut WatchArgs, typed: &CommandLine) {
+        if self.given().is_some() && typed.last("max_restarts").is_none() {
+            watch.max_restarts = ELASTIC_RESTARTS;
+        }
+    }
+}
+
+fn parse_hosts(text: &str) -> Result<u32, BadValue> {
+    parse_whole(text, 1..=HOSTS_MAX).map(|hosts| hosts as u32)
+}

@@ -1,0 +1,172 @@
+//! The lines of `remuda checkpoint show` about the state besides the tensors, in the words of options and of
+//! torch. Values of another program are shown as JSON.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::report::text::{escape_control, show_count};
+use crate::runtime::checkpoint::{Division, SavedState};
+use crate::runtime::engine::Sharding;
+use crate::runtime::optim::{
+    AdamOptions, LionOptions, LossScale, Optimizer, SgdOptions, WeightDecay,
+};
+
+/// Gap between two settings.
+const GAP: &str = "  ";
+
+/// Returns a line for each fact that the state has.
+pub(super) fn show_facts(state: &SavedState) -> String {
+    let facts = [
+        ("model", Some(state.model.clone())),
+        ("data", state.data.map(|data| data.to_string())),
+        ("saved by", state.division.as_ref().map(show_division)),
+        ("optimizer", Some(show_optimizer(&state.optimizer, &state.optimizer_settings))),
+        ("schedule", show_schedule(&state.schedule)),
+        ("loss scale", show_loss_scale(&state.loss_scale)),
+        ("random", show_json(&state.random)),
+        ("client", show_json(&state.client)),
+    ];
+    facts.into_iter().fold(String::new(), |mut text, (name, fact)| {
+        if let Some(fact) = fact.filter(|fact| !fact.is_empty()) {
+            let _ = writeln!(text, "  {name:<10}  {}", escape_control(&fact));
+        }
+        text
+    })
+}
+
+fn show_json(value: &Value) -> Option<String> {
+    if value.is_null() { None } else { Some(value.to_string()) }
+}
+
+fn show_division(division: &Division) -> String {
+    let Division { sharding, world_size, accumulate, precision } = division;
+    let workers = show_count(*world_size as usize, "worker");
+    let batches = if *accumulate == 1 { "micro-batch" } else { "micro-batches" };
+    let stage = Sharding::ALL.into_iter().find(|stage| stage.to_string() == *sharding);
+    let stage = match stage {
+        Some(stage) => format!("ZeRO stage {}", stage.stage()),
+        None => format!("sharding {sharding}"),
+    };
+    format!("{workers} × {accumulate} {batches}, {precision}, {stage}")
+}
+
+fn show_optimizer(name: &str, settings: &Value) -> String {
+    match serde_json::from_value(settings.clone()) {
+        Ok(Optimizer::Adam(adam)) => show_adam(&adam),
+        Ok(Optimizer::Sgd(sgd)) => show_sgd(&sgd),
+        Ok(Optimizer::Lion(LionOptions { betas, weight_decay })) => {
+            ["Lion".to_owned(), show_betas(betas), show_decay(weight_decay)].join(GAP)
+        }
+        Err(_) => match show_json(settings) {
+            Some(settings) => format!("{name} {settings}"),
+            None => name.to_owned(),
+        },
+    }
+}
+
+fn show_adam(adam: &AdamOptions) -> String {
+    let name = match adam.decay {
+        WeightDecay::Decoupled => "AdamW",
+        WeightDecay::L2 => "Adam",
+    };
+    let mut shown = vec![
+        name.to_owned(),
+        show_betas(adam.betas),
+        format!("eps {}", show_number(adam.epsilon)),
+        show_decay(adam.weight_decay),
+    ];
+    if !adam.bias_correction {
+        shown.push("no bias correction".to_owned());
+    }
+    shown.join(GAP)
+}
+
+fn show_sgd(sgd: &SgdOptions) -> String {
+    let mut shown = vec!["SGD".to_owned(), format!("momentum {}", show_number(sgd.momentum))];
+    if sgd.dampening != 0.0 {
+        shown.push(format!("dampening {}", show_number(sgd.dampening)));
+    }
+    if sgd.nesterov {
+        shown.push("Nesterov".to_owned());
+    }
+    shown.push(show_decay(sgd.weight_decay));
+    shown.join(GAP)
+}
+
+fn show_betas(betas: [f64; 2]) -> String {
+    format!("betas {}, {}", show_number(betas[0]), show_number(betas[1]))
+}
+
+fn show_decay(weight_decay: f64) -> String {
+    format!("weight decay {}", show_number(weight_decay))
+}
+
+/// A number as in Python: small ones with an exponent.
+fn show_number(number: f64) -> String {
+    if number != 0.0 && number.abs() < 1e-4 { format!("{number:e}") } else { number.to_string() }
+}
+
+/// The schedule of learning rates counts the steps that changed the parameters.
+fn show_schedule(schedule: &Value) -> Option<String> {
+    let fields = schedule.as_object().filter(|fields| fields.len() == 1);
+    match fields.and_then(|fields| fields.get("updates")).and_then(Value::as_u64) {
+        Some(updates) => Some(show_count(updates as usize, "optimizer step")),
+        None => show_json(schedule),
+    }
+}
+
+fn show_loss_scale(loss_scale: &Value) -> Option<String> {
+    match serde_json::from_value(loss_scale.clone()) {
+        Ok(LossScale::Constant { scale }) => Some(format!("{scale} (constant)")),
+        Ok(LossScale::Dynamic { scale, clean_steps, .. }) => {
+            let steps = show_count(clean_steps as usize, "step");
+            Some(format!("{scale} (dynamic), {steps} since the last overflow"))
+        }
+        Err(_) => show_json(loss_scale),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn state_is_shown_in_the_words_of_options() {
+        let adam = AdamOptions { betas: [0.9, 0.99], weight_decay: 0.1, ..AdamOptions::default() };
+        let settings = serde_json::to_value(Optimizer::Adam(adam)).expect("numbers");
+        let state = SavedState {
+            division: Some(Division {
+                sharding: Sharding::Optimizer.to_string(),
+                world_size: 1,
+                accumulate: 3,
+                precision: "f32".to_owned(),
+            }),
+            optimizer: "Adam".to_owned(),
+            optimizer_settings: settings,
+            schedule: json!({ "updates": 34 }),
+            loss_scale: json!({ "Constant": { "scale": 1.0 } }),
+            ..SavedState::default()
+        };
+        let expected = "  saved by    1 worker × 3 micro-batches, f32, ZeRO stage 1
+  optimizer   AdamW  betas 0.9, 0.99  eps 1e-8  weight decay 0.1
+  schedule    34 optimizer steps
+  loss scale  1 (constant)
+";
+        assert_eq!(show_facts(&state), expected);
+    }
+
+    #[test]
+    fn values_of_other_programs_are_json() {
+        let state = SavedState {
+            optimizer: "lamb".to_owned(),
+            optimizer_settings: json!({ "trust": 1 }),
+            schedule: json!({ "epoch": 2 }),
+            ..SavedState::default()
+        };
+        let expected = "  optimizer   lamb {\"trust\":1}\n  schedule    {\"epoch\":2}\n";
+        assert_eq!(show_facts(&state), expected);
+    }
+}

@@ -1,0 +1,59 @@
+//! Errors of checkpoints, as screens.
+
+use std::path::Path;
+
+use crate::base::shell::quoted;
+use crate::base::{Diagnostic, Status};
+use crate::cli::command::checkpoint::codes::{DAMAGED, NEWER_FORMAT, NO_CHECKPOINT};
+use crate::cli::error::CliError;
+use crate::cli::line::{ArgvSpan, CommandLine};
+use crate::runtime::checkpoint::OpenError;
+
+/// Place of a path in the command line.
+pub(super) fn place_of(typed: &CommandLine, path: &Path) -> ArgvSpan {
+    match typed.words.iter().position(|word| word == path.as_os_str()) {
+        Some(word) => ArgvSpan { word, start: 0, end: path.as_os_str().len() },
+        None => typed.end_span(),
+    }
+}
+
+/// Code of an error, and what to do about it.
+pub(super) fn code_of(error: &OpenError) -> (&'static str, Option<String>) {
+    match error {
+        OpenError::Empty { .. } | OpenError::Read { .. } | OpenError::NotCheckpoint { .. } => {
+            let help = "name a checkpoint, such as `run/step-00000012`, or a directory of them";
+            (NO_CHECKPOINT, Some(help.to_owned()))
+        }
+        OpenError::Newer { .. } => (NEWER_FORMAT, Some("use the version that wrote it".to_owned())),
+        OpenError::Damaged { path, .. } => {
+            let path = quoted(path);
+            (DAMAGED, Some(format!("`remuda checkpoint verify {path}` reports every damage")))
+        }
+        OpenError::OtherModel { .. }
+        | OpenError::Request { .. }
+        | OpenError::Ranks { .. }
+        | OpenError::Group(_) => (DAMAGED, None),
+    }
+}
+
+/// Error of a checkpoint that was named on the command line.
+pub(super) fn refuse(
+    typed: &CommandLine,
+    path: &Path,
+    status: Option<Status>,
+    error: &OpenError,
+) -> CliError {
+    let (code, help) = code_of(error);
+    let status = status.unwrap_or(match error {
+        OpenError::Empty { .. } | OpenError::Read { .. } => Status::NoInput,
+        _ => Status::BadInput,
+    });
+    let refused = typed.refuse(&[place_of(typed, path)], |spans| {
+        let found = Diagnostic::error(code, spans[0], error.to_string());
+        match help {
+            Some(help) => found.help(help),
+            None => found,
+        }
+    });
+    CliError::refused(status, refused)
+}

@@ -1,0 +1,10 @@
+//! `remuda tokenize`: texts to shards of tokens.
+
+mod args;
+mod codes;
+mod problems;
+mod run;
+
+pub(in crate::cli) use args::definition;
+pub(in crate::cli) use codes::EXPLANATIONS;
+pub(in crate::cli) use run::main;

@@ -1,0 +1,99 @@
+//! Errors of `remuda tokenize`, as screens.
+
+use std::path::Path;
+
+use crate::base::{Diagnostic, Status};
+use crate::cli::command::tokenize::codes::{
+    BAD_TEXT, BAD_VOCABULARY, CANNOT_WRITE_SHARD, NO_SEPARATOR, TOKEN_TOO_LARGE,
+};
+use crate::cli::error::CliError;
+use crate::cli::line::{ArgvSpan, CommandLine};
+use crate::train::{ShardError, TextFileError, VocabularyError};
+
+/// Error of the vocabulary.
+pub(super) fn refuse_vocabulary(typed: &CommandLine, error: &VocabularyError) -> CliError {
+    let status = match error {
+        VocabularyError::Read { .. } | VocabularyError::NotFound { .. } => Status::NoInput,
+        VocabularyError::Malformed { .. } | VocabularyError::Unsupported { .. } => Status::BadInput,
+    };
+    let found = Problem { code: BAD_VOCABULARY, status, message: error.to_string() };
+    found.at(typed, typed.value_or_end("vocab"), error.help())
+}
+
+/// Error of a text that was named on the command line.
+pub(super) fn refuse_text(typed: &CommandLine, path: &Path, error: &TextFileError) -> CliError {
+    let (status, help) = match error {
+        TextFileError::Read { .. } => (Status::NoInput, "correct the path; `-` is standard input"),
+        TextFileError::NotUtf8 { .. } => {
+            (Status::BadInput, "convert it, for example with `iconv -f latin1 -t utf8`")
+        }
+    };
+    let place = match typed.words.iter().position(|word| word == path.as_os_str()) {
+        Some(word) => typed.word_span(word),
+        None => typed.end_span(),
+    };
+    Problem { code: BAD_TEXT, status, message: error.to_string() }.at(typed, place, help)
+}
+
+/// Error of texts without a single token.
+pub(super) fn refuse_empty(typed: &CommandLine) -> CliError {
+    let message = "the texts have no token".to_owned();
+    let found = Problem { code: BAD_TEXT, status: Status::BadInput, message };
+    found.at(typed, typed.end_span(), "name texts that are not empty")
+}
+
+/// Error of a separator that is not in the vocabulary.
+pub(super) fn refuse_separator(typed: &CommandLine, name: &str, known: &[&str]) -> CliError {
+    let message = format!("no special token of the vocabulary is `{}`", name.escape_debug());
+    let help = match known {
+        [] => "it has none; write `--text_separator none`".to_owned(),
+        known => format!("it has `{}`; `--text_separator none` writes none", known.join("`, `")),
+    };
+    let found = Problem { code: NO_SEPARATOR, status: Status::Usage, message };
+    found.at(typed, typed.value_or_end("text_separator"), &help)
+}
+
+/// Error of a shard.
+pub(super) fn refuse_shard(typed: &CommandLine, error: &ShardError) -> CliError {
+    let message = error.to_string();
+    let output = typed.value_or_end("output");
+    let unwritten =
+        |message| Problem { code: CANNOT_WRITE_SHARD, status: Status::CantCreate, message };
+    match error {
+        ShardError::TokenTooLarge { .. } => {
+            let found = Problem { code: TOKEN_TOO_LARGE, status: Status::BadInput, message };
+            found.at(typed, typed.value_or_end("dtype"), "write `--dtype u32`")
+        }
+        ShardError::Exists { .. } => {
+            unwritten(message).at(typed, output, "`--force` replaces files that exist")
+        }
+        ShardError::TooManyTokens { .. } => {
+            unwritten(message).at(typed, output, "write `--shard_tokens 100000000`")
+        }
+        ShardError::Write { .. }
+        | ShardError::Read { .. }
+        | ShardError::Format { .. }
+        | ShardError::Length { .. }
+        | ShardError::TooFewTokens { .. }
+        | ShardError::OutsideVocabulary { .. } => {
+            let help = "use a path that you can write, on a disk with free space";
+            unwritten(message).at(typed, output, help)
+        }
+    }
+}
+
+/// A problem before its place is known.
+struct Problem {
+    code: &'static str,
+    status: Status,
+    message: String,
+}
+
+impl Problem {
+    fn at(self, typed: &CommandLine, place: ArgvSpan, help: &str) -> CliError {
+        let Self { code, status, message } = self;
+        let found =
+            typed.refuse(&[place], |spans| Diagnostic::error(code, spans[0], message).help(help));
+        CliError::refused(status, found)
+    }
+}

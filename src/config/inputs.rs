@@ -1,0 +1,24 @@
+//! What a configuration does not say: the number of ranks, and the arguments that fill `auto`.
+
+/// The arguments of a line that starts a training, as far as a configuration refers to them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConfigInputs {
+    /// Number of ranks; `None`: not known.
+    pub world_size: Option<u64>,
+    /// Samples in a micro-batch of a rank (`--batch_size`).
+    pub micro_batch: Option<u64>,
+    /// Micro-batches of a rank in a step (`--accumulate`).
+    pub accumulation: Option<u64>,
+    /// Hidden size of the model (`--hidden_size`).
+    pub hidden_size: Option<u64>,
+    /// Learning rate (`--lr`).
+    pub learning_rate: Option<f64>,
+    /// Weight decay (`--weight_decay`).
+    pub weight_decay: Option<f64>,
+    /// Largest norm of the gradient (`--clip`).
+    pub clip: Option<f64>,
+    /// Steps of the warm-up (`--warmup`).
+    pub warmup: Option<u64>,
+    /// Steps of the whole run (`--steps`).
+    pub steps: Option<u64>,
+}

@@ -1,0 +1,289 @@
+//! The whole configuration.
+
+use super::batch::{BatchError, BatchKeys, legal_world_sizes, resolve_batch};
+use super::resolver::Resolver;
+use super::values::{ResolvedValue, ValueOrigin, WorldSize};
+use crate::base::{Diagnostic, Span};
+use crate::config::auto::auto_rule;
+use crate::config::check::{GivenSettings, GivenValue, Ineffective};
+use crate::config::codes::{BATCH_IDENTITY, BATCH_MISSING, BATCH_NOT_POSITIVE};
+use crate::config::inputs::ConfigInputs;
+use crate::config::training::{
+    BatchSizes, MonitorConfig, RecomputeConfig, ReportConfig, TrainingConfig,
+};
+use crate::config::tree::ConfigValue;
+
+const TRAIN: &str = "train_batch_size";
+const MICRO: &str = "train_micro_batch_size_per_gpu";
+const ACCUMULATION: &str = "gradient_accumulation_steps";
+/// Micro-batch of the Hugging Face Trainer.
+const MICRO_DEFAULT: i64 = 8;
+/// World sizes that a message lists.
+const WORLD_SIZES_SHOWN: usize = 12;
+
+/// What the settings of a file mean.
+pub(in crate::config) struct Resolution {
+    /// The configuration; `None` if the batch sizes cannot be completed.
+    pub(in crate::config) config: Option<TrainingConfig>,
+    pub(in crate::config) world_size: WorldSize,
+    /// World sizes for which the batch sizes are correct; empty: all, or none.
+    pub(in crate::config) legal: Vec<u64>,
+    pub(in crate::config) values: Vec<ResolvedValue>,
+    pub(in crate::config) problems: Vec<Diagnostic>,
+    pub(in crate::config) ineffective: Vec<Ineffective>,
+}
+
+/// Resolves settings for some arguments.
+pub(in crate::config) fn resolve(settings: &GivenSettings, inputs: &ConfigInputs) -> Resolution {
+    let mut resolver = Resolver::new(settings, inputs);
+    let keys = resolver.batch_keys();
+    let legal = legal_world_sizes(keys);
+    let world_size = match inputs.world_size {
+        Some(ranks) => WorldSize::Given(ranks),
+        None => WorldSize::Assumed(legal.first().copied().unwrap_or(1)),
+    };
+    let batch = resolver.batch(keys, world_size);
+    let gradient_clipping = Some(resolver.section("").number("gradient_clipping"));
+    let optimizer = resolver.optimizer();
+    let schedule = resolver.schedule(optimizer.map(|found| found.learning_rate));
+    let precision = resolver.precision();
+    let communication = resolver.communication();
+    let zero = resolver.zero();
+    let recomputation = resolver.recomputation();
+    let reports = resolver.reports();
+    let config = batch.map(|batch| TrainingConfig {
+        world_size: world_size.get(),
+        batch,
+        gradient_clipping: gradient_clipping.filter(|norm| 0.0 < *norm),
+        optimizer,
+        schedule,
+        precision,
+        communication,
+        zero,
+        recomputation,
+        reports,
+    });
+    let Resolver { values, problems, ineffective, .. } = resolver;
+    Resolution { config, world_size, legal, values, problems, ineffective }
+}
+
+impl Resolver<'_> {
+    /// The batch sizes of the file; `auto` is not given unless its rule has a value of its own.
+    fn batch_keys(&self) -> BatchKeys {
+        let given = |path| match self.settings.get(path).map(|setting| &setting.value) {
+            Some(GivenValue::Is(ConfigValue::Whole(number))) => Some(*number),
+            _ => None,
+        };
+        let whole = |number: Option<u64>| number.and_then(|number| i64::try_from(number).ok());
+        let train = given(TRAIN);
+        let mut micro = given(MICRO);
+        let mut accumulation = given(ACCUMULATION);
+        if self.is_auto(ACCUMULATION) {
+            let is_derived = train.is_some() && micro.is_some();
+            accumulation = whole(self.inputs.accumulation).or((!is_derived).then_some(1));
+        }
+        if self.is_auto(MICRO) {
+            let default = train.is_none().then_some(MICRO_DEFAULT);
+            micro = whole(self.inputs.micro_batch).or(default);
+        }
+        BatchKeys { train, micro, accumulation }
+    }
+
+    fn batch(&mut self, keys: BatchKeys, world_size: WorldSize) -> Option<BatchSizes> {
+        let is_invalid = |path: &&str| {
+            self.settings.get(path).is_some_and(|setting| setting.value == GivenValue::Invalid)
+        };
+        if [TRAIN, MICRO, ACCUMULATION].iter().any(is_invalid) {
+            return None;
+        }
+        match resolve_batch(keys, world_size.get()) {
+            Ok(sizes) => {
+                self.note_batch(sizes, world_size.get());
+                Some(sizes)
+            }
+            Err(error) => {
+                self.problems.push(self.batch_problem(error, keys, world_size));
+                None
+            }
+        }
+    }
+
+    fn note_batch(&mut self, sizes: BatchSizes, ranks: u64) {
+        let BatchSizes { train, micro, accumulation } = sizes;
+        let formulas = [
+            (TRAIN, train, format!("{micro} × {accumulation} × {ranks}")),
+            (MICRO, micro, format!("{train} / ({accumulation} × {ranks})")),
+            (ACCUMULATION, accumulation, format!("{train} / ({micro} × {ranks})")),
+        ];
+        for (path, value, formula) in formulas {
+            let value = ConfigValue::Whole(i64::try_from(value).unwrap_or(i64::MAX));
+            let origin = match self.settings.get(path).map(|setting| &setting.value) {
+                Some(GivenValue::Is(ConfigValue::Whole(_))) => ValueOrigin::File,
+                Some(GivenValue::Auto) => {
+                    auto_rule(path).map_or(ValueOrigin::File, |rule| ValueOrigin::Auto(rule.text))
+                }
+                _ if path == ACCUMULATION && self.settings.given(TRAIN).is_none() => {
+                    ValueOrigin::Default
+                }
+                _ => ValueOrigin::Derived(formula),
+            };
+            self.note(path, value, origin);
+        }
+    }
+
+    fn batch_problem(
+        &self,
+        error: BatchError,
+        keys: BatchKeys,
+        world_size: WorldSize,
+    ) -> Diagnostic {
+        let ranks = show_ranks(world_size);
+        match error {
+            BatchError::Missing => missing_sizes(self.key_span(ACCUMULATION)),
+            BatchError::Train(train) => self.below_1(TRAIN, train),
+            BatchError::Micro(micro) if keys.micro.is_some() => self.below_1(MICRO, micro),
+            BatchError::Accumulation(found) if keys.accumulation.is_some() => {
+                self.below_1(ACCUMULATION, found)
+            }
+            BatchError::Micro(_) => {
+                let steps = keys.accumulation.unwrap_or(1);
+                self.too_small(&format!("accumulation {steps} × {ranks}"), keys, world_size)
+            }
+            BatchError::Accumulation(_) => {
+                let micro = keys.micro.unwrap_or(1);
+                self.too_small(&format!("micro-batch {micro} × {ranks}"), keys, world_size)
+            }
+            BatchError::Identity { train, micro, accumulation } => {
+                // A size that is not given follows from the others by a whole division.
+                let product = match (keys.micro, keys.accumulation) {
+                    (Some(_), Some(_)) => {
+                        let product = format!("{micro} × {accumulation}");
+                        return self.identity_problem(
+                            format!("`{TRAIN}` {train} is not {product} × {ranks}"),
+                            keys,
+                            world_size,
+                        );
+                    }
+                    (Some(_), None) => format!("micro-batch {micro} × {ranks}"),
+                    (None, Some(_)) => format!("accumulation {accumulation} × {ranks}"),
+                    (None, None) => ranks,
+                };
+                let message = format!("`{TRAIN}` {train} is not a multiple of {product}");
+                self.identity_problem(message, keys, world_size)
+            }
+        }
+    }
+
+    /// The error for sizes whose product is not the batch, at the keys that are given.
+    fn identity_problem(
+        &self,
+        message: String,
+        keys: BatchKeys,
+        world_size: WorldSize,
+    ) -> Diagnostic {
+        let label = "micro-batch × accumulation × world size";
+        let problem = self.at_train(BATCH_IDENTITY, message).label(label);
+        let given = [(MICRO, keys.micro), (ACCUMULATION, keys.accumulation)];
+        let given = given.into_iter().filter_map(|(path, value)| Some((path, value?)));
+        let problem = given.fold(problem, |problem, (path, value)| match self.value_span(path) {
+            Some(span) => problem.related(span, format!("{value}")),
+            None => problem,
+        });
+        problem.help(batch_help(keys, world_size))
+    }
+
+    fn below_1(&self, path: &str, value: i64) -> Diagnostic {
+        let message = format!("`{path}` is {value}");
+        let problem = match self.value_span(path) {
+            Some(span) => Diagnostic::error(BATCH_NOT_POSITIVE, span, message),
+            None => Diagnostic::whole(BATCH_NOT_POSITIVE, message),
+        };
+        problem.label("expected a whole number of at least 1")
+    }
+
+    fn too_small(&self, least: &str, keys: BatchKeys, world_size: WorldSize) -> Diagnostic {
+        let train = keys.train.unwrap_or_default();
+        let message = format!("`{TRAIN}` {train} is less than {least}");
+        let problem = self.at_train(BATCH_NOT_POSITIVE, message).label("too small");
+        problem.help(batch_help(keys, world_size))
+    }
+
+    fn at_train(&self, code: &'static str, message: String) -> Diagnostic {
+        match self.value_span(TRAIN) {
+            Some(span) => Diagnostic::error(code, span, message),
+            None => Diagnostic::whole(code, message),
+        }
+    }
+
+    fn recomputation(&mut self) -> RecomputeConfig {
+        let found = self.section("activation_checkpointing").count_or_none("number_checkpoints");
+        found.map_or(RecomputeConfig::Off, RecomputeConfig::Segments)
+    }
+
+    fn reports(&mut self) -> ReportConfig {
+        let mut top = self.section("");
+        let steps_per_print = top.count_or_none("steps_per_print");
+        let wall_clock_breakdown = top.flag("wall_clock_breakdown");
+        ReportConfig {
+            steps_per_print,
+            wall_clock_breakdown,
+            tensorboard: self.monitor("tensorboard"),
+            csv: self.monitor("csv_monitor"),
+        }
+    }
+
+    fn monitor(&mut self, path: &'static str) -> Option<MonitorConfig> {
+        let mut section = self.section(path);
+        section.flag("enabled").then(|| MonitorConfig {
+            output_path: section.text("output_path"),
+            job_name: section.text("job_name"),
+        })
+    }
+}
+
+fn missing_sizes(accumulation: Option<Span>) -> Diagnostic {
+    let message = format!("neither `{TRAIN}` nor `{MICRO}` is given");
+    let problem = match accumulation {
+        Some(span) => Diagnostic::error(BATCH_MISSING, span, message).label("not enough by itself"),
+        None => Diagnostic::whole(BATCH_MISSING, message),
+    };
+    problem.help(format!("add `\"{MICRO}\": N`, the samples of a rank in a micro-batch"))
+}
+
+/// The number of ranks for a message, with how to give it if it is assumed.
+fn show_ranks(world_size: WorldSize) -> String {
+    let ranks = world_size.get();
+    let noun = if ranks == 1 { "rank" } else { "ranks" };
+    match world_size {
+        WorldSize::Given(_) => format!("{ranks} {noun}"),
+        WorldSize::Assumed(_) => format!("{ranks} {noun} (give -H or --world_size)"),
+    }
+}
+
+/// What corrects the sizes: the numbers of ranks that fit, else the nearest batches that fit.
+fn batch_help(keys: BatchKeys, world_size: WorldSize) -> String {
+    if let Some(sizes) = shown_world_sizes(&legal_world_sizes(keys)) {
+        return format!("the file fits {sizes}");
+    }
+    let part = keys.micro.unwrap_or(1).saturating_mul(keys.accumulation.unwrap_or(1));
+    let unit = part.saturating_mul(i64::try_from(world_size.get()).unwrap_or(i64::MAX)).max(1);
+    let below = keys.train.unwrap_or_default() / unit * unit;
+    let above = below.saturating_add(unit);
+    let both_given = keys.micro.is_some() && keys.accumulation.is_some();
+    match below {
+        _ if both_given => format!("use {unit}, or remove one of the keys"),
+        0 => format!("use {above}"),
+        _ => format!("use {below} or {above}"),
+    }
+}
+
+/// World sizes for a message: `world sizes 1, 2, 4`; `None` without any.
+fn shown_world_sizes(sizes: &[u64]) -> Option<String> {
+    let shown: Vec<String> = sizes.iter().take(WORLD_SIZES_SHOWN).map(u64::to_string).collect();
+    let more = if WORLD_SIZES_SHOWN < sizes.len() { ", …" } else { "" };
+    match shown.len() {
+        0 => None,
+        1 => Some(format!("world size {}", shown[0])),
+        _ => Some(format!("world sizes {}{more}", shown.join(", "))),
+    }
+}

@@ -1,0 +1,239 @@
+//! State of a job and [`JobState::step`], the only place where it changes. The other files of this
+//! module handle the events.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crate::base::{Epoch, NodeRank, Rank};
+use crate::job::cause::failure::{Failures, Verdict, WorkerEnd};
+use crate::job::event::{Effect, Event, MeetingPoint, Policy, StopReason};
+use crate::job::requests::Requests;
+
+/// One job, from the first answer of a node to the verdict.
+pub struct JobState {
+    pub(crate) policy: Policy,
+    pub(crate) epoch: Epoch,
+    /// The first epoch in which no node has taken part.
+    pub(crate) first_unused_epoch: Epoch,
+    /// Number of epochs that did not follow a failure.
+    pub(crate) uncharged: u32,
+    /// When the workers of this epoch were started.
+    pub(crate) workers_started_at: Option<Instant>,
+    /// Number of consecutive epochs that failed soon after their start.
+    pub(crate) short_epochs: u32,
+    /// Verdict of the previous epoch.
+    pub(crate) previous_verdict: Option<Verdict>,
+    /// Number of workers of each node.
+    pub(crate) worker_counts: Vec<usize>,
+    /// Node of each rank of this epoch, in the order of the nodes.
+    pub(crate) node_of_rank: Vec<NodeRank>,
+    pub(crate) nodes: Vec<NodeState>,
+    /// How often each node was lost while workers ran, or a worker on it was the cause of a failure.
+    pub(crate) faults: Vec<u32>,
+    pub(crate) ends: Vec<WorkerEnd>,
+    pub(crate) has_ended: Vec<bool>,
+    pub(crate) failures: Failures,
+    /// Whether a process could not be killed.
+    pub(crate) is_dirty: bool,
+    /// Requests to end that the launcher received.
+    pub(crate) requests: Requests,
+    /// Requests to end that remuda's processes on nodes received; they count like the launcher's.
+    pub(crate) node_request_counts: BTreeMap<NodeRank, u32>,
+    /// The largest number of requests that one process received: a scheduler that signals every
+    /// node makes one request.
+    pub(crate) request_count: u32,
+    pub(crate) phase: JobPhase,
+    /// When workers start although more nodes may join.
+    pub(crate) last_call_until: Option<Instant>,
+    /// Whether the time is over in which enough nodes had to join.
+    pub(crate) is_join_time_over: bool,
+}
+
+/// A node in one epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeState {
+    /// No node has this number; one may join. Only if the number of nodes may vary.
+    Vacant,
+    /// It stands ready and has no part in this epoch: it has joined while workers run, or it is a spare.
+    Standby,
+    /// It was asked whether it can start.
+    Preparing,
+    Ready,
+    Refused,
+    Running,
+    Idle,
+    Lost,
+}
+
+/// The phase of a job; each phase contains its deadlines.
+pub(crate) enum JobPhase {
+    Preparing,
+    Running,
+    Stopping {
+        reason: StopReason,
+        stage: StopStage,
+    },
+    /// All workers have exited, and their reports are being collected.
+    CollectingEvidence {
+        reason: StopReason,
+        until: Instant,
+    },
+    /// The pause between two epochs.
+    PausedBeforeRestart {
+        until: Instant,
+    },
+    Done(Verdict),
+}
+
+/// Stage of stopping the workers; a later stage outranks an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum StopStage {
+    Warned { signal: i32, ask_at: Instant },
+    Interrupted { term_at: Instant, kill_at: Instant },
+    Terminated { kill_at: Instant },
+    Killed { give_up_at: Instant },
+}
+
+impl JobState {
+    /// Creates a job whose nodes have been asked whether they can start.
+    pub fn new(policy: Policy, node_of_rank: Vec<NodeRank>) -> Self {
+        debug_assert!(node_of_rank.is_sorted(), "ranks are counted through the nodes");
+        let ended = vec![false; node_of_rank.len()];
+        let count = node_of_rank.iter().map(|node| node.index() + 1).max().unwrap_or(0);
+        let mut worker_counts = vec![0; count];
+        for node in &node_of_rank {
+            worker_counts[node.index()] += 1;
+        }
+        let mut nodes = vec![NodeState::Preparing; count];
+        if policy.elastic.is_some_and(|elastic| elastic.meeting == MeetingPoint::Node0) {
+            nodes[1..].fill(NodeState::Vacant);
+        }
+        Self {
+            policy,
+            epoch: Epoch(0),
+            first_unused_epoch: Epoch(0),
+            uncharged: 0,
+            workers_started_at: None,
+            short_epochs: 0,
+            previous_verdict: None,
+            worker_counts,
+            node_of_rank,
+            faults: vec![0; count],
+            nodes,
+            ends: Vec::new(),
+            has_ended: ended,
+            failures: Failures::default(),
+            is_dirty: false,
+            requests: Requests::default(),
+            node_request_counts: BTreeMap::new(),
+            request_count: 0,
+            phase: JobPhase::Preparing,
+            last_call_until: None,
+            is_join_time_over: false,
+        }
+    }
+
+    /// The verdict, once the job has ended.
+    pub fn verdict(&self) -> Option<&Verdict> {
+        match &self.phase {
+            JobPhase::Done(verdict) => Some(verdict),
+            _ => None,
+        }
+    }
+
+    /// Whether the workers have been asked to stop.
+    pub fn is_stopping(&self) -> bool {
+        matches!(
+            self.phase,
+            JobPhase::Stopping { .. } | JobPhase::CollectingEvidence { .. } | JobPhase::Done(_)
+        )
+    }
+
+    /// Whether not all nodes have answered yet whether they can start.
+    pub fn is_preparing(&self) -> bool {
+        matches!(self.phase, JobPhase::Preparing)
+    }
+
+    /// The number of this start.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Number of restarts so far that did not follow a failure.
+    pub fn uncharged(&self) -> u32 {
+        self.uncharged
+    }
+
+    /// Whether a node may answer whether it can start: it has not answered, or it was lost
+    /// meanwhile.
+    pub fn may_answer(&self, node: NodeRank) -> bool {
+        matches!(self.nodes[node.index()], NodeState::Preparing | NodeState::Lost)
+    }
+
+    /// Whether a node has been asked to start its workers.
+    pub fn has_started(&self, node: NodeRank) -> bool {
+        match self.nodes[node.index()] {
+            NodeState::Running | NodeState::Idle | NodeState::Lost => true,
+            NodeState::Vacant
+            | NodeState::Standby
+            | NodeState::Preparing
+            | NodeState::Ready
+            | NodeState::Refused => false,
+        }
+    }
+
+    /// All exits of workers that were reported in this epoch.
+    pub fn ends(&self) -> &[WorkerEnd] {
+        &self.ends
+    }
+
+    /// Number of workers that have been started and not yet been lost, as far as is known.
+    pub fn running(&self) -> usize {
+        if matches!(self.phase, JobPhase::Preparing | JobPhase::PausedBeforeRestart { .. }) {
+            return 0;
+        }
+        let lost = |node: &NodeRank| self.failures.nodes.iter().any(|(_, lost, _)| lost == node);
+        let over = |rank: Rank| self.has_ended[rank.index()] || self.has_failed_to_start(rank);
+        let ranks = (0..).map(Rank).zip(&self.node_of_rank);
+        ranks.filter(|(rank, node)| !over(*rank) && !lost(node)).count()
+    }
+
+    pub(crate) fn has_failed_to_start(&self, rank: Rank) -> bool {
+        self.failures.unstarted.iter().any(|(_, other, _)| *other == rank)
+    }
+
+    /// Applies an event to the job and returns the effects: the only place where the job changes.
+    pub fn step(&mut self, now: Instant, event: Event) -> Vec<Effect> {
+        if self.verdict().is_some() {
+            return Vec::new();
+        }
+        let mut effects = match event {
+            Event::Ready(node) => self.on_node_answer(now, node, NodeState::Ready),
+            Event::Refused(node) => self.on_node_answer(now, node, NodeState::Refused),
+            Event::Arrived(node) => self.on_node_arrived(now, node),
+            Event::Absent(node) => self.on_node_absent(now, node),
+            Event::JoinTimeOver => self.on_join_time_over(now),
+            Event::EarlierEpochs { epoch, uncharged } => {
+                self.first_unused_epoch = self.first_unused_epoch.max(epoch);
+                self.uncharged = self.uncharged.max(uncharged);
+                Vec::new()
+            }
+            Event::Started(_) => Vec::new(),
+            Event::NotStarted { rank, failure } => self.on_worker_not_started(now, rank, failure),
+            Event::PeerLost { rank, peer } => self.on_peer_lost(rank, peer),
+            Event::Exited(end) => self.on_worker_exited(now, end),
+            Event::Evidence(evidence) => self.on_evidence(now, evidence),
+            Event::Idle { node, is_clean } => self.on_node_idle(now, node, is_clean),
+            Event::NodeLost { node, loss } => self.on_node_lost(now, node, loss),
+            Event::LeaseExpired(nodes) => self.on_leases_expired(now, &nodes),
+            Event::Signal(signal) => self.on_signal(now, signal),
+            Event::NodeSignal(node, signal) => self.on_node_signal(now, node, signal),
+            Event::TimedOut => self.on_timeout(now),
+            Event::Timer => self.on_timer(now),
+            Event::Suspended(time) => self.postpone_deadlines(now, time),
+        };
+        effects.extend(self.end_epoch_if_over(now));
+        effects.extend(self.next_deadline().map(Effect::Wake));
+        effects
+    }
+}

@@ -1,0 +1,194 @@
+//! Which of the nodes that are ready take part in an epoch, and which are spares.
+
+use std::collections::BTreeSet;
+
+use crate::base::NodeRank;
+use crate::job::cause::failure::{FailureCause, Verdict};
+use crate::job::event::{ElasticNodes, FAILURES_MAX};
+use crate::job::state::job_state::{JobState, NodeState};
+
+impl JobState {
+    /// Number of nodes that stand ready and have no part in this epoch.
+    pub fn spares(&self) -> usize {
+        self.nodes.iter().filter(|node| **node == NodeState::Standby).count()
+    }
+
+    /// Nodes that are ready, at most the largest number of them whose workers can share the lanes: those that
+    /// failed least often, in the order of their numbers.
+    pub(crate) fn choose_members(&self, elastic: ElasticNodes) -> BTreeSet<NodeRank> {
+        let faults = |node: &NodeRank| self.faults[node.index()];
+        let nodes = (0..).map(NodeRank).zip(&self.nodes);
+        let ready = nodes.filter(|(_, state)| **state == NodeState::Ready);
+        let mut ready: Vec<NodeRank> = ready.map(|(node, _)| node).collect();
+        ready.sort_by_key(|node| (!self.is_meeting_point(*node), faults(node), *node));
+        let good = ready.iter().filter(|node| faults(node) < FAILURES_MAX).count();
+        let wanted = if elastic.excludes_failing { good.max(elastic.min) } else { ready.len() };
+        let workers = |count: &usize| -> usize {
+            ready[..*count].iter().map(|node| self.worker_counts[node.index()]).sum()
+        };
+        let can_share = |count: &usize| {
+            elastic.lanes.is_none_or(|lanes| lanes.is_multiple_of(workers(count).max(1)))
+        };
+        let count = (0..=wanted.min(elastic.max)).rev().find(can_share).unwrap_or(0);
+        ready.into_iter().take(count).collect()
+    }
+
+    /// Nodes that failed so often that they have no part in this epoch.
+    pub fn excluded(&self) -> Vec<NodeRank> {
+        let excludes = self.policy.elastic.is_some_and(|elastic| elastic.excludes_failing);
+        let nodes = (0..).map(NodeRank).zip(self.nodes.iter().zip(&self.faults));
+        let excluded = nodes.filter(|(_, (state, faults))| {
+            excludes && **state == NodeState::Standby && FAILURES_MAX <= **faults
+        });
+        excluded.map(|(node, _)| node).collect()
+    }
+
+    /// Notes the node of the worker that was the cause of a failure.
+    pub(crate) fn note_fault(&mut self, verdict: &Verdict) {
+        if let Some(FailureCause::Worker(end)) = &verdict.cause
+            && let Some(node) = self.node_of_rank.get(end.rank.index())
+        {
+            self.faults[node.index()] += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::base::{Status, WorkerExit, clock};
+    use crate::job::event::{Effect, Event, MeetingPoint, Newcomers, StopReason};
+    use crate::job::testing::{exit, policy, stop_workers, verdict_of_pause};
+    use crate::job::{NodeLoss, Policy};
+
+    const LAST_CALL: Duration = Duration::from_secs(30);
+
+    /// A job on two to three nodes to which the launcher connects, one of them more than run at once.
+    fn with_spares(min: usize, max: usize) -> JobState {
+        let (meeting, newcomers) = (MeetingPoint::Launcher, Newcomers::AtOnce);
+        let excludes_failing = true;
+        let elastic = ElasticNodes {
+            min,
+            max,
+            meeting,
+            last_call: LAST_CALL,
+            newcomers,
+            excludes_failing,
+            lanes: None,
+        };
+        let elastic = Some(elastic);
+        let policy = Policy { restarts_max: 5, elastic, ..policy() };
+        JobState::new(policy, (0..3).flat_map(|node| [NodeRank(node); 2]).collect())
+    }
+
+    /// The nodes answer that they can start. Returns the effects of the last answer.
+    fn answer(job: &mut JobState, now: Instant, nodes: &[u32]) -> Vec<Effect> {
+        let ready = |node: &u32| job.step(now, Event::Ready(NodeRank(*node)));
+        nodes.iter().map(ready).last().unwrap_or_default()
+    }
+
+    /// A node is lost, the workers stop, and the next epoch begins.
+    fn lose(job: &mut JobState, now: Instant, lost: u32, others: &[u32]) {
+        let loss = NodeLoss::LeaseExpired;
+        job.step(now, Event::NodeLost { node: NodeRank(lost), loss });
+        verdict_of_pause(&stop_workers(job, now, others), Duration::ZERO);
+        assert_eq!(job.step(now, Event::Timer), [Effect::BeginEpoch(vec![NodeRank(lost)])]);
+    }
+
+    #[test]
+    fn absent_node_is_called_once_more_and_left_out() {
+        let now = clock::now();
+        let mut job = with_spares(2, 3);
+        answer(&mut job, now, &[1, 2]);
+        assert_eq!(job.step(now, Event::Absent(NodeRank(0))), [Effect::Wake(now + LAST_CALL)]);
+        assert_eq!(job.step(now + LAST_CALL, Event::Timer), [Effect::Start]);
+        assert_eq!(job.node_of_rank, [1, 1, 2, 2].map(NodeRank), "node 0 is like the others");
+        let effects = job.step(now, Event::Arrived(NodeRank(0)));
+        assert_eq!(effects[..1], [Effect::ReportStopping(StopReason::Arrival)]);
+    }
+
+    #[test]
+    fn spare_takes_the_place_of_a_lost_node() {
+        let now = clock::now();
+        let mut job = with_spares(2, 2);
+        assert_eq!(answer(&mut job, now, &[2, 0, 1]), [Effect::Start]);
+        assert_eq!(
+            (job.node_of_rank.as_slice(), job.spares()),
+            (&[0, 0, 1, 1].map(NodeRank)[..], 1)
+        );
+        lose(&mut job, now, 0, &[1]);
+        assert_eq!(answer(&mut job, now, &[1, 2]), [Effect::Start], "no other one is needed");
+        assert_eq!(job.node_of_rank, [1, 1, 2, 2].map(NodeRank));
+        assert_eq!(job.step(now, Event::Arrived(NodeRank(0))), [], "it is a spare now");
+        lose(&mut job, now, 2, &[1]);
+        assert_eq!(answer(&mut job, now, &[0, 1]), [Effect::Start]);
+        assert_eq!(job.node_of_rank, [0, 0, 1, 1].map(NodeRank));
+    }
+
+    #[test]
+    fn node_that_was_lost_often_is_a_spare() {
+        let now = clock::now();
+        let mut job = with_spares(2, 2);
+        answer(&mut job, now, &[0, 1, 2]);
+        lose(&mut job, now, 0, &[1]);
+        job.step(now, Event::Arrived(NodeRank(0)));
+        assert_eq!(answer(&mut job, now, &[0, 1, 2]), [Effect::Start]);
+        assert_eq!(job.node_of_rank, [1, 1, 2, 2].map(NodeRank));
+    }
+
+    #[test]
+    fn number_of_workers_divides_the_lanes() {
+        let now = clock::now();
+        let mut job = with_spares(1, 3);
+        job.policy.elastic.as_mut().expect("elastic").lanes = Some(12);
+        answer(&mut job, now, &[0, 1, 2]);
+        assert_eq!(job.running(), 6);
+        job.policy.elastic.as_mut().expect("elastic").lanes = Some(8);
+        lose(&mut job, now, 0, &[1, 2]);
+        job.step(now, Event::Arrived(NodeRank(0)));
+        assert_eq!(answer(&mut job, now, &[0, 1, 2]), [Effect::Start]);
+        assert_eq!((job.running(), job.spares()), (4, 1), "6 workers cannot share 8 lanes");
+    }
+
+    #[test]
+    fn node_whose_workers_fail_twice_is_left_out() {
+        let mut now = clock::now();
+        let mut job = with_spares(2, 3);
+        answer(&mut job, now, &[0, 1, 2]);
+        for attempt in 0..2 {
+            assert_eq!((job.running(), job.excluded()), (6, Vec::new()), "attempt {attempt}");
+            job.step(now, exit(2, WorkerExit::Code(1), now, &[]));
+            stop_workers(&mut job, now, &[0, 1, 2]);
+            now += Duration::from_secs(9);
+            job.step(now, Event::Timer);
+            answer(&mut job, now, &[0, 1, 2]);
+        }
+        assert_eq!(job.node_of_rank, [0, 0, 2, 2].map(NodeRank));
+        assert_eq!(job.excluded(), [NodeRank(1)]);
+    }
+
+    #[test]
+    fn spare_that_is_lost_changes_nothing() {
+        let now = clock::now();
+        let mut job = with_spares(2, 2);
+        answer(&mut job, now, &[0, 1, 2]);
+        let loss = NodeLoss::LeaseExpired;
+        let effects = job.step(now, Event::NodeLost { node: NodeRank(2), loss });
+        assert_eq!(effects, [Effect::Replace(vec![NodeRank(2)])]);
+        assert_eq!((job.running(), job.spares()), (4, 0));
+    }
+
+    #[test]
+    fn too_few_nodes_within_reach_end_the_job() {
+        let now = clock::now();
+        let mut job = with_spares(2, 3);
+        job.step(now, Event::Absent(NodeRank(1)));
+        answer(&mut job, now, &[0]);
+        assert_eq!(job.step(now, Event::Refused(NodeRank(2))), []);
+        assert_eq!(job.missing(), 1);
+        job.step(now, Event::JoinTimeOver);
+        assert_eq!(job.verdict().expect("over").status, Status::Config);
+    }
+}

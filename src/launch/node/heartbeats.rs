@@ -1,0 +1,122 @@
+//! Heartbeats of nodes: when the next one is due, and which nodes have sent nothing for so long that they are
+//! lost. Pure.
+
+use std::time::{Duration, Instant};
+
+use super::table::NodeTable;
+use crate::base::NodeRank;
+
+/// Time without a message of a node after which that is reported.
+pub(crate) const NO_MESSAGE_WARNING: Duration = Duration::from_secs(10);
+
+/// Nodes that have sent nothing for a while.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Silence {
+    /// To be reported, with the time since their last messages.
+    pub(crate) late: Vec<(NodeRank, Duration)>,
+    /// Their leases have expired.
+    pub(crate) expired: Vec<NodeRank>,
+}
+
+impl NodeTable {
+    /// When the next heartbeat is due.
+    pub(crate) fn heartbeat_at(&self) -> Instant {
+        self.heartbeat_at
+    }
+
+    /// The time of a heartbeat has come. If the launcher was suspended, no node counts as silent for
+    /// that time: messages received meanwhile have not been read, and no heartbeats were sent.
+    /// Returns the length of a suspension that exceeds the lease.
+    pub(crate) fn on_heartbeat_timer(&mut self, now: Instant) -> Option<Duration> {
+        let suspended = now.saturating_duration_since(self.heartbeat_at);
+        for node in &mut self.nodes {
+            node.last_message_at = node.last_message_at.map(|heard| now.min(heard + suspended));
+            node.postpone_deadline(suspended);
+        }
+        self.heartbeat_at = now + self.limits.heartbeat_interval;
+        (self.limits.lease < suspended).then_some(suspended)
+    }
+
+    /// The launcher was suspended with its workers and is continued: all leases begin anew.
+    pub(crate) fn on_resumed(&mut self, now: Instant, suspended: Duration) {
+        for node in &mut self.nodes {
+            node.last_message_at = node.last_message_at.map(|_| now);
+            node.postpone_deadline(suspended);
+        }
+        self.heartbeat_at = now + self.limits.heartbeat_interval;
+    }
+
+    /// Nodes that have sent nothing for a while.
+    pub(crate) fn silence(&self, now: Instant) -> Silence {
+        let mut silence = Silence::default();
+        for node in self.all() {
+            let Some(heard) = self.last_message_at(node) else { continue };
+            let time = now.saturating_duration_since(heard);
+            if self.limits.lease < time {
+                silence.expired.push(node);
+            } else if NO_MESSAGE_WARNING < time {
+                silence.late.push((node, time));
+            }
+        }
+        silence
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock;
+    use crate::launch::node::table::NodeLimits;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn table(now: Instant) -> NodeTable {
+        let limits = NodeLimits {
+            lease: 30 * SECOND,
+            heartbeat_interval: 3 * SECOND,
+            preflight: 60 * SECOND,
+        };
+        NodeTable::new(3, limits, now)
+    }
+
+    fn places(nodes: &[u32]) -> Vec<NodeRank> {
+        nodes.iter().copied().map(NodeRank).collect()
+    }
+
+    #[test]
+    fn silent_nodes_are_reported_and_lost_after_their_leases() {
+        let start = clock::now();
+        let mut table = table(start);
+        table.on_message(NodeRank(0), start);
+        table.on_message(NodeRank(1), start + 15 * SECOND);
+        assert_eq!(table.silence(start + 10 * SECOND), Silence::default());
+        let late = |node, seconds| vec![(NodeRank(node), seconds * SECOND)];
+        let silence = table.silence(start + 20 * SECOND);
+        assert_eq!(silence, Silence { late: late(0, 20), expired: Vec::new() });
+        // A node without a link has no lease.
+        let silence = table.silence(start + 31 * SECOND);
+        assert_eq!(silence, Silence { late: late(1, 16), expired: places(&[0]) });
+        assert!(table.mark_lost(NodeRank(0)) && !table.mark_lost(NodeRank(0)));
+        assert_eq!(table.silence(start + 31 * SECOND).expired, []);
+    }
+
+    #[test]
+    fn no_node_counts_as_silent_while_the_launcher_was_suspended() {
+        let start = clock::now();
+        let mut table = table(start);
+        table.on_message(NodeRank(0), start);
+        table.on_asked(NodeRank(0), start);
+        assert_eq!(table.on_heartbeat_timer(start + 4 * SECOND), None, "1 s late");
+        assert_eq!(table.heartbeat_at(), start + 7 * SECOND);
+        let resumed = start + 107 * SECOND;
+        assert_eq!(table.on_heartbeat_timer(resumed), Some(100 * SECOND));
+        assert_eq!(table.silence(resumed), Silence::default());
+        // 101 s do not count.
+        assert_eq!(table.overdue(start + 160 * SECOND), []);
+        assert_eq!(table.overdue(start + 162 * SECOND), places(&[0]));
+        table.on_resumed(resumed + 50 * SECOND, 50 * SECOND);
+        assert_eq!(table.last_message_at(NodeRank(0)), Some(resumed + 50 * SECOND));
+        assert_eq!(table.last_message_at(NodeRank(1)), None, "it has no link");
+        assert_eq!(table.overdue(start + 212 * SECOND), places(&[0]));
+    }
+}

@@ -1,0 +1,95 @@
+//! Verification of a whole checkpoint: every problem, not only the first.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use crate::runtime::checkpoint::directory::{latest_damage, list};
+use crate::runtime::checkpoint::error::{Damage, OpenError};
+use crate::runtime::checkpoint::reader::CheckpointReader;
+
+/// Checks all bytes of a checkpoint with several threads, and returns all damage, in the order of the files.
+///
+/// # Errors
+/// If the checkpoint cannot be opened at all: it does not exist, or has a newer format.
+pub fn verify_checkpoint(path: &Path, threads: usize) -> Result<Vec<Damage>, OpenError> {
+    let reader = match CheckpointReader::open_unchecked(path) {
+        Ok(reader) => reader,
+        Err(OpenError::Damaged { damage, .. }) => return Ok(damage),
+        Err(error) => return Err(error),
+    };
+    let files = 0..reader.index().files.len();
+    let sizes: Vec<_> = files.map(|file| reader.checked_files().check_size(file).err()).collect();
+    let blocks: Vec<(usize, usize)> = (0..sizes.len())
+        .filter(|file| sizes[*file].is_none())
+        .flat_map(|file| (0..reader.checked_files().blocks(file)).map(move |block| (file, block)))
+        .collect();
+    let mut found: Vec<(usize, usize, Damage)> = Vec::new();
+    found.extend(sizes.into_iter().enumerate().filter_map(|(file, size)| Some((file, 0, size?))));
+    found.extend(verify_blocks(&reader, &blocks, threads));
+    found.sort_by_key(|(file, block, _)| (*file, *block));
+    Ok(join(found.into_iter().map(|(_, _, damage)| damage)))
+}
+
+/// Checks blocks of files; returns the damaged ones.
+fn verify_blocks(
+    reader: &CheckpointReader,
+    blocks: &[(usize, usize)],
+    threads: usize,
+) -> Vec<(usize, usize, Damage)> {
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        let mut scratch = Vec::new();
+        while let Some(&(file, block)) = blocks.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let checked = reader.checked_files();
+            if let Err(damage) = checked.verify_block(reader.index(), file, block, &mut scratch) {
+                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                found.push((file, block, damage));
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads.min(blocks.len()) {
+            // Without a thread, the others do its part.
+            let _ = thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
+    found.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Joins damage of blocks that follow each other, and equal damage.
+fn join(all: impl Iterator<Item = Damage>) -> Vec<Damage> {
+    let mut joined: Vec<Damage> = Vec::new();
+    for damage in all {
+        match (joined.last_mut(), damage) {
+            (
+                Some(Damage::Changed { file, bytes, tensors }),
+                Damage::Changed { file: next, bytes: range, tensors: others },
+            ) if *file == next && bytes.end == range.start => {
+                bytes.end = range.end;
+                tensors.extend(others);
+                tensors.sort();
+                tensors.dedup();
+            }
+            (Some(last), damage) if *last == damage => {}
+            (_, damage) => joined.push(damage),
+        }
+    }
+    joined
+}
+
+/// Lists the names of the checkpoints of a directory, the oldest first, and damage of its `latest`.
+///
+/// # Errors
+/// If the directory cannot be read, or contains no checkpoint.
+pub fn list_checkpoints(dir: &Path) -> Result<(Vec<String>, Option<Damage>), OpenError> {
+    let read = |source| OpenError::Read { path: dir.to_owned(), source };
+    let entries = list(dir).map_err(read)?;
+    if entries.is_empty() {
+        return Err(OpenError::Empty { dir: dir.to_owned() });
+    }
+    let damage = latest_damage(dir).map_err(read)?;
+    Ok((entries.into_iter().map(|entry| entry.name).collect(), damage))
+}

@@ -1,0 +1,60 @@
+//! [`SavedTraining`]: what a checkpoint says about the run that saved it, before any tensor is read.
+
+use std::path::{Path, PathBuf};
+
+use crate::runtime::checkpoint::{CheckpointReader, DataPosition, OpenError, list_checkpoints};
+use crate::train::nn::model_id::ModelId;
+
+/// What a checkpoint says about its run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedTraining {
+    /// Path of the checkpoint.
+    pub path: PathBuf,
+    /// Number of completed steps.
+    pub step: u64,
+    /// Kind and sizes of the model.
+    pub model: ModelId,
+    /// Samples of every step, if they are known.
+    pub samples: Option<DataPosition>,
+}
+
+/// Reads what a checkpoint says: of the path itself, or of the directory's newest one.
+///
+/// # Errors
+/// If there is none, or it is damaged or of another program.
+pub fn inspect(path: &Path) -> Result<SavedTraining, OpenError> {
+    let reader = CheckpointReader::open(path)?;
+    let (path, state) = (reader.path().to_owned(), reader.state());
+    let foreign = || OpenError::OtherModel {
+        path: path.clone(),
+        differences: vec![format!("`{}` is not a bundled model", state.model)],
+    };
+    let model: ModelId = state.model.parse().map_err(|()| foreign())?;
+    let bytes = reader.files().iter().map(|file| file.bytes).sum();
+    if !model.fits(bytes) {
+        return Err(foreign());
+    }
+    Ok(SavedTraining { path: path.clone(), step: state.step, model, samples: state.data })
+}
+
+/// The same for the newest checkpoint of a directory whose files have their sizes.
+///
+/// # Errors
+/// That of the newest one, if there is no such checkpoint.
+pub fn inspect_newest(dir: &Path) -> Result<SavedTraining, OpenError> {
+    let mut first = None;
+    let (names, _) = list_checkpoints(dir)?;
+    for name in names.iter().rev() {
+        match inspect(&dir.join(name)) {
+            Err(error @ OpenError::Damaged { .. }) => drop(first.get_or_insert(error)),
+            found => return found,
+        }
+    }
+    Err(first.unwrap_or(OpenError::Empty { dir: dir.to_owned() }))
+}
+
+/// Returns the newest checkpoint of a directory, complete or damaged.
+pub fn newest_in(dir: &Path) -> Option<PathBuf> {
+    let (names, _) = list_checkpoints(dir).ok()?;
+    Some(dir.join(names.last()?))
+}

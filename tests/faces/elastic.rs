@@ -1,0 +1,165 @@
+//! Lines of torchrun with a varying number of nodes.
+
+use rustix::process::Signal;
+
+use super::torchrun::{free_port, torchrun};
+use crate::support::launch::{Launch, Running};
+use crate::support::process::Role;
+use crate::support::scratch::Scratch;
+
+/// Nodes of one job, whose workers run until a file exists.
+struct Nodes {
+    directory: Scratch,
+    port: u16,
+    /// Values of `--nnodes` and `--max-restarts`.
+    size: (&'static str, &'static str),
+    conf: &'static str,
+}
+
+impl Nodes {
+    fn new(name: &str, size: (&'static str, &'static str), conf: &'static str) -> Self {
+        let directory = Scratch::new("torchrun", &format!("elastic-{name}"));
+        Self { directory, port: free_port(), size, conf }
+    }
+
+    fn line(&self, workers: &str) -> Launch {
+        let end = self.directory.path("end");
+        // Every worker says its place to standard error, where the test waits for it.
+        let script = format!(
+            "echo \"$RANK of $WORLD_SIZE, group $GROUP_RANK of $GROUP_WORLD_SIZE, attempt \
+             $TORCHELASTIC_RESTART_COUNT\" >&2; while [ ! -e {} ]; do sleep 0.05; done",
+            end.display()
+        );
+        let endpoint = format!("127.0.0.1:{}", self.port);
+        let options = ["--nnodes", self.size.0, "--max-restarts", self.size.1];
+        torchrun(&options, &script).options([
+            "--nproc-per-node",
+            workers,
+            "--rdzv-backend=c10d",
+            "--rdzv-endpoint",
+            &endpoint,
+            "--rdzv-conf",
+            self.conf,
+        ])
+    }
+
+    fn start(&self) -> Running {
+        self.line("2").start()
+    }
+
+    fn end_workers(&self) {
+        self.directory.write("end", "");
+    }
+}
+
+/// Waits until all workers of an attempt on so many nodes have said their places.
+#[track_caller]
+fn wait_for_attempt(first: &Running, attempt: u32, nodes: u32) {
+    for rank in 0..2 * nodes {
+        let group = rank / 2;
+        let world = 2 * nodes;
+        first.wait_for_error(&format!(
+            "{rank} of {world}, group {group} of {nodes}, attempt {attempt}\n"
+        ));
+    }
+}
+
+#[test]
+fn node_that_is_killed_and_put_back_changes_the_ranks() {
+    let nodes = Nodes::new("killed", ("2:3", "1"), "last_call_timeout=0");
+    let first = nodes.start();
+    first.wait_for_error("Waiting");
+    let second = nodes.start();
+    wait_for_attempt(&first, 0, 2);
+    let third = nodes.start();
+    wait_for_attempt(&first, 1, 3);
+    second.signal(Signal::KILL);
+    wait_for_attempt(&first, 2, 2);
+    let fourth = nodes.start();
+    wait_for_attempt(&first, 3, 3);
+    nodes.end_workers();
+    first
+        .end()
+        .code(0)
+        .says("Launch  at most 6 workers on 2 to 3 nodes")
+        .says("Members  4 workers on 2 of 2 to 3 nodes; more nodes may join")
+        .says("Stopping  4 workers: a node has joined")
+        .says("Restart  a node has joined; attempt 2 starts with it")
+        .says("Restart  the connection to the agent on node-1 closed; restart 1 of 1\n")
+        .says("attempt 4 starts with it")
+        .says("Finished  6 workers");
+    third.end().code(0);
+    fourth.end().code(0);
+    second.end().killed_by(Signal::KILL);
+}
+
+#[test]
+fn node_that_leaves_does_not_cost_a_restart() {
+    let nodes = Nodes::new("leaves", ("1:2", "0"), "last_call_timeout=60");
+    let first = nodes.start();
+    first.wait_for_error("Waiting");
+    let second = nodes.start();
+    wait_for_attempt(&first, 0, 2);
+    second.signal(Signal::TERM);
+    wait_for_attempt(&first, 1, 1);
+    nodes.end_workers();
+    let outcome = first.end().code(0);
+    outcome.says("Restart  node-1 received SIGTERM; attempt 2");
+    second.end().code(143).says("Leaving  the job, which continues without this node");
+}
+
+#[test]
+fn newcomers_can_wait_for_the_next_start() {
+    let nodes = Nodes::new("newcomer", ("1:3", "1"), "last_call_timeout=0,newcomers=at_restart");
+    let first = nodes.start();
+    wait_for_attempt(&first, 0, 1);
+    let second = nodes.start();
+    second.wait_for_error("Joined");
+    first.wait_for_role(Role::Worker, 2)[1].signal(Signal::KILL);
+    wait_for_attempt(&first, 1, 2);
+    nodes.end_workers();
+    first.end().code(0).does_not_say("a node has joined");
+    second.end().code(0);
+}
+
+#[test]
+fn too_few_nodes_start_nothing() {
+    let nodes = Nodes::new("few", ("2:4", "0"), "join_timeout=1");
+    let outcome = nodes.line("1").end().code(69);
+    let text = outcome.screen();
+    let (_, report) = text.split_once("error").expect("an error");
+    assert_eq!(
+        format!("error{report}"),
+        "error[R107]: 1 of 2 hosts cannot be reached; nothing was started\n  did not join:\n    node-1: node \
+         1 did not join within 1.0 s (--join_timeout)\n  help: start every node with the same command line \
+         and key; only `--node_rank` differs\n"
+    );
+}
+
+#[test]
+fn job_without_enough_nodes_ends_with_the_loss() {
+    let nodes = Nodes::new("below", ("2:3", "5"), "last_call_timeout=0,join_timeout=1");
+    let first = nodes.start();
+    first.wait_for_error("Waiting");
+    let second = nodes.start();
+    wait_for_attempt(&first, 0, 2);
+    second.signal(Signal::KILL);
+    let outcome = first.end().code(75);
+    outcome.says("did not join within 1.0 s").says("the connection to the agent on node-1 closed");
+    second.end().killed_by(Signal::KILL);
+}
+
+#[test]
+fn node_with_another_line_is_named_and_not_let_in() {
+    let nodes = Nodes::new("other", ("1:2", "0"), "last_call_timeout=0");
+    let first = nodes.start();
+    wait_for_attempt(&first, 0, 1);
+    nodes.line("1").end().code(78).says("has a different plan than node 0");
+    first.wait_for_error("warning: node-1 cannot join: the plan differs");
+    // Its number is free again.
+    let second = nodes.start();
+    wait_for_attempt(&first, 1, 2);
+    nodes.end_workers();
+    first.end().code(0);
+    second.end().code(0);
+}

@@ -1,0 +1,172 @@
+//! Jobs that go on without some of their hosts.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+
+use crate::ssh::cluster::{Cluster, can_run};
+use crate::support::launch::{Outcome, Running};
+
+/// Number of connections that are refused before a host is there again: more than any test makes.
+const GONE: usize = 1 << 20;
+
+struct Job {
+    hosts: Cluster,
+    running: Running,
+    end: PathBuf,
+}
+
+/// One worker on each of three hosts; those that are listed cannot be reached.
+fn start(options: &[&str], gone: &[usize]) -> Job {
+    let (hosts, launch) = Cluster::new(&[("n1", 1), ("n2", 1), ("n3", 1)]);
+    for host in gone {
+        hosts.drop_connections(*host, GONE);
+    }
+    let end = hosts.dir().join("end");
+    // A worker prints its rank and the attempt, and ends with 0 when the file exists.
+    let script = format!(
+        "echo attempt=$TORCHELASTIC_RESTART_COUNT rank=$RANK/$WORLD_SIZE at=$MASTER_ADDR; \
+         while ! test -e '{}'; do sleep 0.05; done",
+        end.display()
+    );
+    let launch = launch.options(["--grace", "2s"]).options(options.iter().copied());
+    Job { hosts, running: launch.sh(&script).start(), end }
+}
+
+impl Job {
+    /// Waits for the first lines of this many workers of an attempt.
+    fn wait_for_workers(&self, attempt: usize, count: usize) {
+        self.running.wait_for_lines(&format!("attempt={attempt} "), count);
+    }
+
+    fn lose(&self, host: usize) {
+        lose(&self.hosts, &self.running, host);
+    }
+
+    /// All workers end with 0.
+    fn end(self) -> Outcome {
+        fs::write(&self.end, "").expect("a file");
+        self.running.end().code(0)
+    }
+}
+
+/// A host can no longer be reached, and its agent ends.
+fn lose(hosts: &Cluster, running: &Running, host: usize) {
+    hosts.drop_connections(host, GONE);
+    let is_agent = |command: &str| command.contains(&format!("node={host} "));
+    let mut processes = running.processes();
+    processes.retain(|one| one.name == "remuda-agent" && is_agent(&one.command));
+    processes.first().expect("it has an agent").signal(Signal::KILL);
+}
+
+/// Lines about who takes part.
+fn members(outcome: &Outcome) -> Vec<&str> {
+    outcome.stderr.lines().filter(|line| line.starts_with("   Members")).collect()
+}
+
+#[test]
+fn host_that_cannot_be_reached_joins_later() {
+    if !can_run("host_that_cannot_be_reached_joins_later") {
+        return;
+    }
+    let job = start(&["--min_nodes", "2"], &[1]);
+    job.wait_for_workers(0, 2);
+    job.hosts.drop_connections(1, 0);
+    job.wait_for_workers(1, 3);
+    let outcome = job.end().says("warning: n2 has no part in the job");
+    let expected = [
+        "   Members  2 workers on 2 of 2 to 3 nodes; more nodes may join",
+        "   Members  3 workers on 3 of 2 to 3 nodes",
+    ];
+    assert_eq!(members(&outcome), expected);
+}
+
+#[test]
+fn job_goes_on_without_the_first_host() {
+    if !can_run("job_goes_on_without_the_first_host") {
+        return;
+    }
+    let job = start(&["--min_nodes", "2"], &[]);
+    job.wait_for_workers(0, 3);
+    job.lose(0);
+    job.wait_for_workers(1, 2);
+    job.hosts.drop_connections(0, 0);
+    job.wait_for_workers(2, 3);
+    let outcome = job.end();
+    let output = outcome.stdout_text();
+    assert!(output.contains("n2:0 │ attempt=1 rank=0/2"), "rank 0 is on n2: {output}");
+    let expected = [
+        "   Members  3 workers on 3 of 2 to 3 nodes",
+        "   Members  2 workers on 2 of 2 to 3 nodes; more nodes may join",
+        "   Members  3 workers on 3 of 2 to 3 nodes",
+    ];
+    assert_eq!(members(&outcome), expected);
+}
+
+#[test]
+fn spare_host_takes_the_place_of_a_lost_one() {
+    if !can_run("spare_host_takes_the_place_of_a_lost_one") {
+        return;
+    }
+    let job = start(&["--spares", "1"], &[]);
+    job.wait_for_workers(0, 2);
+    job.lose(1);
+    job.wait_for_workers(1, 2);
+    let expected = [
+        "   Members  2 workers on 2 nodes; 1 spare node ready",
+        "   Members  2 workers on 2 nodes",
+    ];
+    assert_eq!(members(&job.end()), expected);
+}
+
+#[test]
+fn too_few_hosts_within_reach_start_nothing() {
+    if !can_run("too_few_hosts_within_reach_start_nothing") {
+        return;
+    }
+    let job = start(&["--min_nodes", "3"], &[2]);
+    let outcome = job.running.end().code(69);
+    assert!(outcome.stderr.contains("nothing was started"), "{outcome:#?}");
+    assert!(outcome.stderr.contains("n3"), "{outcome:#?}");
+    assert!(outcome.stdout.is_empty(), "{outcome:#?}");
+}
+
+/// Digest of parameters and moments in the last record of a training.
+fn digest(metrics: &Path) -> String {
+    let text = fs::read_to_string(metrics).expect("metrics");
+    let last = text.lines().next_back().expect("a record");
+    let last: serde_json::Value = serde_json::from_str(last).expect("JSON");
+    last["digest"].as_str().expect("a digest").to_owned()
+}
+
+#[test]
+fn training_that_loses_a_host_has_the_same_bits() {
+    if !can_run("training_that_loses_a_host_has_the_same_bits") {
+        return;
+    }
+    let names = [("n1", 1), ("n2", 1), ("n3", 1)];
+    let (hosts, launch) = Cluster::new(&names);
+    let small = ["--layers", "1", "--heads", "2", "--width", "16", "--block", "8"];
+    let train = |metrics: &Path| {
+        let train = launch.another().command("train").options(small);
+        train.options(["--steps", "400", "--eval_every", "0"]).option("--metrics").option(metrics)
+    };
+    let (disturbed, alone) = (hosts.dir().join("disturbed"), hosts.dir().join("alone"));
+    let running = train(&disturbed).on(&names).option("--ssh_config");
+    let running = running.option(hosts.dir().join("ssh_config"));
+    let running = running.option("--checkpoint_dir").option(hosts.dir().join("kept"));
+    let running = running.options(["--save_every", "1", "--keep", "2", "--accumulate", "2"]);
+    let running = running.options(["--min_nodes", "1", "--grace", "2s"]).start();
+    running.wait_for_lines("is saved in", 3);
+    lose(&hosts, &running, 0);
+    let outcome = running.end().code(0);
+    let expected = [
+        "   Members  3 workers on 3 of 1 to 3 nodes",
+        "   Members  2 workers on 2 of 1 to 3 nodes; more nodes may join",
+    ];
+    assert_eq!(members(&outcome), expected);
+    let outcome = train(&alone).options(["-n", "1", "--lanes", "6"]).start().end().code(0);
+    assert_eq!(digest(&disturbed), digest(&alone));
+    let _ = fs::remove_dir_all(outcome.dir());
+}
