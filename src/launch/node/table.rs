@@ -42,7 +42,7 @@ enum Answer {
 
 /// What the launcher knows of a node.
 #[derive(Debug)]
-pub(super) struct NodeFacts {
+pub(super) struct NodeEntry {
     /// Number of the link to the node, counted from 0.
     link: u32,
     stage: StartStage,
@@ -55,7 +55,7 @@ pub(super) struct NodeFacts {
     absences: u32,
 }
 
-impl NodeFacts {
+impl NodeEntry {
     /// A node without a link.
     fn new(link: u32) -> Self {
         Self {
@@ -89,7 +89,7 @@ enum Reconnects {
 #[derive(Debug)]
 pub(crate) struct NodeTable {
     pub(super) limits: NodeLimits,
-    pub(super) nodes: Vec<NodeFacts>,
+    pub(super) nodes: Vec<NodeEntry>,
     /// When the next heartbeat is due.
     pub(super) heartbeat_at: Instant,
     /// When the nodes were asked whether they can start: all have the same deadline.
@@ -102,7 +102,7 @@ impl NodeTable {
     pub(crate) fn new(count: usize, limits: NodeLimits, now: Instant) -> Self {
         Self {
             limits,
-            nodes: (0..count).map(|_| NodeFacts::new(0)).collect(),
+            nodes: (0..count).map(|_| NodeEntry::new(0)).collect(),
             heartbeat_at: now + limits.heartbeat_interval,
             asked_at: now,
             reconnects: Reconnects::Allowed,
@@ -114,7 +114,7 @@ impl NodeTable {
         (0..self.nodes.len() as u32).map(NodeRank)
     }
 
-    fn node(&mut self, node: NodeRank) -> &mut NodeFacts {
+    fn node(&mut self, node: NodeRank) -> &mut NodeEntry {
         &mut self.nodes[node.index()]
     }
 
@@ -190,7 +190,7 @@ impl NodeTable {
     /// Another link takes the place of the one to this node. Returns its number.
     pub(crate) fn replace_link(&mut self, node: NodeRank) -> u32 {
         let (link, absences) = (self.link(node) + 1, self.nodes[node.index()].absences);
-        *self.node(node) = NodeFacts { absences, ..NodeFacts::new(link) };
+        *self.node(node) = NodeEntry { absences, ..NodeEntry::new(link) };
         link
     }
 
