@@ -164,16 +164,17 @@ fn node_lost_before_the_start_is_replaced_without_a_restart() {
 #[test]
 fn node_lost_before_the_start_is_named_at_the_deadline() {
     let nodes = Nodes::new(&[1, 1, 1]);
-    let (first, second) = gathering(&nodes, &["--join_timeout=4s"]);
-    let third = early(&nodes, 2).start();
+    let (first, second) = gathering(&nodes, &["--join_timeout=8s"]);
     second.the(Role::Launcher).signal(Signal::KILL);
     drop(second.end());
+    first.wait_for_error(GONE);
+    let third = early(&nodes, 2).start();
     let screen = "\
 error[R107]: 1 of 3 hosts cannot be reached; nothing was started
   did not join:
-    127.0.0.2: node 1 did not join within 4.0 s (--join_timeout); its first connection was lost
+    127.0.0.2: node 1 did not join within 8.0 s (--join_timeout); its first connection was lost
 ";
-    drop(first.end().code(69).says(GONE).says(screen));
+    drop(first.end().code(69).says(screen));
     third.end().code(69).says(screen);
 }
 

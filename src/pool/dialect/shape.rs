@@ -7,6 +7,7 @@ use crate::pool::dialect::kind::Dialect;
 use crate::pool::dialect::kind::article;
 use crate::pool::dialect::kind::with_article;
 use crate::pool::hostfile::host_line::HostToken;
+use crate::pool::hostfile::host_word::host_sign_setting;
 use crate::pool::nodeset::is_pattern;
 
 /// A form of a line that is evidence for a dialect.
@@ -63,6 +64,8 @@ impl LineShape {
         // A comma at the end of a host is a typing error and does not make it a list.
         let host = first.text.strip_suffix(',').unwrap_or(first.text);
         let shape = match rest {
+            // `n1,slots=4` is a host with a wrong sign and no list.
+            _ if host_sign_setting(first).is_some() => Self::Slots,
             _ if is_list(first.text) && rest.len() <= 1 => list_shape(first.text),
             [] if is_host(host) => Self::Bare,
             [] if is_counted(first.text) => Self::Colon,
