@@ -64,6 +64,42 @@ fn train_learns_tokens_of_shards() {
 }
 
 #[test]
+fn memory_forecast_is_close_to_the_peak() {
+    let scratch = Scratch::new("train", "memory");
+    scratch.write("text", "the quick brown fox jumps over the lazy dog. ".repeat(400));
+    let sizes =
+        "--num_gpus 2 --data text --layers 5 --width 256 --block 32 --batch_size 4 --steps 2";
+    for case in [
+        "--stage 0",
+        "--stage 1",
+        "--stage 2",
+        "--stage 3",
+        "--stage 3 --precision bf16",
+        "--accumulate 4",
+        "--stage 2 --accumulate 4",
+        "--activation_checkpointing --batch_size 16",
+    ] {
+        scratch.succeed(&format!("{sizes} {case} --metrics m"));
+        let metrics = fs::read_to_string(scratch.path("m")).expect("metrics");
+        let last: serde_json::Value =
+            serde_json::from_str(metrics.lines().last().expect("a line")).expect("JSON");
+        let bytes = |name: &str| last[name].as_f64().expect("the system tells it");
+        let ratio = bytes("memory_peak") / bytes("memory_forecast");
+        assert!((0.9..=1.1).contains(&ratio), "{case}: {ratio:.3}, {last}");
+    }
+}
+
+#[test]
+fn dry_run_shows_the_memory_of_every_stage() {
+    let scratch = Scratch::new("train", "dry_memory");
+    let line = "--num_gpus 4 --model mlp --layers 6 --stage 1 --precision bf16 --dry-run";
+    let screen = scratch.succeed(line);
+    let table: Vec<&str> = screen.lines().take_while(|line| !line.is_empty()).collect();
+    let expected = "";
+    assert_eq!(table.join("\n"), expected);
+}
+
+#[test]
 fn train_refuses_unusable_lines_before_the_start() {
     let scratch = Scratch::new("train", "refused");
     write_shard(&scratch, "shard.bin");

@@ -12,12 +12,11 @@
 //! | `tokenizer` | text to tokens and back, for files of tokens |
 //! | `saving`, `resume`, `earlier_steps` | checkpoints; the state before the first step; earlier runs |
 //! | `report` | metrics, progress, the curve |
-//! | `memory_estimate` | memory that a worker will need |
+//! | `worker_memory` | memory that a worker will need |
 
 mod data;
 mod earlier_steps;
 pub(crate) mod error;
-mod memory_estimate;
 mod nn;
 mod options;
 mod report;
@@ -27,6 +26,7 @@ mod saving;
 mod task;
 mod tokenizer;
 mod trainer;
+mod worker_memory;
 
 pub use data::corpus::{Corpus, CorpusError};
 pub use data::shards::{
@@ -36,7 +36,6 @@ pub use data::shards::{
 pub use data::text_file::{TextFile, TextFileError};
 pub use data::windows::SamplePosition;
 pub use error::TrainError;
-pub use memory_estimate::worker_bytes;
 pub use nn::cpu::math::ModelFloat;
 pub use nn::cpu::threads::Threads;
 pub use nn::gpt::{Gpt, GptConfig, Sequences};
@@ -48,9 +47,10 @@ pub use options::{
 };
 pub use report::plot::{Curve, show_svg};
 pub use report::progress::{
-    PhaseSeconds, RunEnd, RunStart, StepReport, Summary, TrainEvent, more_steps,
+    MemoryUse, PhaseSeconds, RunEnd, RunStart, StepReport, Summary, TrainEvent, more_steps,
 };
 pub use report::step_change::StepChange;
 pub use saved_training::{SavedTraining, inspect, inspect_newest, newest_in};
 pub use tokenizer::{Encoder, ParallelEncoder, Tokenizer, UnknownToken, VocabularyError};
 pub use trainer::{TrainOutcome, train};
+pub use worker_memory::{WorkerMemory, activation_bytes};

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::runtime::engine::EngineConfig;
 use crate::train::nn::cpu::threads::Threads;
+use crate::train::nn::gpt::GptConfig;
 
 /// Options of a training run.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,6 +108,14 @@ pub struct GptOptions {
     pub vocabulary: Option<usize>,
 }
 
+impl GptOptions {
+    /// Sizes of the model, for a vocabulary of so many tokens.
+    pub(crate) fn config(&self, vocabulary: usize) -> GptConfig {
+        let &Self { block, layers, heads, width, .. } = self;
+        GptConfig { vocabulary, block, layers, heads, width }
+    }
+}
+
 /// Sizes of a classifier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MlpOptions {
@@ -118,6 +127,14 @@ pub struct MlpOptions {
     pub width: usize,
     /// Number of classes.
     pub classes: usize,
+}
+
+impl MlpOptions {
+    /// Numbers of features, from the inputs to the classes.
+    pub(crate) fn features(&self) -> Vec<usize> {
+        let hidden = std::iter::repeat_n(self.width, self.layers);
+        std::iter::once(self.inputs).chain(hidden).chain([self.classes]).collect()
+    }
 }
 
 /// Options of checkpoints.

@@ -8,9 +8,10 @@ use crate::runtime::engine::{Engine, EngineError, StepOutcome};
 use crate::runtime::{Group, Note, ReduceOp};
 use crate::train::data::windows::SamplePosition;
 use crate::train::error::TrainError;
+use crate::train::nn::model_id::ModelId;
 use crate::train::options::{ModelOptions, TrainOptions};
 use crate::train::report::progress::{
-    PhaseSeconds, RunEnd, RunStart, StepReport, Summary, TrainEvent,
+    MemoryUse, PhaseSeconds, RunEnd, RunStart, StepReport, Summary, TrainEvent,
 };
 use crate::train::report::rank0::Rank0Reporter;
 use crate::train::report::scalar_sinks::SampleAxis;
@@ -19,6 +20,7 @@ use crate::train::saving::Saver;
 use crate::train::task::classification::Classification;
 use crate::train::task::definition::{Batch, Extent, Task, TaskEngine};
 use crate::train::task::language::Language;
+use crate::train::worker_memory::WorkerMemory;
 
 /// Runs a training as one worker of `group`. Only rank 0 calls `on_event` and writes files and checkpoints.
 /// Between two steps all workers check whether `stop` is true on any of them; the run is then saved and
@@ -213,6 +215,20 @@ impl<'a, T: Task> Run<'a, T> {
         Ok(())
     }
 
+    /// Memory of the worker that has used most, beside the forecast; `None` if a worker does not know it.
+    fn memory_use(&self) -> Result<Option<MemoryUse>, TrainError> {
+        let mut most = [self.group.peak_memory().map_or(f64::INFINITY, |bytes| bytes as f64)];
+        self.group.all_reduce(&mut most, ReduceOp::Max)?;
+        let vocabulary = match self.task.identity() {
+            ModelId::Gpt { vocabulary, .. } => vocabulary,
+            ModelId::Mlp { .. } => 0,
+        };
+        let workers = self.group.world_size();
+        let forecast = WorkerMemory::forecast(self.options, vocabulary, workers).total() as u64;
+        let peak = most[0].is_finite().then_some(most[0] as u64);
+        Ok(peak.map(|peak| MemoryUse { peak, forecast }))
+    }
+
     /// Evaluates the whole held-out part, and writes the sample, the chart and the summary.
     fn finish(
         mut self,
@@ -229,6 +245,7 @@ impl<'a, T: Task> Run<'a, T> {
         if let Some(mut saver) = self.saver.take() {
             saver.finish(&mut self.reporter)?;
         }
+        let memory = self.memory_use()?;
         let summary = Summary {
             step: self.engine.global_steps(),
             end,
@@ -237,6 +254,7 @@ impl<'a, T: Task> Run<'a, T> {
             seconds: elapsed.as_secs_f64(),
             items_per_s,
             unit: self.task.unit().name,
+            memory,
             checkpoint: self.reporter.saved.clone(),
         };
         let digest = self.engine.digest()?;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `fork`, `process_tree` | starting processes; adopting, finding, killing and reaping those below this one |
 //! | `signals`, `signal_stream` | signals: blocked, received, sent; as a stream in an async runtime |
+//! | `peak_memory` | the most memory that this process has used |
 //! | `replace` | replacing this process by another program |
 //! | `command_output`, `shell_env`, `io_with_timeout` | output of a helper program, environment of a shell, file I/O that may hang |
 
@@ -12,6 +13,7 @@ pub mod command_output;
 pub mod fork;
 #[cfg(feature = "cli")]
 pub mod io_with_timeout;
+pub mod peak_memory;
 pub mod process_tree;
 #[cfg(feature = "cli")]
 pub mod replace;

@@ -7,7 +7,7 @@ use crate::config::{
     ConfigReading, ConfigValue, Ineffective, ResolvedValue, ValueOrigin, WorldSize, show_number,
 };
 use crate::report::diagnostic::Lines;
-use crate::report::text::escape_control;
+use crate::report::text::{Align, escape_control, show_columns};
 
 /// World sizes that the first line lists.
 const WORLD_SIZES_SHOWN: usize = 8;
@@ -90,12 +90,6 @@ fn idle_rows(findings: &Findings, reading: &ConfigReading) -> Vec<[String; 3]> {
 
 /// Formats rows of three columns, indented.
 fn table(rows: &[[String; 3]]) -> String {
-    let width = |column: usize| {
-        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
-    };
-    let (first, second) = (width(0), width(1));
-    rows.iter().fold(String::new(), |mut out, [a, b, c]| {
-        writeln!(out, "  {a:<first$}  {b:<second$}  {c}").expect(STRING);
-        out
-    })
+    let text = show_columns(rows, [Align::Left; 3]);
+    text.lines().map(|line| format!("  {line}\n")).collect()
 }

@@ -19,6 +19,7 @@ use crate::plan::{
 };
 use crate::pool::nodeset;
 use crate::report::documents::plan_settings::PlanSettings;
+use crate::report::text::{Align, show_columns};
 
 /// Version of the JSON document; it increases when a field changes its meaning.
 pub const PLAN_VERSION: u32 = 1;
@@ -58,7 +59,7 @@ pub fn is_secret(name: &OsStr) -> bool {
 /// Formats a table of the nodes and the command of rank 0; the other workers differ only in their
 /// ranks.
 pub fn show_plan(plan: &LaunchPlan, secrets: Secrets) -> String {
-    let mut out = table(&rows(plan));
+    let mut out = show_columns(&rows(plan), [Align::Left; 4]);
     let port = match plan.master_port {
         RendezvousPort::Given(port) => format!("port {port}"),
         RendezvousPort::Usual => format!("port {MASTER_PORT} or a free port"),
@@ -150,21 +151,6 @@ fn row(nodes: &[NodePlan]) -> Row {
     let node_ranks = format!("{}-{}", first.node_rank, last.node_rank);
     let hosts = nodeset::fold(nodes.iter().map(|node| node.host.as_str()));
     [node_ranks, hosts, ranks(nodes), format!("{} each", show_slots(&first.slots))]
-}
-
-fn table(rows: &[Row]) -> String {
-    let mut widths = [0; 4];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.len().max(*width);
-        }
-    }
-    let mut out = String::new();
-    for [node, host, ranks, slots] in rows {
-        let [a, b, c, _] = widths;
-        push_line(&mut out, &format!("{node:<a$}  {host:<b$}  {ranks:<c$}  {slots}"));
-    }
-    out
 }
 
 /// The range of ranks of neighbours, which is contiguous.

@@ -5,6 +5,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 
+use crate::os::process::peak_memory::peak_private_memory;
 use crate::runtime::comm::bootstrap::join::{self, Links, Membership};
 use crate::runtime::comm::bootstrap::members::Meetings;
 use crate::runtime::comm::bootstrap::split::SplitRequest;
@@ -393,6 +394,13 @@ impl Group {
     /// Allocates `len` zeros in memory that operations do not need to copy within the node.
     pub fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T>> {
         Ok(Buffer::zeros(&self.inner.founder.arena, len)?)
+    }
+
+    /// Returns the most memory in bytes that this worker has used so far: the pages of its process alone, and
+    /// its part of the memory that the ranks of the node share; `None`: unknown.
+    pub fn peak_memory(&self) -> Option<u64> {
+        let shared = self.inner.founder.arena.peak_bytes() as u64;
+        Some(peak_private_memory()? + shared)
     }
 
     /// Aborts the group: operations that are running fail on every rank with [`Cause::Aborted`].

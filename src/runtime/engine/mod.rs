@@ -7,6 +7,7 @@
 //! | `config`, `error` | settings; errors |
 //! | `model`, `parameters` | interface of a model, its table of parameters |
 //! | `replica` | interface of a rank's memory and arithmetic |
+//! | `memory` | forecast of the memory of an engine |
 //! | `host` | a rank in host memory |
 //! | `whole` | passes of a model without an engine |
 
@@ -15,6 +16,7 @@ mod checkpoint;
 mod config;
 mod error;
 mod host;
+mod memory;
 mod model;
 mod parameters;
 mod replica;
@@ -25,6 +27,7 @@ pub use config::{EngineConfig, Precision};
 pub use error::EngineError;
 pub use host::replica::HostReplica;
 pub use host::state::{ReadState, Section, StatePiece};
+pub use memory::EngineMemory;
 pub use model::{BackwardPass, ForwardPass, Model, ModelPass, PassError};
 pub use parameters::{Init, Parameter, ParameterTable, Unit};
 pub use replica::{MicroBatch, Replica};

@@ -2,7 +2,7 @@
 
 use crate::runtime::dtype::element::{Dtype, GradientElement};
 use crate::runtime::engine::parameters::ParameterTable;
-use crate::runtime::parallel::zero::step_plan::RecomputeSegment;
+use crate::runtime::parallel::zero::step_plan::{PlanPass, RecomputeSegment};
 
 /// Trainable model with its work space.
 ///
@@ -72,6 +72,12 @@ impl ModelPass {
     pub fn recomputable(self) -> Self {
         Self { can_recompute: true, ..self }
     }
+}
+
+/// Passes of a model, as a plan needs them.
+pub(crate) fn plan_passes<F: GradientElement, M: Model<F>>(model: &M) -> Vec<PlanPass> {
+    let passes = model.passes().into_iter();
+    passes.map(|pass| PlanPass { units: pass.units, can_recompute: pass.can_recompute }).collect()
 }
 
 /// A forward pass: parameters and settings.

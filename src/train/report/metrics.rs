@@ -39,6 +39,11 @@ struct LastLine<'a> {
     step: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     val_loss: Option<f64>,
+    /// The most bytes that a worker has used, and the forecast.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_peak: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_forecast: Option<u64>,
     /// SHA-256 of parameters and moments in full precision.
     digest: &'a str,
 }
@@ -97,8 +102,10 @@ impl Metrics {
 
     /// Adds the last line, and flushes the remaining ones.
     pub(crate) fn finish(mut self, summary: &Summary, digest: &str) -> io::Result<()> {
-        let &Summary { step, val_loss, .. } = summary;
-        self.push(&LastLine { step, val_loss, digest })?;
+        let &Summary { step, val_loss, memory, .. } = summary;
+        let (memory_peak, memory_forecast) =
+            (memory.map(|bytes| bytes.peak), memory.map(|bytes| bytes.forecast));
+        self.push(&LastLine { step, val_loss, memory_peak, memory_forecast, digest })?;
         self.file.flush()
     }
 }

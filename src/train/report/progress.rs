@@ -157,8 +157,19 @@ pub struct Summary {
     pub items_per_s: f64,
     /// Plural name of the items: tokens or samples.
     pub unit: &'static str,
+    /// Memory of the worker that needed most, if the system tells it.
+    pub memory: Option<MemoryUse>,
     /// The last checkpoint of this run.
     pub checkpoint: Option<PathBuf>,
+}
+
+/// Memory of a worker, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// The most that a worker has used.
+    pub peak: u64,
+    /// The forecast before the run.
+    pub forecast: u64,
 }
 
 /// Reason of the end of a run.
@@ -231,7 +242,8 @@ impl fmt::Display for StepReport {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { step, end, loss, val_loss, seconds, items_per_s, unit, checkpoint } = self;
+        let Self { step, end, loss, val_loss, seconds, items_per_s, unit, memory, checkpoint } =
+            self;
         let outcome = match end {
             RunEnd::Complete => "done",
             RunEnd::Stopped => "stopped",
@@ -244,6 +256,10 @@ impl fmt::Display for Summary {
             write!(f, ", held-out {val_loss:.4}")?;
         }
         write!(f, "; {seconds:.1} s, {items_per_s:.0} {unit}/s")?;
+        if let Some(memory) = memory {
+            let [peak, forecast] = [memory.peak, memory.forecast].map(|n| show_bytes(n as f64));
+            write!(f, "\nmemory of a worker: {peak} at most, {forecast} forecast")?;
+        }
         let Some(path) = checkpoint else { return Ok(()) };
         write!(f, "\nto continue: --resume {}", path.display())?;
         match end {
@@ -321,6 +337,7 @@ mod tests {
             seconds: 1.26,
             items_per_s: 100.0,
             unit: "samples",
+            memory: None,
             checkpoint: checkpoint.map(PathBuf::from),
         })
     }

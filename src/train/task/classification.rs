@@ -56,11 +56,7 @@ impl Task for Classification {
     type Model = Mlp<f32>;
 
     fn new_model(&self) -> Mlp<f32> {
-        let sizes = &self.sizes;
-        let mut features = vec![sizes.inputs];
-        features.extend(std::iter::repeat_n(sizes.width, sizes.layers));
-        features.push(sizes.classes);
-        Mlp::new(&features, self.threads)
+        Mlp::new(&self.sizes.features(), self.threads)
     }
 
     fn title(&self) -> String {

@@ -63,7 +63,7 @@ pub(crate) struct Language {
 impl Language {
     /// Opens the text or the shards.
     pub(crate) fn new(gpt: &GptOptions, options: &TrainOptions) -> Result<Self, TrainError> {
-        let &GptOptions { block, layers, heads, width, ref data, vocabulary } = gpt;
+        let &GptOptions { block, ref data, vocabulary, .. } = gpt;
         let (data, vocabulary) = if data.first().is_some_and(|file| TokenShard::is_shard(file)) {
             let shards = TokenData::open(data)?;
             let vocabulary = shards.vocabulary_for(block, vocabulary)?;
@@ -74,7 +74,7 @@ impl Language {
             let vocabulary = corpus.vocabulary().len();
             (LanguageData::Text(Box::new(corpus)), vocabulary)
         };
-        let config = GptConfig { vocabulary, block, layers, heads, width };
+        let config = gpt.config(vocabulary);
         let (threads, batch_size) = (options.threads, options.batch_size.get());
         Ok(Self { data, config, threads, batch_size })
     }

@@ -11,7 +11,7 @@ use crate::cli::command::checkpoint::problems::refuse;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::report::print;
-use crate::report::text::{escape_control, show_bytes, show_count};
+use crate::report::text::{Align, escape_control, show_bytes, show_columns, show_count};
 use crate::runtime::checkpoint::{
     CheckpointReader, SavedState, TensorInfo, split_tensor, state_tensor,
 };
@@ -94,7 +94,8 @@ fn screen(reader: &CheckpointReader) -> String {
         rows.push(row(reader, tensor, &tensors));
     }
     let parameters = rows.len() - 1;
-    text += &table(&rows);
+    let align = [Align::Left, Align::Left, Align::Left, Align::Right, Align::Right, Align::Left];
+    text += &show_columns(&rows, align);
     let _ = writeln!(
         text,
         "\n{} with {}, {} in all",
@@ -137,20 +138,4 @@ fn row(reader: &CheckpointReader, tensor: &TensorInfo, all: &[TensorInfo]) -> [S
         files.to_string(),
         states.join(", "),
     ]
-}
-
-/// Columns of equal width; numbers are to the right.
-fn table(rows: &[[String; 6]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..6).map(|column| width(column).unwrap_or_default()).collect();
-    rows.iter().fold(String::new(), |mut text, row| {
-        let [name, dtype, shape, bytes, files, state] = row;
-        let line = format!(
-            "{name:<0$}  {dtype:<1$}  {shape:<2$}  {bytes:>3$}  {files:>4$}  {state}",
-            widths[0], widths[1], widths[2], widths[3], widths[4],
-        );
-        text += line.trim_end();
-        text.push('\n');
-        text
-    })
 }

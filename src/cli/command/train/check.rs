@@ -1,6 +1,8 @@
 //! Checks before any worker starts: sizes that do not fit each other, missing files, checkpoints of
 //! another run. Errors point at the place of the command line.
 
+use std::num::NonZeroUsize;
+
 use crate::base::Diagnostic;
 use crate::cli::command::train::args::{ModelArg, TrainArgs};
 use crate::cli::command::train::outputs::{check_outputs, check_unused};
@@ -34,13 +36,21 @@ impl Workers {
     }
 }
 
+/// What the checks found.
+pub(super) struct CheckedRun {
+    /// Checkpoint from which the run continues.
+    pub(super) saved: Option<SavedTraining>,
+    /// Number of different tokens of a GPT, or the most that is possible.
+    pub(super) vocabulary: usize,
+}
+
 /// Checks everything that this machine can check. Options that were not typed are taken from the
-/// checkpoint of `--resume`, which is returned.
+/// checkpoint of `--resume`.
 pub(super) fn run(
     args: &mut TrainArgs,
     typed: &CommandLine,
     workers: Workers,
-) -> Result<Option<SavedTraining>, CliError> {
+) -> Result<CheckedRun, CliError> {
     if args.save_every.is_some() && args.checkpoint_dir.is_none() {
         return Err(needs_other(typed, "save_every", "checkpoint_dir").into());
     }
@@ -69,16 +79,19 @@ pub(super) fn run(
         );
     }
     check_heads(line, args)?;
-    let Workers::Local(workers) = workers else { return Ok(saved) };
-    let data_vocabulary = check_data(line, args)?.unwrap_or(VOCABULARY_MAX);
+    let data_vocabulary =
+        if is_here { check_data(line, args)? } else { args.vocabulary.map(NonZeroUsize::get) };
+    let data_vocabulary = data_vocabulary.unwrap_or(VOCABULARY_MAX);
     let vocabulary = saved.as_ref().map_or(data_vocabulary, |saved| match saved.model {
         ModelId::Gpt { vocabulary, .. } => vocabulary,
         ModelId::Mlp { .. } => data_vocabulary,
     });
-    check_memory(line, args, vocabulary, workers, available_memory())?;
-    check_outputs(line, args)?;
-    check_unused(line, args)?;
-    Ok(saved)
+    if let Workers::Local(workers) = workers {
+        check_memory(line, args, vocabulary, workers, available_memory())?;
+        check_outputs(line, args)?;
+        check_unused(line, args)?;
+    }
+    Ok(CheckedRun { saved, vocabulary })
 }
 
 /// Returns the error for `--resume auto` without the directory of the checkpoints.

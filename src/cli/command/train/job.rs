@@ -11,14 +11,15 @@ use crate::base::Status;
 use crate::cli::args::{self, ClusterArgs, ElasticArgs, WatchArgs, WorkerArgs};
 use crate::cli::command::parse::parse;
 use crate::cli::command::train::args::TrainArgs;
-use crate::cli::command::train::check::Workers;
+use crate::cli::command::train::check::{CheckedRun, Workers};
+use crate::cli::command::train::memory_table::show_memory;
 use crate::cli::command::train::outputs::remote_files;
 use crate::cli::command::train::resume::{kept_state, restart_warning};
 use crate::cli::error::CliError;
 use crate::cli::resolve;
 use crate::cli::start::{self, JobArgs, PrintedRanks, WorkerProgram, start};
 use crate::launch::{CauseRule, Transport};
-use crate::report::{Terminal, print_message};
+use crate::report::{Terminal, print, print_message};
 use crate::train::more_steps;
 
 /// Train a small GPT or MLP on every slot with the bundled data-parallel runtime.
@@ -71,7 +72,8 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     if cli.watch.prints_warnings() {
         print_message(&notes, terminal.paint);
     }
-    if let Some(saved) = check::run(&mut cli.train, &typed, workers)?
+    let CheckedRun { saved, vocabulary } = check::run(&mut cli.train, &typed, workers)?;
+    if let Some(saved) = saved
         && cli.train.steps <= saved.step
     {
         let (path, step) = (saved.path.display(), saved.step);
@@ -82,6 +84,10 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         );
         print_message(&text, terminal.paint);
         return Ok(Status::Success);
+    }
+    if cli.watch.dry_run && !cli.watch.json {
+        let memory = show_memory(&cli.train.resolve(), vocabulary, workers.count());
+        print(&format!("{memory}\n")).map_err(CliError::output)?;
     }
     if 0 < cli.watch.max_restarts && cli.watch.prints_warnings() {
         print_message(&restart_warning(&cli.train), terminal.paint);

@@ -7,6 +7,7 @@ mod config_file;
 mod engine_config;
 mod job;
 mod lanes;
+mod memory_table;
 mod outputs;
 mod resume;
 mod sizes;

@@ -11,8 +11,10 @@ use crate::cli::command::train::typed_line::TypedLine;
 use crate::cli::error::CliError;
 use crate::report::text::{show_bytes, show_count, show_io_error};
 use crate::report::with_disk_timeout;
+use crate::runtime::engine::Sharding;
 use crate::train::{
-    Corpus, GptOptions, ModelOptions, ShardError, TokenData, TokenShard, worker_bytes,
+    Corpus, GptOptions, ModelOptions, ShardError, TokenData, TokenShard, WorkerMemory,
+    activation_bytes,
 };
 
 pub(super) fn check_heads(line: &TypedLine<'_>, args: &TrainArgs) -> Result<(), CliError> {
@@ -152,18 +154,21 @@ pub(super) fn check_memory(
 ) -> Result<(), CliError> {
     let Some(available) = available.map(|bytes| bytes as f64) else { return Ok(()) };
     let mut options = args.resolve();
-    let mut needed = |batch_size| {
-        options.batch_size = batch_size;
-        workers as f64 * worker_bytes(&options, vocabulary)
-    };
-    let typed = args.resolve().batch_size;
-    let total = needed(typed);
+    let forecast = WorkerMemory::forecast(&options, vocabulary, workers);
+    let total = workers as f64 * forecast.total();
     if total <= available {
         return Ok(());
     }
-    let largest = largest_below(typed.get(), |samples| needed(samples) <= available);
+    let typed = options.batch_size.get();
+    let others = forecast.total() - forecast.activations;
+    let largest = largest_below(typed, |samples| {
+        options.batch_size = samples;
+        workers as f64 * (others + activation_bytes(&options, vocabulary)) <= available
+    });
     let (place, help) = if let Some(samples) = largest {
         (line.first_of(&["batch_size"]), format!("use at most `--batch_size {samples}`"))
+    } else if let Some(stage) = stage_that_fits(args, vocabulary, workers, available) {
+        (line.first_of(&["stage"]), format!("divide the state over the workers: `--stage {stage}`"))
     } else {
         let (sizes, names): (&[_], _) = match args.model() {
             ModelArg::Gpt => (&["width", "layers", "block"], "`--width`, `--layers`, `--block`"),
@@ -181,6 +186,24 @@ pub(super) fn check_memory(
         show_count(workers, "worker")
     );
     Err(line.refuse(Status::OsLimit, TOO_LARGE, place, message, |found| found.help(help)))
+}
+
+/// The first stage above that of the line with which the run fits.
+fn stage_that_fits(
+    args: &TrainArgs,
+    vocabulary: usize,
+    workers: usize,
+    available: f64,
+) -> Option<u8> {
+    let mut options = args.resolve();
+    let typed = options.engine.sharding;
+    let above = Sharding::ALL.into_iter().filter(|stage| typed < *stage);
+    let mut fits = above.filter(|stage| {
+        options.engine.sharding = *stage;
+        let forecast = WorkerMemory::forecast(&options, vocabulary, workers);
+        workers as f64 * forecast.total() <= available
+    });
+    fits.next().map(Sharding::stage)
 }
 
 /// Returns the greatest number of samples below `typed` that fits, if there is one; if a number

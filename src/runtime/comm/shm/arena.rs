@@ -1,8 +1,8 @@
 //! Memory of the segment that a rank allocates.
 
 use std::ops::Range;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::runtime::comm::shm::error::ArenaFull;
@@ -20,6 +20,10 @@ pub(crate) struct Arena {
     /// Memory for further records on the rank's board.
     pub(super) board: Mutex<Range<usize>>,
     pub(super) free: Mutex<Vec<Range<usize>>>,
+    /// Size in bytes.
+    bytes: usize,
+    /// The most bytes that were allocated at once.
+    peak_bytes: AtomicUsize,
     /// Segments of subgroups of the arena's group.
     subgroups: Mutex<Vec<SubgroupSegment>>,
     /// Whether a subgroup that no longer exists has failed.
@@ -71,6 +75,8 @@ impl Arena {
             local,
             board: Mutex::new(0..0),
             free,
+            bytes,
+            peak_bytes: AtomicUsize::new(0),
             subgroups: Mutex::default(),
             has_failed_subgroup: AtomicBool::new(false),
         })
@@ -159,7 +165,14 @@ impl Arena {
         if free[index].is_empty() {
             free.remove(index);
         }
+        let free_bytes: usize = free.iter().map(ExactSizeIterator::len).sum();
+        self.peak_bytes.fetch_max(self.bytes - free_bytes, Relaxed);
         Ok(start..start + len)
+    }
+
+    /// The most bytes that were allocated at once.
+    pub(crate) fn peak_bytes(&self) -> usize {
+        self.peak_bytes.load(Relaxed)
     }
 
     /// Adds a range to the free ones, and merges it with adjacent ones.

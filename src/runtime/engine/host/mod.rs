@@ -11,4 +11,4 @@ mod gradients;
 pub(crate) mod replica;
 mod rounding;
 pub(crate) mod state;
-mod weights;
+pub(super) mod weights;

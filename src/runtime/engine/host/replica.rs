@@ -9,7 +9,7 @@ use crate::runtime::engine::config::{EngineConfig, Precision};
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::host::gradients::{GradientOptions, GradientStore};
 use crate::runtime::engine::host::weights::{Residence, StoredWeights, Weights};
-use crate::runtime::engine::model::{BackwardPass, ForwardPass, Model};
+use crate::runtime::engine::model::{BackwardPass, ForwardPass, Model, plan_passes};
 use crate::runtime::engine::parameters::{Parameter, ParameterTable};
 use crate::runtime::engine::replica::{MicroBatch, Replica};
 use crate::runtime::error::Result;
@@ -52,11 +52,7 @@ impl<M: Model> HostReplica<M> {
         config: &EngineConfig,
         lanes: LaneAssignment,
     ) -> Result<Self> {
-        let passes: Vec<PlanPass> = model
-            .passes()
-            .into_iter()
-            .map(|pass| PlanPass { units: pass.units, can_recompute: pass.can_recompute })
-            .collect();
+        let passes = plan_passes(&model);
         model.set_segments(&segments(&passes, config.plan.recompute));
         let unit_lens = model.parameters().units().iter().map(|unit| unit.range.len());
         let layout = ShardLayout::new(unit_lens, group.world_size());
@@ -199,15 +195,7 @@ fn allocate_weights(
     layout: &ShardLayout,
     config: &EngineConfig,
 ) -> Result<Box<dyn Weights>> {
-    let residences = layout.units().iter().map(|unit| {
-        if config.sharding.divides_parameters() && config.persistent_len_max < unit.len {
-            Residence::Part
-        } else if config.sharding.divides_optimizer() {
-            Residence::WholeUpdatedInParts
-        } else {
-            Residence::Whole
-        }
-    });
+    let residences = layout.units().iter().map(|unit| Residence::of(unit.len, config));
     Ok(match config.precision {
         Precision::F32 => Box::new(StoredWeights::<f32>::new(group, layout, residences)?),
         Precision::Bf16 => Box::new(StoredWeights::<Bf16>::new(group, layout, residences)?),

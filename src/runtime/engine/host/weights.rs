@@ -8,6 +8,7 @@ use crate::runtime::comm::group::Group;
 use crate::runtime::comm::shm::buffer::{Lent, SharedBuffer};
 use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::Element;
+use crate::runtime::engine::config::EngineConfig;
 use crate::runtime::error::Result;
 use crate::runtime::parallel::zero::shards::ShardLayout;
 
@@ -85,13 +86,26 @@ converted!(crate::runtime::dtype::half::Bf16, crate::runtime::dtype::half::F16);
 
 /// What a rank keeps between the passes that read a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Residence {
+pub(in crate::runtime::engine) enum Residence {
     /// The whole unit, which this rank updates alone.
     Whole,
     /// The whole unit; every rank updates its part.
     WholeUpdatedInParts,
     /// This rank's part.
     Part,
+}
+
+impl Residence {
+    /// Returns what a rank keeps of a unit of `len` elements.
+    pub(in crate::runtime::engine) fn of(len: usize, config: &EngineConfig) -> Self {
+        if config.sharding.divides_parameters() && config.persistent_len_max < len {
+            Self::Part
+        } else if config.sharding.divides_optimizer() {
+            Self::WholeUpdatedInParts
+        } else {
+            Self::Whole
+        }
+    }
 }
 
 /// Weights stored as elements of type `E`.

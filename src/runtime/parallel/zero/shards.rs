@@ -54,6 +54,11 @@ impl ShardLayout {
         Self { units, ranks }
     }
 
+    /// Returns the number of ranks.
+    pub(crate) fn ranks(&self) -> usize {
+        self.ranks
+    }
+
     /// Returns the units.
     pub(crate) fn units(&self) -> &[UnitShards] {
         &self.units

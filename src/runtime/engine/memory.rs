@@ -1,0 +1,255 @@
+//! [`EngineMemory`]: memory that an engine will need, by use.
+
+use std::ops::Range;
+
+use crate::runtime::engine::config::{EngineConfig, Precision};
+use crate::runtime::engine::host::weights::Residence;
+use crate::runtime::engine::model::{Model, plan_passes};
+use crate::runtime::parallel::zero::lanes::{LaneAssignment, LaneOrder};
+use crate::runtime::parallel::zero::shards::ShardLayout;
+use crate::runtime::parallel::zero::step_plan::{PlanPass, PlanStep, StepPlan};
+
+/// Size of an `f32` in bytes.
+const F32: usize = size_of::<f32>();
+
+/// Memory of the rank that needs most, in bytes, by use. The activations of the model are not part of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineMemory {
+    /// Weights that a rank keeps between two steps, in the type of the arithmetic.
+    pub parameters: usize,
+    /// Mean gradient, of all parameters or of a part of them.
+    pub gradients: usize,
+    /// Moments, and the master weights if the arithmetic has 16 bits.
+    pub optimizer: usize,
+    /// Units that passes read or whose gradients are being reduced: gathered weights, weights converted to
+    /// `f32`, gradients of one micro-batch.
+    pub live_units: usize,
+    /// Sums of earlier micro-batches of a step.
+    pub micro_batch_sums: usize,
+}
+
+impl EngineMemory {
+    /// Returns the memory of an engine for `model` in a group of `world` ranks; nothing is allocated.
+    ///
+    /// # Panics
+    /// If `world` or [`EngineConfig::accumulate`] is 0.
+    pub fn forecast<M: Model>(model: &M, config: &EngineConfig, world: usize) -> Self {
+        let forecast = Forecast::new(model, config, world);
+        Self {
+            parameters: forecast.parameters(),
+            gradients: forecast.gradients(),
+            optimizer: forecast.optimizer(),
+            live_units: forecast.live_units(&plan_passes(model)),
+            micro_batch_sums: forecast.micro_batch_sums(),
+        }
+    }
+
+    /// Returns the sum of all uses in bytes.
+    pub fn total(&self) -> usize {
+        let Self { parameters, gradients, optimizer, live_units, micro_batch_sums } = self;
+        parameters + gradients + optimizer + live_units + micro_batch_sums
+    }
+}
+
+/// What the memory of rank 0 follows from. Its parts are the longest.
+struct Forecast<'a> {
+    config: &'a EngineConfig,
+    lanes: LaneAssignment,
+    layout: ShardLayout,
+    residences: Vec<Residence>,
+}
+
+impl<'a> Forecast<'a> {
+    fn new<M: Model>(model: &M, config: &'a EngineConfig, world: usize) -> Self {
+        let lens = model.parameters().units().iter().map(|unit| unit.range.len());
+        let layout = ShardLayout::new(lens, world);
+        let units = layout.units().iter();
+        let residences = units.map(|unit| Residence::of(unit.len, config)).collect();
+        let lanes = LaneAssignment::new(world, config.accumulate, config.sharding);
+        Self { config, lanes, layout, residences }
+    }
+
+    fn units(&self) -> Range<usize> {
+        0..self.layout.units().len()
+    }
+
+    fn len(&self, unit: usize) -> usize {
+        self.layout.units()[unit].len
+    }
+
+    /// Elements of a unit that the rank updates.
+    fn own_len(&self, unit: usize) -> usize {
+        match self.residences[unit] {
+            Residence::Whole => self.len(unit),
+            Residence::WholeUpdatedInParts | Residence::Part => {
+                self.layout.units()[unit].owned(0).len()
+            }
+        }
+    }
+
+    /// Size of a stored weight in bytes.
+    fn weight_bytes(&self) -> usize {
+        match self.config.precision {
+            Precision::F32 => F32,
+            Precision::Bf16 | Precision::F16 => F32 / 2,
+        }
+    }
+
+    fn parameters(&self) -> usize {
+        let stored = self.units().map(|unit| match self.residences[unit] {
+            Residence::Whole | Residence::WholeUpdatedInParts => self.layout.padded_len(unit),
+            Residence::Part => self.layout.units()[unit].shard_len,
+        });
+        self.weight_bytes() * stored.sum::<usize>()
+    }
+
+    fn gradients(&self) -> usize {
+        let own = self.units().map(|unit| {
+            if self.lanes.reduces_every_micro_batch() {
+                self.own_len(unit)
+            } else {
+                self.layout.padded_len(unit)
+            }
+        });
+        F32 * own.sum::<usize>()
+    }
+
+    fn optimizer(&self) -> usize {
+        let masters = usize::from(self.config.precision != Precision::F32);
+        let copies = masters + self.config.optimizer.state_names().len();
+        F32 * copies * self.units().map(|unit| self.own_len(unit)).sum::<usize>()
+    }
+
+    fn micro_batch_sums(&self) -> usize {
+        let lanes = &self.lanes;
+        let in_counter = lanes.accumulate().next_power_of_two().ilog2() as usize;
+        let of_unit = |unit| match lanes.order() {
+            LaneOrder::RankMajor => in_counter * self.len(unit),
+            LaneOrder::MicroBatchMajor => in_counter * self.own_len(unit),
+            LaneOrder::Subtrees => self.sums_of_subtrees() * self.len(unit),
+        };
+        F32 * self.units().map(of_unit).sum::<usize>()
+    }
+
+    /// Largest number of sums that a rank keeps of its subtrees.
+    fn sums_of_subtrees(&self) -> usize {
+        let of_rank = |rank| {
+            let additions = self.lanes.tree().additions_of(rank);
+            let (mut sums, mut most) = (0, 0);
+            for after in additions {
+                sums += 1;
+                most = most.max(sums);
+                sums -= after;
+            }
+            most
+        };
+        (0..self.layout.ranks()).map(of_rank).max().unwrap_or(0)
+    }
+
+    /// Largest number of subtrees whose sums a rank reduces.
+    fn reduced_subtrees(&self) -> usize {
+        let accumulate = self.lanes.accumulate();
+        let of_rank =
+            |rank| accumulate - self.lanes.tree().additions_of(rank).iter().sum::<usize>();
+        (0..self.layout.ranks()).map(of_rank).max().unwrap_or(0)
+    }
+
+    /// Follows the plan of a micro-batch. Buffers are kept for later units when they are free.
+    fn live_units(&self, passes: &[PlanPass]) -> usize {
+        let lens: Vec<usize> = self.units().map(|unit| self.len(unit)).collect();
+        let plan = StepPlan::training(passes, &lens, self.config.plan);
+        let mut live = LiveBuffers::default();
+        for step in plan.forward.iter().chain(&plan.backward) {
+            match *step {
+                PlanStep::StartGather { unit } if self.residences[unit] == Residence::Part => {
+                    live.gathered.begin();
+                }
+                PlanStep::FinishGather { unit } if self.config.precision != Precision::F32 => {
+                    live.widen(unit, self.len(unit));
+                }
+                PlanStep::Free { unit } => {
+                    if self.residences[unit] == Residence::Part {
+                        live.gathered.end();
+                    }
+                    live.free(unit);
+                }
+                PlanStep::OpenGradient { .. } => live.gradients.begin(),
+                PlanStep::StartReduce { unit } => {
+                    live.reducing += self.layout.padded_len(unit);
+                    live.reducing_most = live.reducing_most.max(live.reducing);
+                }
+                PlanStep::FinishReduce { unit } => {
+                    live.gradients.end();
+                    live.reducing -= self.layout.padded_len(unit);
+                }
+                PlanStep::StartGather { .. }
+                | PlanStep::FinishGather { .. }
+                | PlanStep::Compute { .. } => {}
+            }
+        }
+        let longest = |unit: &usize| self.layout.padded_len(*unit);
+        let is_part = |unit: &usize| self.residences[*unit] == Residence::Part;
+        let longest_part = self.units().filter(is_part).map(|unit| longest(&unit)).max();
+        let gathered = live.gathered.most * longest_part.unwrap_or(0);
+        let reduced = match self.lanes.order() {
+            LaneOrder::RankMajor => 0,
+            LaneOrder::MicroBatchMajor => {
+                live.gradients.most * self.units().map(|unit| longest(&unit)).max().unwrap_or(0)
+            }
+            LaneOrder::Subtrees => self.reduced_subtrees() * live.reducing_most,
+        };
+        self.weight_bytes() * gathered + F32 * (live.wide() + reduced)
+    }
+}
+
+/// Buffers that are live while a plan runs.
+#[derive(Default)]
+struct LiveBuffers {
+    gathered: Counted,
+    gradients: Counted,
+    /// Elements of the gradients that are being reduced.
+    reducing: usize,
+    reducing_most: usize,
+    /// Units that were converted to `f32`, with the capacities of their buffers.
+    widened: Vec<(usize, usize)>,
+    /// Capacities of unused buffers for converted units.
+    spare: Vec<usize>,
+}
+
+/// Number of buffers in use, and the largest number so far.
+#[derive(Default)]
+struct Counted {
+    now: usize,
+    most: usize,
+}
+
+impl Counted {
+    fn begin(&mut self) {
+        self.now += 1;
+        self.most = self.most.max(self.now);
+    }
+
+    fn end(&mut self) {
+        self.now -= 1;
+    }
+}
+
+impl LiveBuffers {
+    fn widen(&mut self, unit: usize, len: usize) {
+        let capacity = self.spare.pop().unwrap_or(0);
+        // A vector that grows doubles its capacity at least.
+        let grown = if capacity < len { len.max(2 * capacity) } else { capacity };
+        self.widened.push((unit, grown));
+    }
+
+    fn free(&mut self, unit: usize) {
+        if let Some(at) = self.widened.iter().position(|(widened, _)| *widened == unit) {
+            self.spare.push(self.widened.swap_remove(at).1);
+        }
+    }
+
+    /// Elements of all buffers for converted units.
+    fn wide(&self) -> usize {
+        self.spare.iter().sum::<usize>() + self.widened.iter().map(|(_, len)| len).sum::<usize>()
+    }
+}
