@@ -24,6 +24,7 @@ mod netns;
 mod oracles;
 mod plan;
 mod pods;
+mod sample;
 mod selection;
 mod slurm;
 mod ssh;

@@ -12,6 +12,7 @@
 //! | `tokenizer` | text to tokens and back, for files of tokens |
 //! | `saving`, `resume`, `earlier_steps` | checkpoints; the state before the first step; earlier runs |
 //! | `report` | metrics, progress, the curve |
+//! | `sampling` | text from a checkpoint |
 //! | `worker_memory` | memory that a worker will need |
 
 mod data;
@@ -21,6 +22,7 @@ mod nn;
 mod options;
 mod report;
 pub(crate) mod resume;
+mod sampling;
 mod saved_training;
 mod saving;
 mod task;
@@ -50,6 +52,7 @@ pub use report::progress::{
     MemoryUse, PhaseSeconds, RunEnd, RunStart, StepReport, Summary, TrainEvent, more_steps,
 };
 pub use report::step_change::StepChange;
+pub use sampling::{SampleError, Sampler, TokenChoice, sample_stream};
 pub use saved_training::{SavedTraining, inspect, inspect_newest, newest_in};
 pub use tokenizer::{Encoder, ParallelEncoder, Tokenizer, UnknownToken, VocabularyError};
 pub use trainer::{TrainOutcome, train};

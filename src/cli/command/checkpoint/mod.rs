@@ -10,3 +10,4 @@ mod verify;
 
 pub(in crate::cli) use args::{definition, main};
 pub(in crate::cli) use codes::EXPLANATIONS;
+pub(in crate::cli::command) use problems::refuse as refuse_checkpoint;

@@ -367,7 +367,7 @@ impl TrainArgs {
 }
 
 /// Returns the number of threads from OMP_NUM_THREADS, which the launcher sets for every worker.
-fn threads_of_environment() -> NonZeroUsize {
+pub(in crate::cli::command) fn threads_of_environment() -> NonZeroUsize {
     let value = env_vars::get_text(env_vars::OMP_NUM_THREADS);
     value.and_then(|text| text.parse().ok()).unwrap_or(NonZeroUsize::MIN)
 }
