@@ -40,7 +40,7 @@ pub use data::windows::SamplePosition;
 pub use error::TrainError;
 pub use nn::cpu::math::ModelFloat;
 pub use nn::cpu::threads::Threads;
-pub use nn::gpt::{Gpt, GptConfig, Sequences};
+pub use nn::gpt::{Gpt, GptArchitecture, GptConfig, Sequences};
 pub use nn::mlp::{Mlp, Samples};
 pub use nn::model_id::{ModelId, TOKENS_OF_SHARDS};
 pub use options::{

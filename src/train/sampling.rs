@@ -96,10 +96,13 @@ impl Sampler {
     /// If there is no checkpoint, it is damaged, or its model is no GPT.
     pub fn open(path: &Path, threads: Threads) -> Result<Self, SampleError> {
         let saved = inspect(path)?;
-        let &ModelId::Gpt { layers, heads, width, block, vocabulary, .. } = &saved.model else {
+        let &ModelId::Gpt { architecture, layers, heads, width, block, vocabulary, .. } =
+            &saved.model
+        else {
             return Err(SampleError::NoText(saved));
         };
-        let model = Gpt::new(GptConfig { vocabulary, block, layers, heads, width }, threads);
+        let config = GptConfig { architecture, vocabulary, block, layers, heads, width };
+        let model = Gpt::new(config, threads);
         let reader = CheckpointReader::open(&saved.path)?;
         let mut params = vec![0.0; model.parameters().len()];
         for parameter in model.parameters().iter() {

@@ -85,7 +85,7 @@ impl Task for Language {
     }
 
     fn title(&self) -> String {
-        let GptConfig { vocabulary, block, layers, heads, width } = &self.config;
+        let GptConfig { architecture, vocabulary, block, layers, heads, width } = &self.config;
         let (layers, heads) = (Count(*layers, "layer"), Count(*heads, "head"));
         let data = match &self.data {
             LanguageData::Text(corpus) => {
@@ -95,16 +95,16 @@ impl Task for Language {
                 format!("{} tokens, vocabulary {vocabulary}", shards.len())
             }
         };
-        format!("gpt of {layers}, {heads}, width {width}, block {block}; {data}")
+        format!("{architecture} of {layers}, {heads}, width {width}, block {block}; {data}")
     }
 
     fn identity(&self) -> ModelId {
-        let GptConfig { vocabulary, block, layers, heads, width } = self.config;
+        let GptConfig { architecture, vocabulary, block, layers, heads, width } = self.config;
         let bytes = match &self.data {
             LanguageData::Text(corpus) => corpus.digest(),
             LanguageData::Shards(_) => TOKENS_OF_SHARDS.to_owned(),
         };
-        ModelId::Gpt { layers, heads, width, block, vocabulary, bytes }
+        ModelId::Gpt { architecture, layers, heads, width, block, vocabulary, bytes }
     }
 
     fn unit(&self) -> ItemUnit {
