@@ -17,6 +17,7 @@ mod everywhere;
 mod faces;
 mod faults;
 mod hostfile;
+mod hugging_face;
 mod jobs;
 mod matrix;
 mod mpi;

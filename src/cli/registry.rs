@@ -95,7 +95,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "checkpoint",
         help: Some(CommandHelp {
-            summary: Some("Show, verify and export the checkpoints of a training"),
+            summary: Some("Show, verify, export and import the checkpoints of a training"),
             definition: checkpoint::definition,
         }),
         main: |words, _| checkpoint::main(words),

@@ -10,7 +10,7 @@
 //! | `nn` | models |
 //! | `data`, `task` | data, and what a model is trained for |
 //! | `tokenizer` | text to tokens and back, for files of tokens |
-//! | `hugging_face` | GPT-2 as Hugging Face stores it |
+//! | `hugging_face` | GPT-2 as Hugging Face stores it: export and import |
 //! | `saving`, `resume`, `earlier_steps` | checkpoints; the state before the first step; earlier runs |
 //! | `report` | metrics, progress, the curve |
 //! | `sampling` | text from a checkpoint |

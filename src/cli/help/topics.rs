@@ -58,7 +58,7 @@ pub(super) const SHORT_HELP: [(&str, &str); 22] = [
 ];
 
 /// The most used options and the examples of every command.
-pub(super) const TOPICS: [Topic; 32] = [
+pub(super) const TOPICS: [Topic; 33] = [
     Topic {
         command: "run",
         options: &[
@@ -334,6 +334,18 @@ pub(super) const TOPICS: [Topic; 32] = [
             (
                 "an earlier checkpoint, in files of 5 GiB",
                 "remuda checkpoint export run/step-00000012 --to hf:model --max_shard_size 5G",
+            ),
+        ],
+    },
+    Topic {
+        command: "checkpoint import",
+        options: &["dir", "to"],
+        examples: [
+            ("a model of Hugging Face", "remuda checkpoint import gpt2 --to run"),
+            ("its text", "remuda sample run --vocab gpt2 --prompt 'It was'"),
+            (
+                "its training on a text of your own",
+                "remuda train --resume run --data book.bin --steps 100",
             ),
         ],
     },

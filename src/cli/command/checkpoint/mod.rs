@@ -1,9 +1,10 @@
-//! `remuda checkpoint …`: shows, verifies and exports checkpoints. Each subcommand has one file.
+//! `remuda checkpoint …`: shows, verifies, exports and imports checkpoints. Each subcommand has one file.
 
 mod args;
 mod codes;
 mod export;
 mod facts;
+mod import;
 mod problems;
 mod show;
 mod verify;
