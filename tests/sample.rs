@@ -66,6 +66,12 @@ fn sample_of_tokens_has_the_text_of_their_vocabulary() {
     train(&scratch, &format!("{SMALL} {line}"));
     let shown = scratch.succeed("kept --vocab small --prompt the --tokens 40 --temperature 0");
     assert!(shown.contains("éthetheéthetheé"), "{shown}");
+    let json = scratch.succeed("kept --vocab small --prompt the --tokens 2 --temperature 0 --json");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["prompt"], serde_json::json!([257]));
+    assert_eq!(json["tokens"].as_array().map(Vec::len), Some(2));
+    let token = &json["tokens"][0];
+    assert!(token["log_probability"].as_f64().is_some_and(|log| log < 0.0), "{json}");
     // The begin of a text is a token that is not shown.
     let begun = scratch.succeed("kept --vocab small --tokens 3 --temperature 0");
     assert!(!begun.contains("endoftext"), "{begun}");

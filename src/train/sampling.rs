@@ -70,6 +70,22 @@ fn keep_likely(probs: &mut [f32], k: usize) -> f32 {
     probs.iter().sum()
 }
 
+/// Natural logarithm of the probability that the model gives a token.
+fn log_probability(logits: &[f32], token: u32) -> f64 {
+    let top = logits.iter().fold(f32::MIN, |top, logit| top.max(*logit));
+    let mass: f64 = logits.iter().map(|logit| f64::from(logit - top).exp()).sum();
+    f64::from(logits[token as usize] - top) - mass.ln()
+}
+
+/// A token that was drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SampledToken {
+    /// Number of the token.
+    pub token: u32,
+    /// Natural logarithm of the probability that the model gives it, at a temperature of 1.
+    pub log_probability: f64,
+}
+
 /// GPT with the weights of a checkpoint.
 #[derive(Debug)]
 pub struct Sampler {
@@ -131,12 +147,14 @@ impl Sampler {
         tokens: &[u32],
         choice: TokenChoice,
         stream: &mut RandomStream,
-    ) -> u32 {
+    ) -> SampledToken {
         assert!(!tokens.is_empty(), "a model continues at least one token");
         let inputs = tokens[tokens.len().saturating_sub(self.model.config().block)..].to_vec();
         let batch = Sequences { length: inputs.len(), inputs, targets: Vec::new() };
         loss_of(&mut self.model, &self.params, &batch).expect("a GPT names its units");
-        choice.choose(self.model.next_token_scores(), stream)
+        let logits = self.model.next_token_scores();
+        let token = choice.choose(&mut logits.to_vec(), stream);
+        SampledToken { token, log_probability: log_probability(logits, token) }
     }
 }
 
@@ -158,6 +176,14 @@ mod tests {
             seen.insert(choice.choose(&mut logits, &mut sample_stream(seed)));
         }
         assert_eq!(seen.into_iter().collect::<Vec<_>>(), possible);
+    }
+
+    #[test]
+    fn probabilities_of_all_tokens_add_up_to_one() {
+        let logits = [1.0, -3.0, 0.5, 80.0, 79.5];
+        let sum: f64 = (0..5).map(|token| log_probability(&logits, token).exp()).sum();
+        assert!((sum - 1.0).abs() < 1e-12, "{sum}");
+        assert!((log_probability(&[0.0; 4], 2) + 4.0_f64.ln()).abs() < 1e-12);
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub(super) struct SampleArgs {
     /// Threads [default: OMP_NUM_THREADS, else 1]
     #[arg(long, value_name = "N")]
     pub(super) threads: Option<NonZeroUsize>,
+    /// Print JSON: every token with its text and its log probability
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 fn parse_temperature(text: &str) -> Result<f32, BadValue> {

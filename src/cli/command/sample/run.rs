@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::str;
 
+use serde::Serialize;
+
 use crate::base::Status;
 use crate::cli::command::checkpoint::refuse_checkpoint;
 use crate::cli::command::parse::parse;
@@ -14,7 +16,13 @@ use crate::cli::command::train::threads_of_environment;
 use crate::cli::error::CliError;
 use crate::report::print;
 use crate::report::text::escape_control;
-use crate::train::{ModelId, SampleError, Sampler, Threads, TokenChoice, sample_stream};
+use crate::runtime::RandomStream;
+use crate::train::{
+    ModelId, SampleError, SampledToken, Sampler, Threads, TokenChoice, sample_stream,
+};
+
+/// Version of the document of `--json`.
+const DOCUMENT_VERSION: u32 = 1;
 
 /// Parses the command line, and prints the prompt and its continuation.
 pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
@@ -32,23 +40,91 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         unreachable!("the sampler has a GPT")
     };
     let text = ModelText::open(&args, &typed, (vocabulary, &bytes))?;
-    let mut tokens = text.prompt(args.prompt.as_deref(), &typed)?;
+    let prompt = text.prompt(args.prompt.as_deref(), &typed)?;
+    if args.json {
+        let sampled = Samples::new(&args, &mut sampler, &text, &prompt).collect();
+        print(&document(&text, &prompt, sampled)).map_err(CliError::output)?;
+        return Ok(Status::Success);
+    }
     let mut screen = TextScreen::default();
     if let Some(prompt) = &args.prompt {
         screen.show(prompt.as_bytes())?;
     }
-    let choice = TokenChoice { temperature: args.temperature, top_k: args.top_k };
-    let mut stream = sample_stream(args.seed);
-    for _ in 0..args.tokens.get() {
-        let token = sampler.next_token(&tokens, choice, &mut stream);
-        if text.is_end(token) {
-            break;
-        }
-        tokens.push(token);
-        screen.show(&text.bytes_of(token))?;
+    for sampled in Samples::new(&args, &mut sampler, &text, &prompt) {
+        screen.show(&text.bytes_of(sampled.token))?;
     }
     screen.finish()?;
     Ok(Status::Success)
+}
+
+/// The tokens that a line asks for, one by one.
+struct Samples<'a> {
+    sampler: &'a mut Sampler,
+    text: &'a ModelText,
+    choice: TokenChoice,
+    stream: RandomStream,
+    tokens: Vec<u32>,
+    /// Number of tokens that are still to be drawn.
+    rest: usize,
+}
+
+impl<'a> Samples<'a> {
+    fn new(
+        args: &SampleArgs,
+        sampler: &'a mut Sampler,
+        text: &'a ModelText,
+        prompt: &[u32],
+    ) -> Self {
+        Self {
+            sampler,
+            text,
+            choice: TokenChoice { temperature: args.temperature, top_k: args.top_k },
+            stream: sample_stream(args.seed),
+            tokens: prompt.to_vec(),
+            rest: args.tokens.get(),
+        }
+    }
+}
+
+impl Iterator for Samples<'_> {
+    type Item = SampledToken;
+
+    fn next(&mut self) -> Option<SampledToken> {
+        self.rest = self.rest.checked_sub(1)?;
+        let drawn = self.sampler.next_token(&self.tokens, self.choice, &mut self.stream);
+        if self.text.is_end(drawn.token) {
+            self.rest = 0;
+            return None;
+        }
+        self.tokens.push(drawn.token);
+        Some(drawn)
+    }
+}
+
+/// Document of `--json`.
+#[derive(Serialize)]
+struct Document {
+    version: u32,
+    prompt: Vec<u32>,
+    tokens: Vec<DocumentToken>,
+}
+
+#[derive(Serialize)]
+struct DocumentToken {
+    token: u32,
+    text: String,
+    log_probability: f64,
+}
+
+fn document(text: &ModelText, prompt: &[u32], sampled: Vec<SampledToken>) -> String {
+    let token = |sampled: SampledToken| DocumentToken {
+        token: sampled.token,
+        text: String::from_utf8_lossy(&text.bytes_of(sampled.token)).into_owned(),
+        log_probability: sampled.log_probability,
+    };
+    let tokens = sampled.into_iter().map(token).collect();
+    let document = Document { version: DOCUMENT_VERSION, prompt: prompt.to_vec(), tokens };
+    serde_json::to_string_pretty(&document).expect("texts and numbers have a JSON form") + "\n"
 }
 
 /// Text on standard output, whose last character may be incomplete.
