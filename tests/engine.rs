@@ -15,7 +15,9 @@ use remuda::runtime::optim::{
     AdamOptions, DynamicScaling, LossScaling, LrSchedule, Optimizer, Schedule,
 };
 use remuda::runtime::{Group, Operation, RandomStream};
-use remuda::train::{GptOptions, MlpOptions, ModelOptions, Threads, TrainOptions, train};
+use remuda::train::{
+    GptArchitecture, GptOptions, MlpOptions, ModelOptions, Threads, TrainOptions, train,
+};
 
 #[expect(dead_code, reason = "a test calls the function that the main function calls")]
 #[path = "../examples/own_model.rs"]
@@ -44,6 +46,7 @@ fn ways(world: usize, accumulate: usize, sharding: Sharding) -> Split {
 /// A GPT with units of 48 blocks of the norm.
 fn gpt() -> ModelOptions {
     ModelOptions::Gpt(GptOptions {
+        architecture: GptArchitecture::Plain,
         block: 8,
         layers: 3,
         heads: 2,

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 
 use remuda::runtime::RandomStream;
 use remuda::runtime::engine::{Model, gradient_of, loss_of};
-use remuda::train::{Gpt, GptConfig, Mlp, Samples, Sequences, Threads};
+use remuda::train::{Gpt, GptArchitecture, GptConfig, Mlp, Samples, Sequences, Threads};
 
 /// Largest difference between finite differences and backward, relative to the largest gradient of a
 /// tensor.
@@ -53,6 +53,11 @@ fn check<M: Model<f64>>(mut model: M, batch: &M::Batch) {
     }
 }
 
+fn plain(vocabulary: usize, block: usize, layers: usize, heads: usize, width: usize) -> GptConfig {
+    let architecture = GptArchitecture::Plain;
+    GptConfig { architecture, vocabulary, block, layers, heads, width }
+}
+
 fn sequences(config: GptConfig, length: usize, count: usize) -> Sequences {
     let mut stream = RandomStream::new(&[5, length as u64]);
     let mut draw = || (0..length * count).map(|_| stream.below(config.vocabulary) as u32).collect();
@@ -71,19 +76,25 @@ fn threads(count: usize) -> Threads {
 
 #[test]
 fn gpt_gradients_with_one_block() {
-    let config = GptConfig { vocabulary: 7, block: 6, layers: 1, heads: 2, width: 8 };
+    let config = plain(7, 6, 1, 2, 8);
     check(Gpt::new(config, Threads::ONE), &sequences(config, 6, 3));
 }
 
 #[test]
 fn gpt_gradients_with_several_blocks() {
-    let config = GptConfig { vocabulary: 17, block: 20, layers: 3, heads: 3, width: 24 };
+    let config = plain(17, 20, 3, 3, 24);
+    check(Gpt::new(config, Threads::ONE), &sequences(config, 20, 5));
+}
+
+#[test]
+fn gpt2_gradients_with_several_blocks() {
+    let config = GptConfig { architecture: GptArchitecture::Gpt2, ..plain(17, 20, 3, 3, 24) };
     check(Gpt::new(config, Threads::ONE), &sequences(config, 20, 5));
 }
 
 #[test]
 fn gpt_gradients_of_short_sequences() {
-    let config = GptConfig { vocabulary: 5, block: 9, layers: 2, heads: 1, width: 4 };
+    let config = plain(5, 9, 2, 1, 4);
     let mut model = Gpt::<f64>::new(config, Threads::ONE);
     let params: Vec<f64> = model.parameters().init(1);
     let mut gradients = vec![f64::NAN; params.len()];
@@ -96,7 +107,7 @@ fn gpt_gradients_of_short_sequences() {
 /// More tokens than attention processes at once: several blocks of queries and of keys.
 #[test]
 fn gpt_gradients_of_long_sequences() {
-    let config = GptConfig { vocabulary: 11, block: 150, layers: 1, heads: 2, width: 6 };
+    let config = plain(11, 150, 1, 2, 6);
     check(Gpt::new(config, Threads::ONE), &sequences(config, 150, 2));
 }
 
@@ -121,13 +132,16 @@ fn bits<M: Model<f64>>(mut model: M, batch: &M::Batch) -> Vec<u64> {
 
 #[test]
 fn thread_count_changes_no_bit_of_the_gradients() {
-    let config = GptConfig { vocabulary: 65, block: 32, layers: 2, heads: 2, width: 64 };
+    let config = plain(65, 32, 2, 2, 64);
     let tokens = sequences(config, 32, 13);
     let gpt = |count| bits(Gpt::new(config, threads(count)), &tokens);
+    let config2 = GptConfig { architecture: GptArchitecture::Gpt2, ..config };
+    let gpt2 = |count| bits(Gpt::new(config2, threads(count)), &tokens);
     let images = samples(100, 10, 33);
     let mlp = |count| bits(Mlp::new(&[100, 300, 300, 10], threads(count)), &images);
     for count in [2, 3, 5] {
         assert_eq!(gpt(1), gpt(count), "{count} threads");
+        assert_eq!(gpt2(1), gpt2(count), "{count} threads");
         assert_eq!(mlp(1), mlp(count), "{count} threads");
     }
 }

@@ -22,7 +22,7 @@ fn byte_letters() -> Vec<char> {
 }
 
 /// A `vocab.json`: the bytes, then `names`, numbered from 256 or as they say.
-fn vocab_json(names: &[(&str, u32)]) -> String {
+pub(crate) fn vocab_json(names: &[(&str, u32)]) -> String {
     let bytes = byte_letters().into_iter().map(String::from).zip(0..);
     let names = names.iter().map(|(name, token)| ((*name).to_owned(), *token));
     let all: serde_json::Map<_, _> =

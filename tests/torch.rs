@@ -9,7 +9,7 @@ use std::path::Path;
 use remuda::runtime::engine::{Model, gradient_of};
 use remuda::runtime::optim::{AdamOptions, Optimizer};
 use remuda::runtime::{clip_factor, global_norm};
-use remuda::train::{Gpt, GptConfig, Mlp, Samples, Sequences, Threads};
+use remuda::train::{Gpt, GptArchitecture, GptConfig, Mlp, Samples, Sequences, Threads};
 use serde_json::Value;
 
 /// Largest difference from torch, relative to the largest number of a tensor.
@@ -42,6 +42,7 @@ fn size(value: &Value) -> usize {
 fn gpt(case: &Value) -> (Gpt<f32>, Sequences) {
     let config = &case["config"];
     let config = GptConfig {
+        architecture: GptArchitecture::Plain,
         vocabulary: size(&config["vocabulary"]),
         block: size(&config["block"]),
         layers: size(&config["layers"]),

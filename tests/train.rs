@@ -12,8 +12,9 @@ use remuda::runtime::Group;
 use remuda::runtime::engine::{EngineConfig, EngineError};
 use remuda::runtime::optim::{AdamOptions, LrSchedule, Optimizer, Schedule};
 use remuda::train::{
-    CheckpointOptions, CorpusError, GptOptions, MlpOptions, ModelOptions, RunEnd, ScalarFormat,
-    ScalarNames, ScalarOutput, Threads, TrainError, TrainEvent, TrainOptions, TrainOutcome, train,
+    CheckpointOptions, CorpusError, GptArchitecture, GptOptions, MlpOptions, ModelOptions, RunEnd,
+    ScalarFormat, ScalarNames, ScalarOutput, Threads, TrainError, TrainEvent, TrainOptions,
+    TrainOutcome, train,
 };
 
 const STEPS: u64 = 20;
@@ -24,6 +25,7 @@ fn count(n: usize) -> NonZeroUsize {
 
 fn gpt() -> ModelOptions {
     ModelOptions::Gpt(GptOptions {
+        architecture: GptArchitecture::Plain,
         block: 12,
         layers: 2,
         heads: 2,
@@ -330,6 +332,7 @@ fn unusable_texts_are_rejected() {
     let scratch = Scratch::new("bad-texts");
     let data = |name: &str| {
         let gpt = GptOptions {
+            architecture: GptArchitecture::Plain,
             block: 12,
             layers: 1,
             heads: 1,
@@ -530,6 +533,7 @@ fn kind(event: &TrainEvent) -> char {
 #[test]
 fn loss_decreases() {
     let model = GptOptions {
+        architecture: GptArchitecture::Plain,
         block: 24,
         layers: 2,
         heads: 2,

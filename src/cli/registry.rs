@@ -9,7 +9,7 @@ use super::command::{
 use super::face::torchrun::job::TorchLauncher;
 
 #[cfg(feature = "train")]
-use super::command::{checkpoint, tokenize, train};
+use super::command::{checkpoint, sample, tokenize, train};
 
 /// Every command, in the order of `remuda --help`; then those that remuda itself starts.
 pub(super) const COMMANDS: &[CommandEntry] = &[
@@ -95,7 +95,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "checkpoint",
         help: Some(CommandHelp {
-            summary: Some("Show, verify and export the checkpoints of a training"),
+            summary: Some("Show, verify, export and import the checkpoints of a training"),
             definition: checkpoint::definition,
         }),
         main: |words, _| checkpoint::main(words),
@@ -108,6 +108,15 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
             definition: tokenize::definition,
         }),
         main: |words, _| tokenize::main(words),
+    },
+    #[cfg(feature = "train")]
+    CommandEntry {
+        name: "sample",
+        help: Some(CommandHelp {
+            summary: Some("Continue a text with the GPT of a checkpoint"),
+            definition: sample::definition,
+        }),
+        main: |words, _| sample::main(words),
     },
     CommandEntry {
         name: "bench",

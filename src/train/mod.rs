@@ -10,17 +10,21 @@
 //! | `nn` | models |
 //! | `data`, `task` | data, and what a model is trained for |
 //! | `tokenizer` | text to tokens and back, for files of tokens |
+//! | `hugging_face` | GPT-2 as Hugging Face stores it: export and import |
 //! | `saving`, `resume`, `earlier_steps` | checkpoints; the state before the first step; earlier runs |
 //! | `report` | metrics, progress, the curve |
+//! | `sampling` | text from a checkpoint |
 //! | `worker_memory` | memory that a worker will need |
 
 mod data;
 mod earlier_steps;
 pub(crate) mod error;
+pub mod hugging_face;
 mod nn;
 mod options;
 mod report;
 pub(crate) mod resume;
+mod sampling;
 mod saved_training;
 mod saving;
 mod task;
@@ -38,7 +42,7 @@ pub use data::windows::SamplePosition;
 pub use error::TrainError;
 pub use nn::cpu::math::ModelFloat;
 pub use nn::cpu::threads::Threads;
-pub use nn::gpt::{Gpt, GptConfig, Sequences};
+pub use nn::gpt::{Gpt, GptArchitecture, GptConfig, Sequences};
 pub use nn::mlp::{Mlp, Samples};
 pub use nn::model_id::{ModelId, TOKENS_OF_SHARDS};
 pub use options::{
@@ -50,6 +54,7 @@ pub use report::progress::{
     MemoryUse, PhaseSeconds, RunEnd, RunStart, StepReport, Summary, TrainEvent, more_steps,
 };
 pub use report::step_change::StepChange;
+pub use sampling::{SampleError, Sampler, TokenChoice, sample_stream};
 pub use saved_training::{SavedTraining, inspect, inspect_newest, newest_in};
 pub use tokenizer::{Encoder, ParallelEncoder, Tokenizer, UnknownToken, VocabularyError};
 pub use trainer::{TrainOutcome, train};

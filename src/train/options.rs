@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::runtime::engine::EngineConfig;
 use crate::train::nn::cpu::threads::Threads;
-use crate::train::nn::gpt::GptConfig;
+use crate::train::nn::gpt::{GptArchitecture, GptConfig};
 
 /// Options of a training run.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,6 +93,8 @@ pub enum ModelOptions {
 /// Sizes of a GPT, except for those that its text decides, and the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GptOptions {
+    /// Variant of the layers.
+    pub architecture: GptArchitecture,
     /// Context length in tokens.
     pub block: usize,
     /// Number of blocks, each of attention and MLP.
@@ -111,8 +113,8 @@ pub struct GptOptions {
 impl GptOptions {
     /// Sizes of the model, for a vocabulary of so many tokens.
     pub(crate) fn config(&self, vocabulary: usize) -> GptConfig {
-        let &Self { block, layers, heads, width, .. } = self;
-        GptConfig { vocabulary, block, layers, heads, width }
+        let &Self { architecture, block, layers, heads, width, .. } = self;
+        GptConfig { architecture, vocabulary, block, layers, heads, width }
     }
 }
 

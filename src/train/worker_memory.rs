@@ -161,13 +161,15 @@ pub fn activation_bytes(options: &TrainOptions, vocabulary: usize) -> f64 {
 
 fn block_parameters(config: &GptConfig) -> f64 {
     let width = config.width as f64;
-    2.0 * width + 12.0 * width * width
+    let biases = if config.architecture.has_biases() { 11.0 * width } else { 0.0 };
+    2.0 * width + 12.0 * width * width + biases
 }
 
 fn gpt_parameters(config: &GptConfig) -> f64 {
     let [vocabulary, block, layers, width] =
         [config.vocabulary, config.block, config.layers, config.width].map(|size| size as f64);
-    (vocabulary + block) * width + layers * block_parameters(config) + width
+    let biases = if config.architecture.has_biases() { width } else { 0.0 };
+    (vocabulary + block) * width + layers * block_parameters(config) + width + biases
 }
 
 /// Elements of the activations and their gradients in all tiles, see [`Tile`](super::nn::gpt). If
@@ -182,7 +184,8 @@ fn gpt_work_len(config: &GptConfig, sequences: usize, recompute: usize) -> f64 {
     };
     let per_block = 16.0 * width + 2.0 + heads * block;
     let per_token = slots * per_block + kept_inputs * width + 15.0 * width + vocabulary + 2.0;
-    let per_tile = block * block + 2.0 * width;
+    let biases = if config.architecture.has_biases() { 11.0 * width } else { 0.0 };
+    let per_tile = block * block + 2.0 * width + biases;
     let tiles = sequences.div_ceil(tile_height(config.block, sequences));
     sequences as f64 * block * per_token + tiles as f64 * per_tile
 }
@@ -203,10 +206,11 @@ fn mlp_work_len(mlp: &MlpOptions, samples: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::runtime::engine::{EngineConfig, Model as _, RecomputeSegment, Sharding, loss_of};
-    use crate::train::nn::gpt::Sequences;
+    use crate::train::nn::gpt::{GptArchitecture, Sequences};
 
     fn gpt_of(vocabulary: usize, block: usize, layers: usize, width: usize) -> GptConfig {
-        GptConfig { vocabulary, block, layers, heads: 2, width }
+        let architecture = GptArchitecture::Plain;
+        GptConfig { architecture, vocabulary, block, layers, heads: 2, width }
     }
 
     #[track_caller]
@@ -234,6 +238,8 @@ mod tests {
         check_gpt(gpt_of(5, 4, 1, 8), 1, 0);
         check_gpt(gpt_of(96, 16, 3, 4), 7, 0);
         check_gpt(gpt_of(3, 100, 2, 2), 9, 0);
+        let gpt2 = GptConfig { architecture: GptArchitecture::Gpt2, ..gpt_of(96, 16, 3, 4) };
+        check_gpt(gpt2, 7, 0);
         for recompute in 1..=6 {
             check_gpt(gpt_of(7, 4, 5, 8), 3, recompute);
         }
@@ -280,8 +286,7 @@ mod tests {
         let huge = usize::MAX;
         let mlp = MlpOptions { inputs: huge, layers: huge, width: huge, classes: 10 };
         assert!((mlp_parameters(&mlp) + mlp_work_len(&mlp, huge as f64)).is_finite());
-        let config =
-            GptConfig { vocabulary: 256, block: huge, layers: huge, heads: huge, width: huge };
+        let config = GptConfig { heads: huge, ..gpt_of(256, huge, huge, huge) };
         assert!((gpt_parameters(&config) + gpt_work_len(&config, huge, 0)).is_finite());
     }
 }

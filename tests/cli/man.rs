@@ -22,7 +22,7 @@ fn longs(help: &str) -> BTreeSet<String> {
     words.filter(|word| word.starts_with("--") && 2 < word.len()).map(str::to_owned).collect()
 }
 
-const COMMANDS: [&[&str]; 24] = [
+const COMMANDS: [&[&str]; 25] = [
     &["run"],
     &["sbatch"],
     &["torchrun"],
@@ -35,6 +35,7 @@ const COMMANDS: [&[&str]; 24] = [
     &["launch"],
     &["train"],
     &["tokenize"],
+    &["sample"],
     &["bench"],
     &["ssh"],
     &["hostfile", "check"],

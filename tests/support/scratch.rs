@@ -30,10 +30,15 @@ impl Scratch {
     }
 
     /// Runs `remuda COMMAND LINE`, with the words of the line split at blanks.
-    #[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
     pub(crate) fn run(&self, line: &str) -> Output {
+        self.run_other(self.command, line)
+    }
+
+    /// Runs another command in the directory.
+    #[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
+    pub(crate) fn run_other(&self, name: &str, line: &str) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_remuda"));
-        command.arg(self.command).args(line.split_whitespace()).current_dir(&self.dir);
+        command.arg(name).args(line.split_whitespace()).current_dir(&self.dir);
         command.env(env_vars::REMUDA_RUN_DIR, self.path("runs")).env_remove("CLICOLOR_FORCE");
         command.stdin(Stdio::null()).output().expect("it starts")
     }

@@ -41,6 +41,8 @@ pub fn explanations() -> Vec<&'static Explanation> {
     #[cfg(feature = "train")]
     all.extend(crate::cli::command::checkpoint::EXPLANATIONS);
     #[cfg(feature = "train")]
+    all.extend(crate::cli::command::sample::EXPLANATIONS);
+    #[cfg(feature = "train")]
     all.extend(crate::cli::command::tokenize::EXPLANATIONS);
     #[cfg(feature = "train")]
     all.extend(crate::cli::command::train::EXPLANATIONS);

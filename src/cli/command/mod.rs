@@ -19,6 +19,8 @@ pub(super) mod output;
 pub(super) mod parse;
 pub mod pod;
 pub mod run;
+#[cfg(feature = "train")]
+pub(super) mod sample;
 pub(super) mod sbatch;
 pub(super) mod ssh;
 #[cfg(feature = "train")]

@@ -58,7 +58,7 @@ pub(super) const SHORT_HELP: [(&str, &str); 22] = [
 ];
 
 /// The most used options and the examples of every command.
-pub(super) const TOPICS: [Topic; 31] = [
+pub(super) const TOPICS: [Topic; 33] = [
     Topic {
         command: "run",
         options: &[
@@ -338,6 +338,18 @@ pub(super) const TOPICS: [Topic; 31] = [
         ],
     },
     Topic {
+        command: "checkpoint import",
+        options: &["dir", "to"],
+        examples: [
+            ("a model of Hugging Face", "remuda checkpoint import gpt2 --to run"),
+            ("its text", "remuda sample run --vocab gpt2 --prompt 'It was'"),
+            (
+                "its training on a text of your own",
+                "remuda train --resume run --data book.bin --steps 100",
+            ),
+        ],
+    },
+    Topic {
         command: "tokenize",
         options: &["output", "vocab", "dtype", "shard_tokens", "force"],
         examples: [
@@ -347,6 +359,15 @@ pub(super) const TOPICS: [Topic; 31] = [
                 "remuda tokenize a.txt b.txt -o train.bin --vocab tokenizer.json --shard_tokens 100000000",
             ),
             ("standard input", "remuda tokenize - -o book.bin --vocab r50k_base.tiktoken"),
+        ],
+    },
+    Topic {
+        command: "sample",
+        options: &["prompt", "tokens", "temperature", "top_k", "seed", "vocab", "data"],
+        examples: [
+            ("the newest checkpoint of a training", "remuda sample run --prompt 'It was'"),
+            ("a model of tokens", "remuda sample run --vocab gpt2 --prompt 'It was' --top_k 50"),
+            ("always the most likely token", "remuda sample run --data book.txt --temperature 0"),
         ],
     },
     Topic {

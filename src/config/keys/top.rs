@@ -78,7 +78,7 @@ pub static TOP: SectionSpec = SectionSpec {
             "memory_breakdown",
             KeyKind::Bool,
             OFF,
-            "the memory of a rank is on the first and the last screen",
+            "`remuda train --dry-run` and the last screen show the memory of a worker",
         ),
         works("tensorboard", KeyKind::Section(&TENSORBOARD), SECTION),
         works("csv_monitor", KeyKind::Section(&CSV_MONITOR), SECTION),

@@ -22,6 +22,8 @@ use crate::runtime::dtype::half::{Bf16, F16};
 const CHUNK: usize = 1 << 20;
 /// Name of the index of a model in several files.
 const MODEL_INDEX: &str = "model.safetensors.index.json";
+/// Name of the file that says what a model is.
+const MODEL_CONFIG: &str = "config.json";
 
 /// Options of an export.
 pub struct ExportOptions<'a> {
@@ -31,6 +33,8 @@ pub struct ExportOptions<'a> {
     pub file_bytes_max: u64,
     /// Name and layout of a parameter in the export; `None`: it is left out.
     pub convert: &'a dyn Fn(&TensorInfo) -> Option<ExportedTensor>,
+    /// Text of the `config.json` of a directory; `None`: there is no such file.
+    pub config: Option<&'a str>,
 }
 
 /// Floating-point type of exported tensors.
@@ -133,7 +137,8 @@ pub fn export_checkpoint(
         }
     };
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-    check_free(dir, target)?;
+    let config = options.config.filter(|_| matches!(target, ExportTarget::HuggingFace(_)));
+    check_free(dir, target, config.is_some())?;
     let mut export = ExportFiles::new(dir)?;
     for (name, range) in &files {
         export.write(name, |file| write_tensors(reader, &plan[range.clone()], file))?;
@@ -141,6 +146,9 @@ pub fn export_checkpoint(
     if 1 < files.len() {
         let index = model_index(&plan, &files, bytes);
         export.write(MODEL_INDEX, |file| Ok(file.write_all(index.as_bytes())?))?;
+    }
+    if let Some(config) = config {
+        export.write(MODEL_CONFIG, |file| Ok(file.write_all(config.as_bytes())?))?;
     }
     let files = export.complete()?;
     Ok(ExportReport { files, tensors: plan.len(), bytes })
@@ -225,13 +233,15 @@ fn model_index(plan: &[PlannedTensor], files: &[(String, Range<usize>)], bytes: 
 
 /// Fails if a file would be replaced, or another model is in the directory: Hugging Face would read parts of
 /// both.
-fn check_free(dir: &Path, target: &ExportTarget) -> Result<(), ExportError> {
+fn check_free(dir: &Path, target: &ExportTarget, has_config: bool) -> Result<(), ExportError> {
     let path = match target {
         ExportTarget::File(path) => fs::symlink_metadata(path).is_ok().then(|| path.clone()),
         ExportTarget::HuggingFace(_) => {
             let entries = fs::read_dir(dir).into_iter().flatten().flatten();
             let is_model = |name: &str| {
-                name == MODEL_INDEX || name.starts_with("model") && name.ends_with(".safetensors")
+                name == MODEL_INDEX
+                    || has_config && name == MODEL_CONFIG
+                    || name.starts_with("model") && name.ends_with(".safetensors")
             };
             let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
             names.filter(|name| is_model(name)).min().map(|name| dir.join(name))

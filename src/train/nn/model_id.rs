@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::train::nn::gpt::GptArchitecture;
+
 /// Digest of the vocabulary in place of that of bytes, for tokens of shards.
 pub const TOKENS_OF_SHARDS: &str = "tokens";
 /// Largest vocabulary.
@@ -14,6 +16,8 @@ const VOCABULARY_MAX: usize = 1 << 24;
 pub enum ModelId {
     /// A GPT and its vocabulary.
     Gpt {
+        /// Variant of the layers.
+        architecture: GptArchitecture,
         /// Number of blocks, each of attention and MLP.
         layers: usize,
         /// Number of attention heads of a block.
@@ -53,7 +57,7 @@ impl ModelId {
             product.is_some_and(|numbers| numbers <= bytes)
         };
         match *self {
-            Self::Gpt { layers, heads, width, block, vocabulary, ref bytes } => {
+            Self::Gpt { layers, heads, width, block, vocabulary, ref bytes, .. } => {
                 let is_whole = heads != 0 && width.is_multiple_of(heads.max(1));
                 let most = if bytes == TOKENS_OF_SHARDS { VOCABULARY_MAX } else { 256 };
                 let is_in_range = (1..=most).contains(&vocabulary);
@@ -73,9 +77,9 @@ impl ModelId {
 impl fmt::Display for ModelId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gpt { layers, heads, width, block, vocabulary, bytes } => write!(
+            Self::Gpt { architecture, layers, heads, width, block, vocabulary, bytes } => write!(
                 f,
-                "gpt layers={layers} heads={heads} width={width} block={block} \
+                "{architecture} layers={layers} heads={heads} width={width} block={block} \
                  vocabulary={vocabulary}:{bytes}"
             ),
             Self::Mlp { inputs, layers, width, classes, teacher } => write!(
@@ -97,10 +101,14 @@ impl FromStr for ModelId {
         let fields = fields.ok_or(())?;
         let number = |name| fields.get(name).and_then(|text| text.parse().ok()).ok_or(());
         let found = match kind {
-            "gpt" => {
+            "gpt" | "gpt2" => {
+                let is_gpt2 = kind == "gpt2";
+                let architecture =
+                    if is_gpt2 { GptArchitecture::Gpt2 } else { GptArchitecture::Plain };
                 let vocabulary = fields.get("vocabulary").and_then(|text| text.split_once(':'));
                 let (count, bytes) = vocabulary.ok_or(())?;
                 Self::Gpt {
+                    architecture,
                     layers: number("layers")?,
                     heads: number("heads")?,
                     width: number("width")?,
@@ -132,7 +140,7 @@ mod tests {
 
     #[test]
     fn identity_survives_text() {
-        for line in [GPT, MLP] {
+        for line in [GPT, &GPT.replace("gpt", "gpt2"), MLP] {
             let identity: ModelId = line.parse().expect("a valid line");
             assert_eq!(identity.to_string(), line);
             assert!(identity.fits(1 << 30));

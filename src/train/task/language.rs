@@ -1,18 +1,17 @@
 //! Language task: a GPT learns to continue a text.
 
-use crate::runtime::RandomStream;
 use crate::runtime::engine::EngineError;
 use crate::train::data::corpus::Corpus;
 use crate::train::data::shards::{TokenData, TokenShard};
 use crate::train::data::windows::{self, SamplePosition, TokenText};
 use crate::train::error::TrainError;
-use crate::train::nn::cpu::kernels;
 use crate::train::nn::cpu::threads::Threads;
 use crate::train::nn::gpt::Sequences;
 use crate::train::nn::gpt::{Gpt, GptConfig};
 use crate::train::nn::model_id::{ModelId, TOKENS_OF_SHARDS};
 use crate::train::options::{GptOptions, TrainOptions};
 use crate::train::report::progress::Count;
+use crate::train::sampling::{TokenChoice, sample_stream};
 use crate::train::task::definition::{Extent, ItemUnit, Task, TaskEngine};
 
 /// Number of held-out sequences that are evaluated during the run.
@@ -21,10 +20,8 @@ const WINDOWS_SAMPLE: usize = 480;
 const WINDOWS_MAX: usize = 64 * 1024;
 /// Number of characters of the sample.
 const SAMPLE_LEN: usize = 320;
-/// Temperature of the sample; below 1, likely characters become more likely.
-const TEMPERATURE: f32 = 0.8;
-/// Random stream of the sample, different from those of batches and initial values.
-const SAMPLE_STREAM: u64 = 0x5a3b;
+/// How the characters of the sample are chosen.
+const CHOICE: TokenChoice = TokenChoice { temperature: 0.8, top_k: None };
 
 /// What a model learns to continue.
 #[derive(Debug)]
@@ -80,18 +77,6 @@ impl Language {
     }
 }
 
-/// Draws a token from the model's logits, which are replaced by probabilities.
-fn sample_token(scores: &mut [f32], stream: &mut RandomStream) -> u32 {
-    let vocabulary = scores.len();
-    kernels::causal_softmax(scores, vocabulary, vocabulary - 1, 1.0 / TEMPERATURE);
-    let mut rest = stream.unit() as f32;
-    let token = scores.iter().position(|prob| {
-        rest -= prob;
-        rest < 0.0
-    });
-    token.unwrap_or(vocabulary - 1) as u32
-}
-
 impl Task for Language {
     type Model = Gpt<f32>;
 
@@ -100,7 +85,7 @@ impl Task for Language {
     }
 
     fn title(&self) -> String {
-        let GptConfig { vocabulary, block, layers, heads, width } = &self.config;
+        let GptConfig { architecture, vocabulary, block, layers, heads, width } = &self.config;
         let (layers, heads) = (Count(*layers, "layer"), Count(*heads, "head"));
         let data = match &self.data {
             LanguageData::Text(corpus) => {
@@ -110,16 +95,16 @@ impl Task for Language {
                 format!("{} tokens, vocabulary {vocabulary}", shards.len())
             }
         };
-        format!("gpt of {layers}, {heads}, width {width}, block {block}; {data}")
+        format!("{architecture} of {layers}, {heads}, width {width}, block {block}; {data}")
     }
 
     fn identity(&self) -> ModelId {
-        let GptConfig { vocabulary, block, layers, heads, width } = self.config;
+        let GptConfig { architecture, vocabulary, block, layers, heads, width } = self.config;
         let bytes = match &self.data {
             LanguageData::Text(corpus) => corpus.digest(),
             LanguageData::Shards(_) => TOKENS_OF_SHARDS.to_owned(),
         };
-        ModelId::Gpt { layers, heads, width, block, vocabulary, bytes }
+        ModelId::Gpt { architecture, layers, heads, width, block, vocabulary, bytes }
     }
 
     fn unit(&self) -> ItemUnit {
@@ -151,13 +136,13 @@ impl Task for Language {
     ) -> Result<Option<String>, EngineError> {
         // What the tokens of shards stand for is in a vocabulary that the run does not have.
         let LanguageData::Text(corpus) = &self.data else { return Ok(None) };
-        let mut stream = RandomStream::new(&[seed, SAMPLE_STREAM]);
+        let mut stream = sample_stream(seed);
         let mut tokens = vec![u32::from(corpus.token(b'\n').unwrap_or(0))];
         for _ in 0..SAMPLE_LEN {
             let inputs = tokens[tokens.len().saturating_sub(self.config.block)..].to_vec();
             let batch = Sequences { length: inputs.len(), inputs, targets: Vec::new() };
             engine.eval(&batch)?;
-            tokens.push(sample_token(engine.model().next_token_scores(), &mut stream));
+            tokens.push(CHOICE.choose(engine.model().next_token_scores(), &mut stream));
         }
         let text = tokens[1..].iter().map(|&token| corpus.vocabulary()[token as usize]);
         Ok(Some(String::from_utf8_lossy(&text.collect::<Vec<u8>>()).into_owned()))

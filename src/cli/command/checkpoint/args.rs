@@ -5,11 +5,11 @@ use std::ffi::OsString;
 use clap::{CommandFactory, Parser};
 
 use crate::base::Status;
-use crate::cli::command::checkpoint::{export, show, verify};
+use crate::cli::command::checkpoint::{export, import, show, verify};
 use crate::cli::command::parse::parse;
 use crate::cli::error::CliError;
 
-/// Show, verify and export the checkpoints of a training.
+/// Show, verify, export and import the checkpoints of a training.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda checkpoint", bin_name = "remuda checkpoint", version)]
 struct CheckpointCli {
@@ -28,6 +28,8 @@ enum CheckpointCommand {
     Verify(verify::VerifyArgs),
     /// Write the parameters of a checkpoint as safetensors, as Hugging Face reads them.
     Export(export::ExportArgs),
+    /// Write a GPT-2 of Hugging Face as checkpoint, from which trainings continue.
+    Import(import::ImportArgs),
 }
 
 /// Returns the definition of the command.
@@ -42,5 +44,6 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         CheckpointCommand::Show(args) => show::run(args, &typed),
         CheckpointCommand::Verify(args) => verify::run(args, &typed),
         CheckpointCommand::Export(args) => export::run(args, &typed),
+        CheckpointCommand::Import(args) => import::run(args, &typed),
     }
 }

@@ -13,6 +13,9 @@ pub(super) const CANNOT_EXPORT: &str = "F004";
 /// A checkpoint that has nothing to export.
 pub(super) const NOT_EXPORTABLE: &str = "F005";
 
+/// A model that cannot be imported.
+pub(super) const CANNOT_IMPORT: &str = "F006";
+
 /// The `remuda explain` page of every code.
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     explanation(
@@ -52,5 +55,15 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         "An export consists of the parameters of the model: the tensors without a `/` in their name. \
          The checkpoint has none, or two of them would get one name. `remuda checkpoint show` lists \
          the tensors.",
+    ),
+    explanation(
+        CANNOT_IMPORT,
+        "a model cannot be imported",
+        "An import reads `config.json` and `model.safetensors` (or the files of \
+         `model.safetensors.index.json`) of a directory of Hugging Face. The model must be a GPT-2 with its \
+         usual settings, because the bundled GPT has no others; the message names the key or the tensor. \
+         Weights in `pytorch_model.bin` are saved as safetensors by `transformers`. The checkpoint is \
+         written to a directory without checkpoints, and has zeros as moments of AdamW:\n\n    remuda \
+         checkpoint import gpt2 --to run\n    remuda train --resume run --data shard.bin --steps 1000",
     ),
 ];

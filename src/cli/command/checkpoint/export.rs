@@ -14,6 +14,7 @@ use crate::runtime::checkpoint::{
     CheckpointReader, ExportError, ExportOptions, ExportReport, ExportTarget, ExportedTensor,
     FloatType, TensorInfo, export_checkpoint,
 };
+use crate::train::{ModelId, hugging_face};
 
 /// Prefix of a directory in the layout of Hugging Face.
 const HUGGING_FACE: &str = "hf:";
@@ -25,8 +26,8 @@ pub(super) struct ExportArgs {
     /// Checkpoint, or directory of checkpoints, of which the latest is exported
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// File to write, as safetensors, or `hf:DIR`: a directory as Hugging Face reads it, without its
-    /// `config.json`
+    /// File to write, as safetensors, or `hf:DIR`: a directory as Hugging Face reads it, with a `config.json`
+    /// for a `--model gpt2`
     #[arg(long, value_name = "FILE", value_parser = parse_target)]
     to: ExportTarget,
     /// Type of the parameters [default: that of the checkpoint]
@@ -96,13 +97,18 @@ fn parse_size(text: &str) -> Result<u64, BadValue> {
 pub(super) fn run(args: &ExportArgs, typed: &CommandLine) -> Result<Status, CliError> {
     let reader = CheckpointReader::open(&args.dir)
         .map_err(|error| refuse(typed, &args.dir, None, &error))?;
+    let model: Option<ModelId> = reader.state().model.parse().ok();
+    let config = model.as_ref().and_then(hugging_face::config_json);
+    // A model that Hugging Face knows gets its layout there; other exports have that of the checkpoint.
+    let is_converted = config.is_some() && matches!(args.to, ExportTarget::HuggingFace(_));
     let options = ExportOptions {
         dtype: args.dtype.map(DtypeArg::float_type),
         file_bytes_max: args.max_shard_size,
-        // Names and layouts are those of the checkpoint.
         convert: &|tensor: &TensorInfo| {
-            Some(ExportedTensor { name: tensor.name.clone(), is_transposed: false })
+            let is_transposed = is_converted && hugging_face::is_transposed(&tensor.name);
+            Some(ExportedTensor { name: tensor.name.clone(), is_transposed })
         },
+        config: config.as_deref(),
     };
     let report = export_checkpoint(&reader, &args.to, &options).map_err(|error| match &error {
         ExportError::Open(error) => refuse(typed, &args.dir, None, error),
@@ -119,7 +125,8 @@ pub(super) fn run(args: &ExportArgs, typed: &CommandLine) -> Result<Status, CliE
             refuse_target(typed, NOT_EXPORTABLE, Status::BadInput, error.to_string(), help)
         }
     })?;
-    print(&screen(&report, &args.to)).map_err(CliError::output)?;
+    let lacks_config = matches!(args.to, ExportTarget::HuggingFace(_)) && config.is_none();
+    print(&screen(&report, lacks_config)).map_err(CliError::output)?;
     Ok(Status::Success)
 }
 
@@ -136,7 +143,7 @@ fn refuse_target(
     CliError::refused(status, refused)
 }
 
-fn screen(report: &ExportReport, to: &ExportTarget) -> String {
+fn screen(report: &ExportReport, lacks_config: bool) -> String {
     let ExportReport { files, tensors, bytes } = report;
     let (tensors, bytes) = (show_count(*tensors, "tensor"), show_bytes(*bytes as f64));
     let names = files.iter().map(|file| file.strip_prefix(".").unwrap_or(file));
@@ -145,10 +152,7 @@ fn screen(report: &ExportReport, to: &ExportTarget) -> String {
         [first, .., last] if 2 < names.len() => format!("{first} to {last}"),
         _ => names.join(" and "),
     };
-    let missing = match to {
-        ExportTarget::File(_) => "",
-        ExportTarget::HuggingFace(_) => "; `config.json` is not written",
-    };
+    let missing = if lacks_config { "; `config.json` is not written" } else { "" };
     format!("{tensors}, {bytes}, safetensors: {names}{missing}\n")
 }
 

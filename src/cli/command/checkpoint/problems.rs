@@ -37,7 +37,7 @@ pub(super) fn code_of(error: &OpenError) -> (&'static str, Option<String>) {
 }
 
 /// Error of a checkpoint that was named on the command line.
-pub(super) fn refuse(
+pub(in crate::cli::command) fn refuse(
     typed: &CommandLine,
     path: &Path,
     status: Option<Status>,

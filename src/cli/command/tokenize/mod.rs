@@ -7,4 +7,5 @@ mod run;
 
 pub(in crate::cli) use args::definition;
 pub(in crate::cli) use codes::EXPLANATIONS;
+pub(in crate::cli::command) use problems::refuse_vocabulary;
 pub(in crate::cli) use run::main;

@@ -11,7 +11,10 @@ use crate::cli::line::{ArgvSpan, CommandLine};
 use crate::train::{ShardError, TextFileError, VocabularyError};
 
 /// Error of the vocabulary.
-pub(super) fn refuse_vocabulary(typed: &CommandLine, error: &VocabularyError) -> CliError {
+pub(in crate::cli::command) fn refuse_vocabulary(
+    typed: &CommandLine,
+    error: &VocabularyError,
+) -> CliError {
     let status = match error {
         VocabularyError::Read { .. } | VocabularyError::NotFound { .. } => Status::NoInput,
         VocabularyError::Malformed { .. } | VocabularyError::Unsupported { .. } => Status::BadInput,

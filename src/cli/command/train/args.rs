@@ -17,15 +17,15 @@ use crate::runtime::optim::{
     AdamOptions, DynamicScaling, LossScaling, LrSchedule, Optimizer, Schedule,
 };
 use crate::train::{
-    CheckpointOptions, GptOptions, JobStart, MlpOptions, ModelOptions, ScalarFormat, ScalarNames,
-    ScalarOutput, Threads, TrainOptions,
+    CheckpointOptions, GptArchitecture, GptOptions, JobStart, MlpOptions, ModelOptions,
+    ScalarFormat, ScalarNames, ScalarOutput, Threads, TrainOptions,
 };
 
 /// Options of model, data and training; hosts and slots are launch options.
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Training", rename_all = "snake_case")]
 pub(super) struct TrainArgs {
-    /// Model: a GPT on a text, or an MLP on synthetic samples [default: that of `--resume`, else gpt]
+    /// Model: a GPT on a text, one with the layers of GPT-2, or an MLP on synthetic samples [default: that of `--resume`, else gpt]
     #[arg(long, value_name = "MODEL", value_enum)]
     pub(super) model: Option<ModelArg>,
     /// Training text: any files, or shards of `remuda tokenize` [default: a snapshot of the text of this
@@ -141,8 +141,20 @@ pub(super) struct TrainArgs {
 pub(super) enum ModelArg {
     /// A character-level GPT.
     Gpt,
+    /// A GPT with the layers of GPT-2: with biases.
+    Gpt2,
     /// A multi-layer perceptron, ten classes.
     Mlp,
+}
+
+impl ModelArg {
+    /// The model with a GPT of a variant.
+    pub(super) fn of(architecture: GptArchitecture) -> Self {
+        match architecture {
+            GptArchitecture::Plain => Self::Gpt,
+            GptArchitecture::Gpt2 => Self::Gpt2,
+        }
+    }
 }
 
 /// Type in which the model computes (`--precision`).
@@ -183,6 +195,7 @@ impl fmt::Display for ModelArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Gpt => "gpt",
+            Self::Gpt2 => "gpt2",
             Self::Mlp => "mlp",
         })
     }
@@ -197,7 +210,7 @@ impl TrainArgs {
     /// Converts the options to those of the trainer; the options have been checked.
     pub(super) fn resolve(&self) -> TrainOptions {
         let default = |gpt, mlp| match self.model() {
-            ModelArg::Gpt => gpt,
+            ModelArg::Gpt | ModelArg::Gpt2 => gpt,
             ModelArg::Mlp => mlp,
         };
         let batch_size = self.batch_size.map_or(default(12, 64), NonZeroUsize::get);
@@ -293,7 +306,11 @@ impl TrainArgs {
     fn resolve_model(&self) -> ModelOptions {
         let size = |given: Option<NonZeroUsize>, default| given.map_or(default, NonZeroUsize::get);
         match self.model() {
-            ModelArg::Gpt => ModelOptions::Gpt(GptOptions {
+            ModelArg::Gpt | ModelArg::Gpt2 => ModelOptions::Gpt(GptOptions {
+                architecture: match self.model() {
+                    ModelArg::Gpt2 => GptArchitecture::Gpt2,
+                    ModelArg::Gpt | ModelArg::Mlp => GptArchitecture::Plain,
+                },
                 block: size(self.block, 64),
                 layers: size(self.layers, 4),
                 heads: size(self.heads, 4),
@@ -367,7 +384,7 @@ impl TrainArgs {
 }
 
 /// Returns the number of threads from OMP_NUM_THREADS, which the launcher sets for every worker.
-fn threads_of_environment() -> NonZeroUsize {
+pub(in crate::cli::command) fn threads_of_environment() -> NonZeroUsize {
     let value = env_vars::get_text(env_vars::OMP_NUM_THREADS);
     value.and_then(|text| text.parse().ok()).unwrap_or(NonZeroUsize::MIN)
 }

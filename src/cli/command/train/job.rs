@@ -20,7 +20,7 @@ use crate::cli::resolve;
 use crate::cli::start::{self, JobArgs, PrintedRanks, WorkerProgram, start};
 use crate::launch::{CauseRule, Transport};
 use crate::report::{Terminal, print, print_message};
-use crate::train::more_steps;
+use crate::train::{SavedTraining, more_steps};
 
 /// Train a small GPT or MLP on every slot with the bundled data-parallel runtime.
 ///
@@ -73,16 +73,8 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         print_message(&notes, terminal.paint);
     }
     let CheckedRun { saved, vocabulary } = check::run(&mut cli.train, &typed, workers)?;
-    if let Some(saved) = saved
-        && cli.train.steps <= saved.step
-    {
-        let (path, step) = (saved.path.display(), saved.step);
-        let text = format!(
-            "note: nothing to do: `{path}` is already at step {step}\n\
-             help: to continue, type `--steps {}`\n",
-            more_steps(step)
-        );
-        print_message(&text, terminal.paint);
+    if let Some(saved) = saved.filter(|saved| cli.train.steps <= saved.step) {
+        print_message(&nothing_to_do(&saved), terminal.paint);
         return Ok(Status::Success);
     }
     if cli.watch.dry_run && !cli.watch.json {
@@ -107,4 +99,15 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         WorkerProgram { files, kept_state, ..WorkerProgram::new(program, words, printed_ranks) };
     let job = JobArgs { watch: &cli.watch, workers: &WorkerArgs::default(), terminal };
     start(cluster, job, worker_program)
+}
+
+/// The note for a run whose checkpoint has all of its steps.
+fn nothing_to_do(saved: &SavedTraining) -> String {
+    let SavedTraining { path, step, .. } = saved;
+    format!(
+        "note: nothing to do: `{}` is already at step {step}\n\
+         help: to continue, type `--steps {}`\n",
+        path.display(),
+        more_steps(*step)
+    )
 }

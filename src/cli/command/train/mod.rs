@@ -14,6 +14,7 @@ mod sizes;
 mod typed_line;
 mod worker;
 
+pub(in crate::cli::command) use args::threads_of_environment;
 pub(in crate::cli) use codes::EXPLANATIONS;
 pub(in crate::cli) use job::{definition, main};
 pub(in crate::cli) use worker::{WORKER_COMMAND, worker_main};

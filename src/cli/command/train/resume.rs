@@ -74,19 +74,21 @@ pub(super) fn apply_saved(
     let size = |saved| NonZeroUsize::new(saved).unwrap_or(NonZeroUsize::MIN);
     let mut findings = Vec::new();
     match saved.model {
-        ModelId::Gpt { layers, heads, width, block, vocabulary, ref bytes } => findings.extend([
-            (bytes == TOKENS_OF_SHARDS)
-                .then(|| {
-                    check_agreement(line, "vocabulary", &mut args.vocabulary, size(vocabulary))
-                })
-                .flatten(),
-            check_agreement(line, "model", &mut args.model, ModelArg::Gpt),
-            check_agreement(line, "layers", &mut args.layers, size(layers)),
-            check_agreement(line, "heads", &mut args.heads, size(heads)),
-            check_agreement(line, "width", &mut args.width, size(width)),
-            check_agreement(line, "block", &mut args.block, size(block)),
-            has_text.then(|| check_text_agreement(line, args, saved)).flatten(),
-        ]),
+        ModelId::Gpt { architecture, layers, heads, width, block, vocabulary, ref bytes } => {
+            findings.extend([
+                (bytes == TOKENS_OF_SHARDS)
+                    .then(|| {
+                        check_agreement(line, "vocabulary", &mut args.vocabulary, size(vocabulary))
+                    })
+                    .flatten(),
+                check_agreement(line, "model", &mut args.model, ModelArg::of(architecture)),
+                check_agreement(line, "layers", &mut args.layers, size(layers)),
+                check_agreement(line, "heads", &mut args.heads, size(heads)),
+                check_agreement(line, "width", &mut args.width, size(width)),
+                check_agreement(line, "block", &mut args.block, size(block)),
+                has_text.then(|| check_text_agreement(line, args, saved)).flatten(),
+            ])
+        }
         ModelId::Mlp { layers, width, teacher, .. } => findings.extend([
             check_agreement(line, "model", &mut args.model, ModelArg::Mlp),
             check_agreement(line, "layers", &mut args.layers, size(layers)),

@@ -171,7 +171,9 @@ pub(super) fn check_memory(
         (line.first_of(&["stage"]), format!("divide the state over the workers: `--stage {stage}`"))
     } else {
         let (sizes, names): (&[_], _) = match args.model() {
-            ModelArg::Gpt => (&["width", "layers", "block"], "`--width`, `--layers`, `--block`"),
+            ModelArg::Gpt | ModelArg::Gpt2 => {
+                (&["width", "layers", "block"], "`--width`, `--layers`, `--block`")
+            }
             ModelArg::Mlp => (&["width", "layers"], "`--width`, `--layers`"),
         };
         let help = format!(

@@ -191,6 +191,44 @@ versions! {
         }
     }
 
+    /// GELU as GPT-2 approximates it: `y = x·σ(2u)` with `u = √(2/π)·(x + 0.044715·x³)`, which is
+    /// `x·(1 + tanh u)/2`; `x` is replaced by the derivative.
+    pub(crate) fn gelu_tanh<F: ModelFloat>(x: &mut [F], y: &mut [F]) {
+        let cubic = F::from_f64(0.044_715);
+        let twice_root = F::from_f64(2.0 * (2.0 / std::f64::consts::PI).sqrt());
+        let three = F::from_f64(3.0);
+        // Beyond, σ is 0 in every product, and its reciprocal would overflow.
+        let largest = F::from_f64(80.0);
+        for (x, y) in x.iter_mut().zip(y) {
+            let square = *x * *x;
+            let twice_u = twice_root * *x * (F::ONE + cubic * square);
+            let decay = (F::ZERO - twice_u).min(largest).exp();
+            let sigmoid = F::ONE / (F::ONE + decay);
+            *y = *x * sigmoid;
+            let slope = twice_root * (F::ONE + three * cubic * square);
+            *x = sigmoid + *x * slope * (sigmoid * sigmoid * decay);
+        }
+    }
+
+    /// Adds a bias to every row.
+    pub(crate) fn add_to_rows<F: ModelFloat>(rows: &mut [F], bias: &[F]) {
+        for row in rows.chunks_exact_mut(bias.len()) {
+            for (x, &bias) in row.iter_mut().zip(bias) {
+                *x += bias;
+            }
+        }
+    }
+
+    /// Computes the sum of all rows, in their order.
+    pub(crate) fn sum_rows<F: ModelFloat>(rows: &[F], sum: &mut [F]) {
+        sum.fill(F::ZERO);
+        for row in rows.chunks_exact(sum.len()) {
+            for (sum, &x) in sum.iter_mut().zip(row) {
+                *sum += x;
+            }
+        }
+    }
+
     /// Computes `dy *= derivative`.
     pub(crate) fn scale_by<F: ModelFloat>(dy: &mut [F], derivative: &[F]) {
         for (dy, &derivative) in dy.iter_mut().zip(derivative) {
@@ -302,6 +340,11 @@ mod tests {
         gelu(&mut derivative, &mut activated);
         let mut scaled = dy.clone();
         scale_by(&mut scaled, &derivative);
+        let (mut slope, mut approximated) = (x.clone(), zeros(x.len()));
+        gelu_tanh(&mut slope, &mut approximated);
+        add_to_rows(&mut approximated, &weight);
+        let mut row_sum = zeros(cols);
+        sum_rows(&approximated, &mut row_sum);
         let mut probs = x.clone();
         causal_softmax(&mut probs, cols, cols - rows.min(cols), F::from_f64(0.3));
         let mut dscores = dy.clone();
@@ -316,7 +359,16 @@ mod tests {
         let sums = [loss, total(&x)];
         let results =
             [normal, scale, y, dx, dweight, derivative, activated, scaled, probs, dscores];
-        let results = results.concat().into_iter().chain(transposed).chain(rectified).chain(scores);
+        let more = slope.into_iter().chain(approximated).chain(row_sum);
+        let results = results
+            .concat()
+            .into_iter()
+            .chain(more)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .chain(transposed)
+            .chain(rectified)
+            .chain(scores);
         results.chain(sums).map(|x| x.to_f64().to_bits()).collect()
     }
 
@@ -345,6 +397,27 @@ mod tests {
         gelu(&mut x, &mut y);
         for (found, expected) in y.iter().zip(expected) {
             assert!((found - expected).abs() <= 1e-13 * expected.abs(), "{found} for {expected}");
+        }
+    }
+
+    #[test]
+    fn gelu_of_gpt2_matches_its_definition() {
+        for at in -400..=400 {
+            let point = f64::from(at) / 10.0;
+            let u = (2.0 / std::f64::consts::PI).sqrt() * (point + 0.044_715 * point.powi(3));
+            let slope =
+                (2.0 / std::f64::consts::PI).sqrt() * (1.0 + 3.0 * 0.044_715 * point * point);
+            let expected = 0.5 * point * (1.0 + u.tanh());
+            let derivative =
+                0.5 * (1.0 + u.tanh()) + 0.5 * point * slope * (1.0 - u.tanh() * u.tanh());
+            let (mut x, mut y) = ([point], [0.0]);
+            gelu_tanh(&mut x, &mut y);
+            assert!((y[0] - expected).abs() <= 1e-12 * (1.0 + expected.abs()), "{point}: {}", y[0]);
+            assert!((x[0] - derivative).abs() <= 1e-11, "{point}: {} for {derivative}", x[0]);
+            let (mut x, mut y) = ([point as f32], [0.0]);
+            gelu_tanh(&mut x, &mut y);
+            assert!((f64::from(y[0]) - expected).abs() <= 3e-6 * (1.0 + expected.abs()), "{point}");
+            assert!(x[0].is_finite());
         }
     }
 

@@ -1,11 +1,41 @@
 //! Sizes of a GPT, and the ranges of its parameters.
 
+use std::fmt;
+
 use crate::runtime::engine::{Init, ParameterTable};
-use crate::train::nn::gpt::ranges::{BlockRanges, Ranges};
+use crate::train::nn::gpt::ranges::{BlockRanges, LayerParts, Ranges};
+
+/// Variant of a GPT.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GptArchitecture {
+    /// No biases, and the exact GELU.
+    #[default]
+    Plain,
+    /// That of GPT-2: biases in all layers, and the GELU that is approximated by `tanh`.
+    Gpt2,
+}
+
+impl fmt::Display for GptArchitecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain => "gpt",
+            Self::Gpt2 => "gpt2",
+        })
+    }
+}
+
+impl GptArchitecture {
+    /// Whether layers have biases.
+    pub(crate) fn has_biases(self) -> bool {
+        self == Self::Gpt2
+    }
+}
 
 /// Sizes of a GPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GptConfig {
+    /// Variant of the layers.
+    pub architecture: GptArchitecture,
     /// Number of different tokens.
     pub vocabulary: usize,
     /// Context length: tokens that the model sees, including the current one.
@@ -37,6 +67,9 @@ impl GptConfig {
             (0..self.layers).map(|layer| self.block_parameters(&mut table, layer)).collect();
         table.unit("head");
         table.push("ln_f.weight", &[self.width], Init::Constant(1.0));
+        if self.architecture.has_biases() {
+            table.push("ln_f.bias", &[self.width], Init::Constant(0.0));
+        }
         (table, Ranges { token_embedding, position_embedding, blocks })
     }
 
@@ -53,10 +86,15 @@ impl GptConfig {
         // Weights with outputs that are added to the residual stream begin smaller, because there
         // are two such sums in each layer.
         let residual = Init::Normal { std: self.init_std() / (2.0 * self.layers as f64).sqrt() };
-        let d = self.width;
+        let (d, has_biases) = (self.width, self.architecture.has_biases());
         table.unit(format!("block {layer}"));
         let mut push = |name: &str, shape: &[usize], init| {
-            table.push(format!("h.{layer}.{name}.weight"), shape, init)
+            let weight = table.push(format!("h.{layer}.{name}.weight"), shape, init);
+            let bias = has_biases.then(|| {
+                let name = format!("h.{layer}.{name}.bias");
+                table.push(name, &shape[..1], Init::Constant(0.0))
+            });
+            LayerParts { weight, bias }
         };
         BlockRanges {
             attention_norm: push("ln_1", &[d], ONES),

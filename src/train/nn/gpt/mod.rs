@@ -13,6 +13,6 @@ mod tile;
 mod transformer;
 
 pub use batch::Sequences;
-pub use config::GptConfig;
+pub use config::{GptArchitecture, GptConfig};
 pub use transformer::Gpt;
 pub(crate) use transformer::tile_height;

@@ -2,15 +2,23 @@
 
 use std::ops::Range;
 
+/// Parameters of a layer, their gradients, or their ranges.
+#[derive(Clone, Debug)]
+pub(super) struct LayerParts<T> {
+    pub(super) weight: T,
+    /// `None` if the layers have no biases.
+    pub(super) bias: Option<T>,
+}
+
 /// Parameters of a block, their gradients, or their ranges.
 #[derive(Clone, Debug)]
 pub(super) struct BlockParts<T> {
-    pub(super) attention_norm: T,
-    pub(super) qkv: T,
-    pub(super) proj: T,
-    pub(super) mlp_norm: T,
-    pub(super) up: T,
-    pub(super) down: T,
+    pub(super) attention_norm: LayerParts<T>,
+    pub(super) qkv: LayerParts<T>,
+    pub(super) proj: LayerParts<T>,
+    pub(super) mlp_norm: LayerParts<T>,
+    pub(super) up: LayerParts<T>,
+    pub(super) down: LayerParts<T>,
 }
 
 /// Ranges of the parameters of a block in its unit, of which they are all.
@@ -19,24 +27,34 @@ pub(super) type BlockRanges = BlockParts<Range<usize>>;
 impl BlockRanges {
     /// The parameters of the block, from the elements of its unit.
     pub(super) fn view<'a, F>(&self, params: &'a [F]) -> BlockParts<&'a [F]> {
-        BlockParts {
-            attention_norm: &params[self.attention_norm.clone()],
-            qkv: &params[self.qkv.clone()],
-            proj: &params[self.proj.clone()],
-            mlp_norm: &params[self.mlp_norm.clone()],
-            up: &params[self.up.clone()],
-            down: &params[self.down.clone()],
-        }
+        self.map(|range| &params[range.clone()])
     }
 
     /// Divides the elements of the unit into the parameters of the block.
     pub(super) fn split_mut<'a, F>(&self, block: &'a mut [F]) -> BlockParts<&'a mut [F]> {
-        let (attention_norm, rest) = block.split_at_mut(self.attention_norm.len());
-        let (qkv, rest) = rest.split_at_mut(self.qkv.len());
-        let (proj, rest) = rest.split_at_mut(self.proj.len());
-        let (mlp_norm, rest) = rest.split_at_mut(self.mlp_norm.len());
-        let (up, down) = rest.split_at_mut(self.up.len());
-        BlockParts { attention_norm, qkv, proj, mlp_norm, up, down }
+        // The ranges are adjacent, in the order of the parts.
+        let mut rest = block;
+        self.map(|range| {
+            let (part, after) = std::mem::take(&mut rest).split_at_mut(range.len());
+            rest = after;
+            part
+        })
+    }
+
+    /// The same for every range, in the order of the unit.
+    fn map<'a, T>(&'a self, mut part: impl FnMut(&'a Range<usize>) -> T) -> BlockParts<T> {
+        let mut layer = |ranges: &'a LayerParts<Range<usize>>| LayerParts {
+            weight: part(&ranges.weight),
+            bias: ranges.bias.as_ref().map(&mut part),
+        };
+        BlockParts {
+            attention_norm: layer(&self.attention_norm),
+            qkv: layer(&self.qkv),
+            proj: layer(&self.proj),
+            mlp_norm: layer(&self.mlp_norm),
+            up: layer(&self.up),
+            down: layer(&self.down),
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use crate::train::nn::cpu::attention::Attention;
 use crate::train::nn::cpu::kernels;
 use crate::train::nn::cpu::rounding::round_to;
 use crate::train::nn::cpu::simd_matmul::{Matrix, MatrixMut, multiply, multiply_add};
-use crate::train::nn::gpt::config::GptConfig;
-use crate::train::nn::gpt::ranges::BlockParts;
+use crate::train::nn::gpt::config::{GptArchitecture, GptConfig};
+use crate::train::nn::gpt::ranges::{BlockParts, LayerParts};
 
 /// Parameters of a block as a tile uses them.
 #[derive(Debug)]
@@ -54,6 +54,7 @@ impl TileShape {
 pub(crate) struct Tile<F> {
     shape: TileShape,
     attention: Attention,
+    architecture: GptArchitecture,
     width: usize,
     /// Type to which operands of products are rounded.
     compute: Dtype,
@@ -107,6 +108,20 @@ struct Backward<F> {
     probs: Vec<F>,
     attention_norm_weight: Vec<F>,
     mlp_norm_weight: Vec<F>,
+    /// Gradients of the biases; empty without biases.
+    biases: BiasGradients<F>,
+}
+
+/// Part of a tile in the gradients of the biases of a block.
+#[derive(Debug)]
+pub(crate) struct BiasGradients<F> {
+    pub(crate) attention_norm: Vec<F>,
+    pub(crate) qkv: Vec<F>,
+    pub(crate) proj: Vec<F>,
+    /// Also that of the final norm.
+    pub(crate) mlp_norm: Vec<F>,
+    pub(crate) up: Vec<F>,
+    pub(crate) down: Vec<F>,
 }
 
 impl<F: ModelFloat> Norm<F> {
@@ -115,14 +130,22 @@ impl<F: ModelFloat> Norm<F> {
         Self { normal: zeros(tokens * width), scale: zeros(tokens), y: zeros(tokens * width) }
     }
 
-    fn forward(&mut self, x: &[F], weight: &[F]) {
-        kernels::layer_norm(x, weight, &mut self.normal, &mut self.scale, &mut self.y);
+    fn forward(&mut self, x: &[F], layer: &LayerParts<&[F]>) {
+        kernels::layer_norm(x, layer.weight, &mut self.normal, &mut self.scale, &mut self.y);
+        add_bias(&mut self.y, layer);
     }
 
     /// Backward pass: `dx = dskip + ∂(dy)`; `dweight` is overwritten.
     fn backward(&self, dy: &[F], dskip: &[F], weight: &[F], dx: &mut [F], dweight: &mut [F]) {
         dweight.fill(F::ZERO);
         kernels::layer_norm_backward(dy, dskip, weight, &self.normal, &self.scale, dx, dweight);
+    }
+}
+
+/// Adds the bias of a layer, if it has one, to the rows of its output.
+fn add_bias<F: ModelFloat>(rows: &mut [F], layer: &LayerParts<&[F]>) {
+    if let Some(bias) = layer.bias {
+        kernels::add_to_rows(rows, bias);
     }
 }
 
@@ -143,6 +166,7 @@ impl<F: ModelFloat> Tile<F> {
         Self {
             shape,
             attention: Attention { length: shape.length, heads: config.heads, width },
+            architecture: config.architecture,
             width,
             compute: F::DTYPE,
             residual: zeros(tokens * width),
@@ -220,7 +244,7 @@ impl<F: ModelFloat> Tile<F> {
     }
 
     /// Forward pass of the head: the logits of every token.
-    pub(crate) fn head_forward(&mut self, norm: &[F], table: &[F]) {
+    pub(crate) fn head_forward(&mut self, norm: &LayerParts<&[F]>, table: &[F]) {
         let (tokens, vocabulary) = (self.shape.tokens(), table.len() / self.width);
         self.final_norm.forward(&self.residual, norm);
         round_to(&mut self.final_norm.y, self.compute);
@@ -236,13 +260,14 @@ impl<F: ModelFloat> Tile<F> {
         let transposed = weights.transposed.as_ref().expect("the forward pass transposes");
         let state = &mut self.blocks[slot];
         let (tokens, width) = (self.shape.tokens(), self.width);
-        state.attention_norm.forward(&self.residual, weights.parts.attention_norm);
+        state.attention_norm.forward(&self.residual, &weights.parts.attention_norm);
         round_to(&mut state.attention_norm.y, self.compute);
         multiply(
             MatrixMut::new(&mut state.qkv, tokens, 3 * width),
             Matrix::new(&state.attention_norm.y, tokens, width),
-            Matrix::new(transposed.qkv, width, 3 * width),
+            Matrix::new(transposed.qkv.weight, width, 3 * width),
         );
+        add_bias(&mut state.qkv, &weights.parts.qkv);
         round_to(&mut state.qkv, self.compute);
         let rows = self.shape.length * width;
         let squares = self.attention.heads * self.shape.length * self.shape.length;
@@ -254,8 +279,9 @@ impl<F: ModelFloat> Tile<F> {
         multiply_add(
             MatrixMut::new(&mut self.residual, tokens, width),
             Matrix::new(&state.attention_output, tokens, width),
-            Matrix::new(transposed.proj, width, width),
+            Matrix::new(transposed.proj.weight, width, width),
         );
+        add_bias(&mut self.residual, &weights.parts.proj);
         round_to(&mut self.residual, self.compute);
     }
 
@@ -264,21 +290,26 @@ impl<F: ModelFloat> Tile<F> {
         let transposed = weights.transposed.as_ref().expect("the forward pass transposes");
         let state = &mut self.blocks[slot];
         let (tokens, width) = (self.shape.tokens(), self.width);
-        state.mlp_norm.forward(&self.residual, weights.parts.mlp_norm);
+        state.mlp_norm.forward(&self.residual, &weights.parts.mlp_norm);
         round_to(&mut state.mlp_norm.y, self.compute);
         multiply(
             MatrixMut::new(&mut state.hidden, tokens, 4 * width),
             Matrix::new(&state.mlp_norm.y, tokens, width),
-            Matrix::new(transposed.up, width, 4 * width),
+            Matrix::new(transposed.up.weight, width, 4 * width),
         );
+        add_bias(&mut state.hidden, &weights.parts.up);
         round_to(&mut state.hidden, self.compute);
-        kernels::gelu(&mut state.hidden, &mut state.activated);
+        match self.architecture {
+            GptArchitecture::Plain => kernels::gelu(&mut state.hidden, &mut state.activated),
+            GptArchitecture::Gpt2 => kernels::gelu_tanh(&mut state.hidden, &mut state.activated),
+        }
         round_to(&mut state.activated, self.compute);
         multiply_add(
             MatrixMut::new(&mut self.residual, tokens, width),
             Matrix::new(&state.activated, tokens, 4 * width),
-            Matrix::new(transposed.down, 4 * width, width),
+            Matrix::new(transposed.down.weight, 4 * width, width),
         );
+        add_bias(&mut self.residual, &weights.parts.down);
         round_to(&mut self.residual, self.compute);
     }
 
@@ -299,18 +330,21 @@ impl<F: ModelFloat> Tile<F> {
     }
 
     /// Computes the gradient of the residual stream after the last block.
-    pub(crate) fn head_backward(&mut self, norm: &[F], table: &[F]) {
+    pub(crate) fn head_backward(&mut self, norm: &LayerParts<&[F]>, table: &[F]) {
         let (tokens, width) = (self.shape.tokens(), self.width);
         let vocabulary = table.len() / width;
-        let Backward { residual, middle, normed, mlp_norm_weight, .. } = &mut self.backward;
+        let Backward { residual, middle, normed, mlp_norm_weight, biases, .. } = &mut self.backward;
         multiply(
             MatrixMut::new(normed, tokens, width),
             Matrix::new(&self.logits, tokens, vocabulary),
             Matrix::new(table, vocabulary, width),
         );
         round_to(normed, self.compute);
+        if self.architecture.has_biases() {
+            kernels::sum_rows(normed, &mut biases.mlp_norm);
+        }
         middle.fill(F::ZERO);
-        self.final_norm.backward(normed, middle, norm, residual, mlp_norm_weight);
+        self.final_norm.backward(normed, middle, norm.weight, residual, mlp_norm_weight);
         round_to(residual, self.compute);
     }
 
@@ -326,21 +360,27 @@ impl<F: ModelFloat> Tile<F> {
     fn mlp_backward(&mut self, weights: &BlockWeights<'_, F>, slot: usize) {
         let (weights, state) = (&weights.parts, &self.blocks[slot]);
         let (tokens, width) = (self.shape.tokens(), self.width);
-        let Backward { output, middle, normed, hidden, mlp_norm_weight, .. } = &mut self.backward;
+        let Backward { output, middle, normed, hidden, mlp_norm_weight, biases, .. } =
+            &mut self.backward;
         multiply(
             MatrixMut::new(hidden, tokens, 4 * width),
             Matrix::new(output, tokens, width),
-            Matrix::new(weights.down, width, 4 * width),
+            Matrix::new(weights.down.weight, width, 4 * width),
         );
         kernels::scale_by(hidden, &state.hidden);
         round_to(hidden, self.compute);
         multiply(
             MatrixMut::new(normed, tokens, width),
             Matrix::new(hidden, tokens, 4 * width),
-            Matrix::new(weights.up, 4 * width, width),
+            Matrix::new(weights.up.weight, 4 * width, width),
         );
         round_to(normed, self.compute);
-        state.mlp_norm.backward(normed, output, weights.mlp_norm, middle, mlp_norm_weight);
+        if self.architecture.has_biases() {
+            kernels::sum_rows(output, &mut biases.down);
+            kernels::sum_rows(hidden, &mut biases.up);
+            kernels::sum_rows(normed, &mut biases.mlp_norm);
+        }
+        state.mlp_norm.backward(normed, output, weights.mlp_norm.weight, middle, mlp_norm_weight);
         round_to(middle, self.compute);
     }
 
@@ -351,7 +391,7 @@ impl<F: ModelFloat> Tile<F> {
         multiply(
             MatrixMut::new(&mut backward.attention_output, tokens, width),
             Matrix::new(&backward.middle, tokens, width),
-            Matrix::new(weights.proj, width, width),
+            Matrix::new(weights.proj.weight, width, width),
         );
         round_to(&mut backward.attention_output, self.compute);
         let rows = self.shape.length * width;
@@ -364,18 +404,24 @@ impl<F: ModelFloat> Tile<F> {
         for ((qkv, probs), (doutput, dqkv)) in saved.zip(gradients) {
             self.attention.backward(qkv, probs, doutput, dqkv, &mut backward.probs);
         }
-        let Backward { residual, middle, normed, qkv, attention_norm_weight, .. } = backward;
+        let Backward { residual, middle, normed, qkv, attention_norm_weight, biases, .. } =
+            backward;
         round_to(qkv, self.compute);
         multiply(
             MatrixMut::new(normed, tokens, width),
             Matrix::new(qkv, tokens, 3 * width),
-            Matrix::new(weights.qkv, 3 * width, width),
+            Matrix::new(weights.qkv.weight, 3 * width, width),
         );
         round_to(normed, self.compute);
+        if self.architecture.has_biases() {
+            kernels::sum_rows(middle, &mut biases.proj);
+            kernels::sum_rows(qkv, &mut biases.qkv);
+            kernels::sum_rows(normed, &mut biases.attention_norm);
+        }
         state.attention_norm.backward(
             normed,
             middle,
-            weights.attention_norm,
+            weights.attention_norm.weight,
             residual,
             attention_norm_weight,
         );
@@ -422,6 +468,11 @@ impl<F: ModelFloat> Tile<F> {
     pub(crate) fn final_norm_gradient(&self) -> &[F] {
         &self.backward.mlp_norm_weight
     }
+
+    /// Part of this tile in the gradients of the biases, valid until the next block.
+    pub(crate) fn bias_gradients(&self) -> &BiasGradients<F> {
+        &self.backward.biases
+    }
 }
 
 impl<F: ModelFloat> Backward<F> {
@@ -439,8 +490,10 @@ impl<F: ModelFloat> Backward<F> {
             probs: vec![F::ZERO; shape.length * shape.length],
             attention_norm_weight: vec![F::ZERO; width],
             mlp_norm_weight: vec![F::ZERO; width],
+            biases: BiasGradients::new(if config.architecture.has_biases() { width } else { 0 }),
         }
     }
+
     #[cfg(test)]
     fn len(&self) -> usize {
         let Self { middle, output, normed, qkv, hidden, .. } = self;
@@ -455,6 +508,28 @@ impl<F: ModelFloat> Backward<F> {
             &self.probs,
         ];
         let norms = self.attention_norm_weight.len() + self.mlp_norm_weight.len();
+        let norms = norms + self.biases.len();
         norms + rows.map(Vec::len).iter().sum::<usize>()
+    }
+}
+
+impl<F: ModelFloat> BiasGradients<F> {
+    /// For layers of this width, or of none without biases.
+    fn new(width: usize) -> Self {
+        let zeros = |factor: usize| vec![F::ZERO; factor * width];
+        Self {
+            attention_norm: zeros(1),
+            qkv: zeros(3),
+            proj: zeros(1),
+            mlp_norm: zeros(1),
+            up: zeros(4),
+            down: zeros(1),
+        }
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        let Self { attention_norm, qkv, proj, mlp_norm, up, down } = self;
+        [attention_norm, qkv, proj, mlp_norm, up, down].map(Vec::len).iter().sum()
     }
 }

@@ -1,5 +1,6 @@
 //! Small GPT: token and position embeddings, pre-norm blocks of causal attention and a GELU MLP,
-//! a final norm, and a head that shares the token embedding. No biases, no dropout.
+//! a final norm, and a head that shares the token embedding. No dropout;
+//! [`GptArchitecture`](crate::train::GptArchitecture) says whether layers have biases.
 //!
 //! A micro-batch is divided into tiles of whole sequences. A pass runs all tiles through one unit of the
 //! model: the embeddings, a block, or the head. The backward pass of a unit sums its weight gradients over
@@ -14,8 +15,10 @@ use crate::train::nn::cpu::linear::{WeightGradient, weight_gradients};
 use crate::train::nn::cpu::threads::Threads;
 use crate::train::nn::gpt::batch::Sequences;
 use crate::train::nn::gpt::config::GptConfig;
-use crate::train::nn::gpt::ranges::Ranges;
-use crate::train::nn::gpt::tile::{BlockBuffers, BlockPlace, BlockWeights, Tile, TileShape};
+use crate::train::nn::gpt::ranges::{LayerParts, Ranges};
+use crate::train::nn::gpt::tile::{
+    BiasGradients, BlockBuffers, BlockPlace, BlockWeights, Tile, TileShape,
+};
 
 /// Unit of the embeddings. The blocks follow, then the unit of the head.
 const EMBEDDING: usize = 0;
@@ -82,6 +85,12 @@ impl<F: ModelFloat> Gpt<F> {
         self.config.layers + 1
     }
 
+    /// The final norm, from the elements of the unit of the head.
+    fn final_norm<'a>(&self, unit: &'a [F]) -> LayerParts<&'a [F]> {
+        let (weight, bias) = unit.split_at(self.config.width);
+        LayerParts { weight, bias: self.config.architecture.has_biases().then_some(bias) }
+    }
+
     /// Allocates the tiles for `sequences` sequences of `length` tokens, unless they exist.
     fn prepare(&mut self, length: usize, sequences: usize) {
         assert!(0 < length && length <= self.config.block, "{length} tokens in a sequence");
@@ -146,11 +155,11 @@ impl<F: ModelFloat> Gpt<F> {
         pass: &ForwardPass<'_, F>,
         batch: &Sequences,
     ) -> Result<(), PassError> {
-        let norm = pass.unit(self.head_unit())?;
+        let norm = self.final_norm(pass.unit(self.head_unit())?);
         let table = &pass.unit(EMBEDDING)?[self.ranges.token_embedding.clone()];
         let share = pass.loss_scale / F::from_f64(batch.inputs.len() as f64);
         self.threads.run(with_tokens(&mut self.tiles, batch), |(tile, _, targets)| {
-            tile.head_forward(norm, table);
+            tile.head_forward(&norm, table);
             if !targets.is_empty() {
                 tile.score(targets, share);
             }
@@ -162,15 +171,19 @@ impl<F: ModelFloat> Gpt<F> {
     /// computes that of the last block's output.
     fn head_backward(&mut self, pass: &mut BackwardPass<'_, F>) -> Result<(), PassError> {
         let head = self.head_unit();
-        let norm = pass.unit(head)?;
+        let norm = self.final_norm(pass.unit(head)?);
         let table = &pass.unit(EMBEDDING)?[self.ranges.token_embedding.clone()];
-        self.threads.run(&mut self.tiles, |tile| tile.head_backward(norm, table));
+        self.threads.run(&mut self.tiles, |tile| tile.head_backward(&norm, table));
         // The first contribution to this gradient: it replaces the zeros.
         let weight = &mut pass.gradient(EMBEDDING)?[self.ranges.token_embedding.clone()];
         let tiles = self.tiles.iter().map(Tile::head_gradient).collect();
         let gradient = WeightGradient { weight, inputs: self.config.width, tiles };
         weight_gradients(self.threads, &mut [gradient]);
-        sum_tiles(pass.gradient(head)?, self.tiles.iter().map(Tile::final_norm_gradient));
+        let (weight, bias) = pass.gradient(head)?.split_at_mut(self.config.width);
+        sum_tiles(weight, self.tiles.iter().map(Tile::final_norm_gradient));
+        if self.config.architecture.has_biases() {
+            sum_biases(Some(bias), &self.tiles, |biases| &biases.mlp_norm);
+        }
         Ok(())
     }
 
@@ -193,14 +206,22 @@ impl<F: ModelFloat> Gpt<F> {
         weight_gradients(
             self.threads,
             &mut [
-                gradient(weights.qkv, width, Tile::qkv_gradient),
-                gradient(weights.proj, width, Tile::proj_gradient),
-                gradient(weights.up, width, Tile::up_gradient),
-                gradient(weights.down, 4 * width, Tile::down_gradient),
+                gradient(weights.qkv.weight, width, Tile::qkv_gradient),
+                gradient(weights.proj.weight, width, Tile::proj_gradient),
+                gradient(weights.up.weight, width, Tile::up_gradient),
+                gradient(weights.down.weight, 4 * width, Tile::down_gradient),
             ],
         );
-        sum_tiles(weights.attention_norm, self.tiles.iter().map(Tile::attention_norm_gradient));
-        sum_tiles(weights.mlp_norm, self.tiles.iter().map(Tile::mlp_norm_gradient));
+        let tiles = &self.tiles;
+        let (norm1, norm2) = (weights.attention_norm, weights.mlp_norm);
+        sum_tiles(norm1.weight, tiles.iter().map(Tile::attention_norm_gradient));
+        sum_tiles(norm2.weight, tiles.iter().map(Tile::mlp_norm_gradient));
+        sum_biases(norm1.bias, tiles, |biases| &biases.attention_norm);
+        sum_biases(weights.qkv.bias, tiles, |biases| &biases.qkv);
+        sum_biases(weights.proj.bias, tiles, |biases| &biases.proj);
+        sum_biases(norm2.bias, tiles, |biases| &biases.mlp_norm);
+        sum_biases(weights.up.bias, tiles, |biases| &biases.up);
+        sum_biases(weights.down.bias, tiles, |biases| &biases.down);
         Ok(())
     }
 
@@ -318,4 +339,15 @@ fn with_tokens<'a, F: ModelFloat>(
 fn sum_tiles<'a, F: ModelFloat>(sum: &mut [F], parts: impl Iterator<Item = &'a [F]>) {
     sum.fill(F::ZERO);
     parts.for_each(|part| kernels::add(sum, part));
+}
+
+/// Computes the gradient of a bias, if there is one.
+fn sum_biases<F: ModelFloat>(
+    bias: Option<&mut [F]>,
+    tiles: &[Tile<F>],
+    pick: impl Fn(&BiasGradients<F>) -> &Vec<F>,
+) {
+    if let Some(bias) = bias {
+        sum_tiles(bias, tiles.iter().map(|tile| &pick(tile.bias_gradients())[..]));
+    }
 }

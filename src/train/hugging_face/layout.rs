@@ -1,0 +1,136 @@
+//! `config.json` of GPT-2, and the layout of its weights.
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::train::nn::gpt::{GptArchitecture, GptConfig};
+use crate::train::nn::model_id::ModelId;
+
+/// Matrices of a block whose rows and columns Hugging Face stores in each other's place, as those of its
+/// `Conv1D`.
+const TRANSPOSED: [&str; 4] =
+    ["attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight"];
+
+/// Largest size in a `config.json`.
+const SIZE_MAX: usize = 1 << 24;
+
+/// Returns whether Hugging Face stores a parameter of GPT-2 transposed.
+pub fn is_transposed(name: &str) -> bool {
+    TRANSPOSED.iter().any(|matrix| name.ends_with(matrix))
+}
+
+/// Returns the `config.json` of a model, or `None` if `transformers` has no such model: only that of GPT-2 is
+/// known there.
+pub fn config_json(model: &ModelId) -> Option<String> {
+    let &ModelId::Gpt {
+        architecture: GptArchitecture::Gpt2,
+        layers,
+        heads,
+        width,
+        block,
+        vocabulary,
+        ..
+    } = model
+    else {
+        return None;
+    };
+    let config = json!({
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "activation_function": "gelu_new",
+        "n_layer": layers,
+        "n_head": heads,
+        "n_embd": width,
+        "n_positions": block,
+        "n_ctx": block,
+        "vocab_size": vocabulary,
+        "layer_norm_epsilon": 1e-5,
+        "tie_word_embeddings": true,
+        "attn_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "resid_pdrop": 0.0,
+        "bos_token_id": null,
+        "eos_token_id": null,
+    });
+    Some(serde_json::to_string_pretty(&config).expect("texts and numbers have a JSON form") + "\n")
+}
+
+/// What a `config.json` says of a GPT-2. Keys that change nothing in the arithmetic are not read.
+#[derive(Debug, Deserialize)]
+struct ModelConfig {
+    model_type: String,
+    n_layer: usize,
+    n_head: usize,
+    n_embd: usize,
+    n_positions: usize,
+    vocab_size: usize,
+    #[serde(default)]
+    n_inner: Option<usize>,
+    #[serde(default = "gelu_new")]
+    activation_function: String,
+    #[serde(default = "norm_epsilon")]
+    layer_norm_epsilon: f64,
+    #[serde(default = "yes")]
+    scale_attn_weights: bool,
+    #[serde(default)]
+    scale_attn_by_inverse_layer_idx: bool,
+    #[serde(default)]
+    add_cross_attention: bool,
+    #[serde(default = "yes")]
+    tie_word_embeddings: bool,
+}
+
+fn gelu_new() -> String {
+    "gelu_new".to_owned()
+}
+
+fn norm_epsilon() -> f64 {
+    1e-5
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Reads a `config.json`.
+///
+/// # Errors
+/// The key that the bundled GPT-2 has in another way, or what is wrong with the text.
+pub fn read_config(text: &[u8]) -> Result<GptConfig, String> {
+    let found: ModelConfig = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let expect = |key: &str, is_equal: bool, shown: String, expected: &str| {
+        if is_equal { Ok(()) } else { Err(format!("`{key}` is {shown} instead of {expected}")) }
+    };
+    let flag = |key: &str, found: bool, expected: bool| {
+        expect(key, found == expected, found.to_string(), if expected { "true" } else { "false" })
+    };
+    let ModelConfig { n_embd, n_head, .. } = found;
+    expect("model_type", found.model_type == "gpt2", format!("`{}`", found.model_type), "`gpt2`")?;
+    let activation = &found.activation_function;
+    let is_gelu = matches!(&activation[..], "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast");
+    expect("activation_function", is_gelu, format!("`{activation}`"), "`gelu_new`")?;
+    let inner = found.n_inner.unwrap_or(4 * n_embd);
+    expect("n_inner", inner == 4 * n_embd, inner.to_string(), &(4 * n_embd).to_string())?;
+    let epsilon = found.layer_norm_epsilon;
+    expect("layer_norm_epsilon", (epsilon - 1e-5).abs() < 1e-12, epsilon.to_string(), "1e-5")?;
+    flag("scale_attn_weights", found.scale_attn_weights, true)?;
+    let by_layer = found.scale_attn_by_inverse_layer_idx;
+    flag("scale_attn_by_inverse_layer_idx", by_layer, false)?;
+    flag("add_cross_attention", found.add_cross_attention, false)?;
+    flag("tie_word_embeddings", found.tie_word_embeddings, true)?;
+    let sizes = [found.n_layer, n_head, n_embd, found.n_positions, found.vocab_size];
+    if sizes.iter().any(|size| !(1..=SIZE_MAX).contains(size)) {
+        return Err(format!("a size is not in 1..={SIZE_MAX}"));
+    }
+    if !n_embd.is_multiple_of(n_head) {
+        return Err(format!("`n_embd` {n_embd} is not a multiple of `n_head` {n_head}"));
+    }
+    Ok(GptConfig {
+        architecture: GptArchitecture::Gpt2,
+        vocabulary: found.vocab_size,
+        block: found.n_positions,
+        layers: found.n_layer,
+        heads: n_head,
+        width: n_embd,
+    })
+}

@@ -1,0 +1,136 @@
+//! GPT-2 between `remuda train` and Hugging Face: `remuda checkpoint export` and `import`.
+//!
+//! `tests/checkpoint/import.expected` contains every refused line with its screen and exit status;
+//! `UPDATE_EXPECTED=1 cargo test --test program hugging_face::` rewrites it.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use remuda::train::{ExistingFiles, ShardOptions, ShardWriter, TokenType};
+use safetensors::SafeTensors;
+use serde_json::Value;
+
+use crate::support::expected::check_expected;
+use crate::support::scratch::{Scratch, text};
+
+/// A GPT-2 that trains within milliseconds on the tokens of `shard.bin`.
+const SMALL: &str =
+    "--model gpt2 --num_gpus 2 --layers 2 --heads 2 --width 8 --block 8 --batch_size 2";
+
+/// A directory with the checkpoint `kept` of a GPT-2, exported to `model`.
+fn exported(name: &str) -> Scratch {
+    let scratch = Scratch::new("checkpoint", name);
+    let options = ShardOptions {
+        path: scratch.path("shard.bin"),
+        token_type: TokenType::U16,
+        tokens_max: None,
+        existing: ExistingFiles::Replace,
+    };
+    let mut shard = ShardWriter::create(options).expect("the directory can be written");
+    shard.write(&(0..2000).map(|at| at % 50).collect::<Vec<u32>>()).expect("they fit");
+    shard.finish().expect("it is written");
+    train(&scratch, "--steps 3 --warmup 1 --checkpoint_dir kept");
+    scratch.succeed("export kept --to hf:model");
+    scratch
+}
+
+fn train(scratch: &Scratch, line: &str) {
+    let output = scratch.run_other("train", &format!("{SMALL} --data shard.bin {line}"));
+    assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+}
+
+/// Shape and elements of every tensor of a file.
+fn tensors(scratch: &Scratch, file: &str) -> BTreeMap<String, (Vec<usize>, Vec<u8>)> {
+    let bytes = fs::read(scratch.path(file)).expect("it was written");
+    let read = SafeTensors::deserialize(&bytes).expect("it is valid");
+    let tensor = |(name, tensor): (String, safetensors::tensor::TensorView<'_>)| {
+        (name, (tensor.shape().to_vec(), tensor.data().to_vec()))
+    };
+    read.tensors().into_iter().map(tensor).collect()
+}
+
+#[test]
+fn export_of_gpt2_has_the_layout_of_transformers() {
+    let scratch = exported("layout");
+    let config = fs::read(scratch.path("model/config.json")).expect("it was written");
+    let config: Value = serde_json::from_slice(&config).expect("JSON");
+    let expected = [("n_layer", 2), ("n_head", 2), ("n_embd", 8), ("n_positions", 8)];
+    for (key, value) in expected {
+        assert_eq!(config[key], value, "{key}");
+    }
+    assert_eq!((&config["vocab_size"], &config["model_type"]), (&64.into(), &"gpt2".into()));
+    let found = tensors(&scratch, "model/model.safetensors");
+    let shapes = [
+        ("wte.weight", vec![64, 8]),
+        ("h.1.attn.c_attn.weight", vec![8, 24]),
+        ("h.1.attn.c_attn.bias", vec![24]),
+        ("h.1.mlp.c_fc.weight", vec![8, 32]),
+        ("h.1.mlp.c_proj.weight", vec![32, 8]),
+        ("ln_f.bias", vec![8]),
+    ];
+    for (name, shape) in shapes {
+        assert_eq!(found[name].0, shape, "{name}");
+    }
+    assert_eq!(found.len(), 2 + 2 * 12 + 2);
+}
+
+#[test]
+fn imported_gpt2_has_the_exported_bits() {
+    let scratch = exported("round");
+    scratch.succeed("import model --to again");
+    scratch.succeed("export kept --to one.safetensors");
+    scratch.succeed("export again --to two.safetensors");
+    assert_eq!(tensors(&scratch, "one.safetensors"), tensors(&scratch, "two.safetensors"));
+    // Names as in models that were saved with their head, in several files.
+    scratch.succeed("export again --to hf:parts --max_shard_size 2000");
+    scratch.succeed("import parts --to third");
+    scratch.succeed("export third --to three.safetensors");
+    assert_eq!(tensors(&scratch, "one.safetensors"), tensors(&scratch, "three.safetensors"));
+    train(&scratch, "--resume again --steps 2 --warmup 1");
+}
+
+#[test]
+fn models_that_are_no_gpt2_are_refused() {
+    let scratch = exported("refused");
+    let config = fs::read_to_string(scratch.path("model/config.json")).expect("it was written");
+    let variant = |name: &str, from: &str, to: &str| {
+        fs::create_dir_all(scratch.path(name)).expect("a new directory");
+        assert!(config.contains(from), "{config}");
+        scratch.write(&format!("{name}/config.json"), config.replace(from, to));
+        let model = fs::read(scratch.path("model/model.safetensors")).expect("it was written");
+        scratch.write(&format!("{name}/model.safetensors"), model);
+    };
+    variant("llama", "\"gpt2\"", "\"llama\"");
+    variant("relu", "\"gelu_new\"", "\"relu\"");
+    variant("untied", "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
+    variant("deeper", "\"n_layer\": 2", "\"n_layer\": 3");
+    variant("shallow", "\"n_layer\": 2", "\"n_layer\": 1");
+    variant("longer", "\"n_positions\": 8", "\"n_positions\": 16");
+    variant("heads", "\"n_head\": 2", "\"n_head\": 3");
+    variant("broken", "{", "");
+    variant("cut", "\"n_layer\": 2", "\"n_layer\": 2");
+    scratch.write("cut/model.safetensors", "no tensors");
+    fs::create_dir(scratch.path("bare")).expect("a new directory");
+    scratch.write("bare/config.json", &config);
+    let found = scratch.screens(
+        &[
+            "import none --to new",
+            "import bare --to new",
+            "import model --to kept",
+            "import llama --to new",
+            "import relu --to new",
+            "import untied --to new",
+            "import deeper --to new",
+            "import shallow --to new",
+            "import longer --to new",
+            "import heads --to new",
+            "import broken --to new",
+            "import cut --to new",
+            "import model --to model/config.json",
+            "import model",
+        ],
+        str::to_owned,
+    );
+    assert!(!scratch.path("new").exists());
+    check_expected("tests/checkpoint/import.expected".as_ref(), &found);
+}
