@@ -32,7 +32,7 @@ fn scratch_with_text(name: &str) -> (Scratch, String) {
 fn sample_is_that_of_the_training() {
     let (scratch, screen) = scratch_with_text("same");
     let (_, after) = screen.split_once("sample of the model:\n").expect("a sample");
-    let (of_training, _) = after.split_once("\ndone after step").expect("the end");
+    let (of_training, _) = after.split_once("\nstep 30 is saved in").expect("the end");
     // The training begins with a line break, which it does not show.
     let line = "bytes --data text --tokens 320 --seed 7";
     assert_eq!(scratch.succeed(line).trim_end(), of_training);

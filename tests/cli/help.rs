@@ -10,7 +10,7 @@ use crate::support::expected::check_expected;
 const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
 
 /// Command lines of every command, and of links to remuda.
-const COMMANDS: [&str; 37] = [
+const COMMANDS: [&str; 39] = [
     "remuda",
     "deepspeed",
     "torchrun",
@@ -33,7 +33,9 @@ const COMMANDS: [&str; 37] = [
     "remuda checkpoint show",
     "remuda checkpoint verify",
     "remuda checkpoint export",
+    "remuda checkpoint import",
     "remuda tokenize",
+    "remuda sample",
     "remuda bench",
     "remuda ssh",
     "remuda hostfile",

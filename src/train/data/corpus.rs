@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use crate::base::show_io_error;
 use crate::train::data::mmap::MappedFile;
 use crate::train::data::windows::{self, SamplePosition, TokenText};
 use crate::train::nn::gpt::Sequences;
@@ -16,7 +17,7 @@ static EMBEDDED: &[u8] = include_bytes!("corpus.txt");
 #[derive(Debug, thiserror::Error)]
 pub enum CorpusError {
     /// A file cannot be read.
-    #[error("cannot read `{}`: {source}", path.display())]
+    #[error("cannot read `{}`: {}", path.display(), show_io_error(source))]
     Read {
         /// Path of the file.
         path: PathBuf,

@@ -11,4 +11,6 @@ mod verify;
 
 pub(in crate::cli) use args::{definition, main};
 pub(in crate::cli) use codes::EXPLANATIONS;
-pub(in crate::cli::command) use problems::refuse as refuse_checkpoint;
+pub(in crate::cli::command) use problems::{
+    place_of as place_of_path, refuse as refuse_checkpoint,
+};

@@ -10,7 +10,7 @@ use crate::cli::line::{ArgvSpan, CommandLine};
 use crate::runtime::checkpoint::OpenError;
 
 /// Place of a path in the command line.
-pub(super) fn place_of(typed: &CommandLine, path: &Path) -> ArgvSpan {
+pub(in crate::cli::command) fn place_of(typed: &CommandLine, path: &Path) -> ArgvSpan {
     match typed.words.iter().position(|word| word == path.as_os_str()) {
         Some(word) => ArgvSpan { word, start: 0, end: path.as_os_str().len() },
         None => typed.end_span(),

@@ -5,7 +5,7 @@ use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 
 /// A problem of the value of an option.
-pub(super) struct Problem<'a> {
+pub(super) struct SampleProblem<'a> {
     pub(super) code: &'static str,
     pub(super) status: Status,
     /// Option whose value is underlined; if it was not typed, the end of the line is.
@@ -14,7 +14,7 @@ pub(super) struct Problem<'a> {
     pub(super) help: String,
 }
 
-impl Problem<'_> {
+impl SampleProblem<'_> {
     /// The error, at its place.
     pub(super) fn at(self, typed: &CommandLine) -> CliError {
         let Self { code, status, option, message, help } = self;

@@ -5,12 +5,11 @@ use std::str;
 
 use serde::Serialize;
 
-use crate::base::Status;
-use crate::cli::command::checkpoint::refuse_checkpoint;
+use crate::base::{Diagnostic, Status};
+use crate::cli::command::checkpoint::{place_of_path, refuse_checkpoint};
 use crate::cli::command::parse::parse;
 use crate::cli::command::sample::args::SampleArgs;
 use crate::cli::command::sample::codes::NO_TEXT;
-use crate::cli::command::sample::problems::Problem;
 use crate::cli::command::sample::text::ModelText;
 use crate::cli::command::train::threads_of_environment;
 use crate::cli::error::CliError;
@@ -31,9 +30,12 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let mut sampler = Sampler::open(&args.checkpoint, threads).map_err(|error| match error {
         SampleError::Open(error) => refuse_checkpoint(&typed, &args.checkpoint, None, &error),
         SampleError::NoText(_) => {
-            let (message, help) = (error.to_string(), "use a checkpoint of a GPT".to_owned());
-            let (code, status) = (NO_TEXT, Status::BadInput);
-            Problem { code, status, option: "checkpoint", message, help }.at(&typed)
+            let place = place_of_path(&typed, &args.checkpoint);
+            let refused = typed.refuse(&[place], |spans| {
+                Diagnostic::error(NO_TEXT, spans[0], error.to_string())
+                    .help("use a checkpoint of a GPT")
+            });
+            CliError::refused(Status::BadInput, refused)
         }
     })?;
     let ModelId::Gpt { vocabulary, bytes, .. } = sampler.saved().model.clone() else {

@@ -3,7 +3,7 @@
 use crate::base::Status;
 use crate::cli::command::sample::args::SampleArgs;
 use crate::cli::command::sample::codes::{BAD_PROMPT, OTHER_VOCABULARY};
-use crate::cli::command::sample::problems::Problem;
+use crate::cli::command::sample::problems::SampleProblem;
 use crate::cli::command::tokenize::refuse_vocabulary;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
@@ -26,7 +26,7 @@ impl ModelText {
     ) -> Result<Self, CliError> {
         let refuse = |option, message: String, help: &str| {
             let (code, status, help) = (OTHER_VOCABULARY, Status::Config, help.to_owned());
-            Problem { code, status, option, message, help }.at(typed)
+            SampleProblem { code, status, option, message, help }.at(typed)
         };
         let path = args.checkpoint.display();
         match (digest == TOKENS_OF_SHARDS, &args.vocab) {
@@ -73,7 +73,7 @@ impl ModelText {
     ) -> Result<Vec<u32>, CliError> {
         let refuse = |message: String, help: &str| {
             let (code, status, help) = (BAD_PROMPT, Status::BadInput, help.to_owned());
-            Problem { code, status, option: "prompt", message, help }.at(typed)
+            SampleProblem { code, status, option: "prompt", message, help }.at(typed)
         };
         let tokens = match (self, prompt) {
             (Self::Bytes(corpus), prompt) => {
@@ -126,6 +126,6 @@ impl ModelText {
 fn unreadable(typed: &CommandLine, error: &CorpusError) -> CliError {
     let help = "name the files of the training: `--data FILE…`".to_owned();
     let message = error.to_string();
-    Problem { code: OTHER_VOCABULARY, status: Status::NoInput, option: "data", message, help }
+    SampleProblem { code: OTHER_VOCABULARY, status: Status::NoInput, option: "data", message, help }
         .at(typed)
 }

@@ -25,7 +25,7 @@ use crate::train::{
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Training", rename_all = "snake_case")]
 pub(super) struct TrainArgs {
-    /// Model: a GPT on a text, one with the layers of GPT-2, or an MLP on synthetic samples [default: that of `--resume`, else gpt]
+    /// Model: GPT or GPT-2 on a text, MLP on synthetic samples [default: that of `--resume`, else gpt]
     #[arg(long, value_name = "MODEL", value_enum)]
     pub(super) model: Option<ModelArg>,
     /// Training text: any files, or shards of `remuda tokenize` [default: a snapshot of the text of this
