@@ -19,18 +19,18 @@ OUT = pathlib.Path(__file__).resolve().parent.parent / "tests/vectors"
 
 
 class Block(nn.Module):
-    def __init__(self, width, heads):
+    def __init__(self, width, heads, is_gpt2):
         super().__init__()
-        self.heads = heads
-        self.ln_1 = nn.LayerNorm(width, bias=False)
+        self.heads, self.gelu = heads, "tanh" if is_gpt2 else "none"
+        self.ln_1 = nn.LayerNorm(width, bias=is_gpt2)
         self.attn = nn.ModuleDict({
-            "c_attn": nn.Linear(width, 3 * width, bias=False),
-            "c_proj": nn.Linear(width, width, bias=False),
+            "c_attn": nn.Linear(width, 3 * width, bias=is_gpt2),
+            "c_proj": nn.Linear(width, width, bias=is_gpt2),
         })
-        self.ln_2 = nn.LayerNorm(width, bias=False)
+        self.ln_2 = nn.LayerNorm(width, bias=is_gpt2)
         self.mlp = nn.ModuleDict({
-            "c_fc": nn.Linear(width, 4 * width, bias=False),
-            "c_proj": nn.Linear(4 * width, width, bias=False),
+            "c_fc": nn.Linear(width, 4 * width, bias=is_gpt2),
+            "c_proj": nn.Linear(4 * width, width, bias=is_gpt2),
         })
 
     def attend(self, x):
@@ -42,16 +42,17 @@ class Block(nn.Module):
 
     def forward(self, x):
         x = x + self.attend(self.ln_1(x))
-        return x + self.mlp["c_proj"](F.gelu(self.mlp["c_fc"](self.ln_2(x))))
+        hidden = self.mlp["c_fc"](self.ln_2(x))
+        return x + self.mlp["c_proj"](F.gelu(hidden, approximate=self.gelu))
 
 
 class Gpt(nn.Module):
-    def __init__(self, vocabulary, block, layers, heads, width):
+    def __init__(self, vocabulary, block, layers, heads, width, is_gpt2):
         super().__init__()
         self.wte = nn.Embedding(vocabulary, width)
         self.wpe = nn.Embedding(block, width)
-        self.h = nn.ModuleList(Block(width, heads) for _ in range(layers))
-        self.ln_f = nn.LayerNorm(width, bias=False)
+        self.h = nn.ModuleList(Block(width, heads, is_gpt2) for _ in range(layers))
+        self.ln_f = nn.LayerNorm(width, bias=is_gpt2)
 
     def loss(self, inputs, targets):
         x = self.wte(inputs) + self.wpe(torch.arange(inputs.shape[1]))
@@ -113,13 +114,17 @@ def adamw(model, *batch):
     return {"params": before, "after": flat(model.parameters())}
 
 
-def gpt_case(compute):
+def gpt_case(compute, is_gpt2=False):
     config = {"vocabulary": 11, "block": 10, "layers": 2, "heads": 2, "width": 8}
-    model = Gpt(**config)
+    model = Gpt(**config, is_gpt2=is_gpt2)
     perturb(model)
     inputs, targets = torch.randint(0, 11, (2, 3, 10))
     batch = {"inputs": inputs.flatten().tolist(), "targets": targets.flatten().tolist()}
     return {"config": config, **batch, **compute(model, inputs, targets)}
+
+
+def gpt2_case(compute):
+    return gpt_case(compute, is_gpt2=True)
 
 
 def mlp_case(compute):
@@ -134,7 +139,7 @@ def mlp_case(compute):
 def main():
     torch.set_num_threads(1)
     OUT.mkdir(parents=True, exist_ok=True)
-    for name, case in {"gpt": gpt_case, "mlp": mlp_case}.items():
+    for name, case in {"gpt": gpt_case, "gpt2": gpt2_case, "mlp": mlp_case}.items():
         for kind, compute in {"gradients": gradients, "adamw": adamw}.items():
             torch.manual_seed(1337)
             path = OUT / f"{name}_{kind}.json"

@@ -39,10 +39,10 @@ fn size(value: &Value) -> usize {
     value.as_u64().expect("a size") as usize
 }
 
-fn gpt(case: &Value) -> (Gpt<f32>, Sequences) {
+fn gpt(architecture: GptArchitecture, case: &Value) -> (Gpt<f32>, Sequences) {
     let config = &case["config"];
     let config = GptConfig {
-        architecture: GptArchitecture::Plain,
+        architecture,
         vocabulary: size(&config["vocabulary"]),
         block: size(&config["block"]),
         layers: size(&config["layers"]),
@@ -121,7 +121,13 @@ fn check_adamw<M: Model<f32>>((mut model, batch): (M, M::Batch), case: &Value) {
 #[test]
 fn gpt_gradients_match_torch() {
     let case = read("gpt_gradients.json");
-    check_gradients(gpt(&case), &case);
+    check_gradients(gpt(GptArchitecture::Plain, &case), &case);
+}
+
+#[test]
+fn gpt2_gradients_match_torch() {
+    let case = read("gpt2_gradients.json");
+    check_gradients(gpt(GptArchitecture::Gpt2, &case), &case);
 }
 
 #[test]
@@ -133,7 +139,13 @@ fn mlp_gradients_match_torch() {
 #[test]
 fn adamw_steps_on_gpt_match_torch() {
     let case = read("gpt_adamw.json");
-    check_adamw(gpt(&case), &case);
+    check_adamw(gpt(GptArchitecture::Plain, &case), &case);
+}
+
+#[test]
+fn adamw_steps_on_gpt2_match_torch() {
+    let case = read("gpt2_adamw.json");
+    check_adamw(gpt(GptArchitecture::Gpt2, &case), &case);
 }
 
 #[test]
