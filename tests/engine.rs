@@ -36,11 +36,12 @@ struct Split {
     sharding: Sharding,
     plan: PlanOptions,
     persistent_len_max: usize,
+    no_sync: bool,
 }
 
 fn ways(world: usize, accumulate: usize, sharding: Sharding) -> Split {
     let plan = PlanOptions { prefetch: 0, reduce_max: 0, recompute: 0 };
-    Split { nodes: vec![world], accumulate, sharding, plan, persistent_len_max: 0 }
+    Split { nodes: vec![world], accumulate, sharding, plan, persistent_len_max: 0, no_sync: false }
 }
 
 /// A GPT with units of 48 blocks of the norm.
@@ -92,6 +93,7 @@ fn options(model: &ModelOptions, precision: Precision, split: &Split) -> TrainOp
             loss_scaling,
             gradient_rounding: None,
             persistent_len_max: split.persistent_len_max,
+            no_sync: split.no_sync,
             plan: split.plan,
             seed: 7,
         },
@@ -141,6 +143,10 @@ fn check(model: &ModelOptions, precision: Precision, world: usize, accumulate: u
         let split = ways(world, accumulate, sharding);
         assert_eq!(outcome(model, precision, &split), expected, "{split:?}, {precision:?}");
     }
+    if 1 < accumulate {
+        let once = Split { no_sync: true, ..ways(world, accumulate, Sharding::Parameters) };
+        assert_eq!(outcome(model, precision, &once), expected, "{once:?}, {precision:?}");
+    }
 }
 
 #[test]
@@ -184,6 +190,7 @@ fn draw(stream: &mut RandomStream, lanes: usize) -> Split {
             recompute: stream.below(3),
         },
         persistent_len_max: pick(stream, &[0, 100, 10_000, usize::MAX]),
+        no_sync: stream.below(2) == 0,
     }
 }
 

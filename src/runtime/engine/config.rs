@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::runtime::dtype::element::Dtype;
 use crate::runtime::optim::{LossScaling, LrSchedule, Optimizer};
+use crate::runtime::parallel::zero::lanes::LaneAssignment;
 use crate::runtime::parallel::zero::sharding::Sharding;
 use crate::runtime::parallel::zero::step_plan::PlanOptions;
 
@@ -27,6 +28,9 @@ pub struct EngineConfig {
     /// Type to which the gradient of every lane is rounded before it is added to others; `None`: it is not
     /// rounded.
     pub gradient_rounding: Option<Precision>,
+    /// Whether the gradients of a step are reduced once, after its last micro-batch, although they are divided:
+    /// less traffic, and memory for a whole gradient on every rank. What `no_sync()` does in torch.
+    pub no_sync: bool,
     /// Units of at most this number of elements are kept whole by every rank, although parameters are
     /// divided.
     pub persistent_len_max: usize,
@@ -48,9 +52,21 @@ impl Default for EngineConfig {
             precision: Precision::F32,
             loss_scaling: LossScaling::None,
             gradient_rounding: None,
+            no_sync: false,
             persistent_len_max: 0,
             plan: PlanOptions { prefetch: 50_000_000, reduce_max: 500_000_000, recompute: 0 },
             seed: 1,
+        }
+    }
+}
+
+impl EngineConfig {
+    /// The lanes of `world` ranks.
+    pub(crate) fn lanes(&self, world: usize) -> LaneAssignment {
+        if self.no_sync && 1 < self.accumulate {
+            LaneAssignment::reducing_once(world, self.accumulate)
+        } else {
+            LaneAssignment::new(world, self.accumulate, self.sharding)
         }
     }
 }

@@ -65,7 +65,7 @@ impl<'a> Forecast<'a> {
         let layout = ShardLayout::new(lens, world);
         let units = layout.units().iter();
         let residences = units.map(|unit| Residence::of(unit.len, config)).collect();
-        let lanes = LaneAssignment::new(world, config.accumulate, config.sharding);
+        let lanes = config.lanes(world);
         Self { config, lanes, layout, residences }
     }
 

@@ -85,7 +85,7 @@ impl<M: Model> Engine<HostReplica<M>> {
     pub fn new(group: &Group, model: M, config: EngineConfig) -> Result<Self, EngineError> {
         check(&config)?;
         Plan::agree(group, digest(&model, &config), "model or settings")?;
-        let lanes = LaneAssignment::new(group.world_size(), config.accumulate, config.sharding);
+        let lanes = config.lanes(group.world_size());
         let unit_lens: Vec<usize> =
             model.parameters().units().iter().map(|unit| unit.range.len()).collect();
         let replica = HostReplica::new(group, model, &config, lanes)?;

@@ -98,6 +98,10 @@ pub(super) struct TrainArgs {
     /// Compute the activations of every block again in the backward pass, instead of keeping them
     #[arg(long)]
     pub(super) activation_checkpointing: bool,
+    /// With --stage 2 or 3 and --accumulate: reduce the gradients once a step instead of after every
+    /// micro-batch; each worker then keeps a whole gradient
+    #[arg(long)]
+    pub(super) no_sync: bool,
     /// Seed of initial weights, batches and the generated sample [default: that of `--resume`, else 1337]
     #[arg(long, value_name = "N")]
     pub(super) seed: Option<u64>,
@@ -248,7 +252,8 @@ impl TrainArgs {
     pub(super) fn engine(&self, seed: u64) -> EngineConfig {
         let accumulate = self.accumulate.map_or(1, NonZeroUsize::get);
         if let Some(engine) = &self.engine {
-            return EngineConfig { accumulate, seed, ..engine.clone() };
+            let no_sync = self.no_sync;
+            return EngineConfig { accumulate, seed, no_sync, ..engine.clone() };
         }
         let rate_min = self.min_lr.unwrap_or(self.lr / 10.0);
         EngineConfig {
@@ -272,6 +277,7 @@ impl TrainArgs {
                 PrecisionArg::F32 | PrecisionArg::Bf16 => LossScaling::None,
             },
             gradient_rounding: None,
+            no_sync: self.no_sync,
             persistent_len_max: 0,
             plan: PlanOptions {
                 recompute: usize::from(self.activation_checkpointing),
@@ -376,9 +382,11 @@ impl TrainArgs {
         for monitor in &self.monitor {
             push("monitor", serde_json::to_string(monitor).ok().map(OsString::from));
         }
-        if self.activation_checkpointing {
-            words.push("--activation_checkpointing".into());
-        }
+        let flags = [
+            (self.activation_checkpointing, "--activation_checkpointing"),
+            (self.no_sync, "--no_sync"),
+        ];
+        words.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.into()));
         words
     }
 }

@@ -57,6 +57,7 @@ pub(super) fn engine_config(
         precision,
         loss_scaling,
         gradient_rounding: found.communication.and_then(rounding_of),
+        no_sync: false,
         persistent_len_max: found.zero.persistence_threshold as usize,
         plan: PlanOptions {
             prefetch: found.zero.prefetch_bucket as usize,

@@ -54,6 +54,18 @@ impl LaneAssignment {
         Self { world, accumulate, order }
     }
 
+    /// Chooses an order in which the gradients of a step are reduced once, whatever is divided; every rank then
+    /// keeps a whole gradient during the step.
+    ///
+    /// # Panics
+    /// If a number is 0.
+    pub fn reducing_once(world: usize, accumulate: usize) -> Self {
+        assert!(0 < world && 0 < accumulate, "a step has at least one lane");
+        let order =
+            if accumulate.is_power_of_two() { LaneOrder::RankMajor } else { LaneOrder::Subtrees };
+        Self { world, accumulate, order }
+    }
+
     /// Returns the order of the lanes.
     pub fn order(&self) -> LaneOrder {
         self.order
