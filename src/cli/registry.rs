@@ -103,19 +103,13 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     #[cfg(feature = "train")]
     CommandEntry {
         name: "tokenize",
-        help: Some(CommandHelp {
-            summary: Some("Write the tokens of texts as shards, which trainings read"),
-            definition: tokenize::definition,
-        }),
+        help: Some(CommandHelp { summary: Some(TEXTS), definition: tokenize::definition }),
         main: |words, _| tokenize::main(words),
     },
     #[cfg(feature = "train")]
     CommandEntry {
         name: "sample",
-        help: Some(CommandHelp {
-            summary: Some("Continue a text with the GPT of a checkpoint"),
-            definition: sample::definition,
-        }),
+        help: Some(CommandHelp { summary: Some(TEXTS), definition: sample::definition }),
         main: |words, _| sample::main(words),
     },
     CommandEntry {
@@ -201,3 +195,6 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
 const JOBS_OF_CLUSTERS: &str = "Print manifests for Kubernetes, or submit a job to Slurm";
 /// The same, of two others.
 const TEXTS_OF_ALL_COMMANDS: &str = "Print shell completions, or a manual page";
+/// The same, of two others.
+#[cfg(feature = "train")]
+const TEXTS: &str = "Write the tokens of texts, or continue a text with a trained GPT";

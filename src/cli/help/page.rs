@@ -88,7 +88,9 @@ fn keep_most_used(arg: Arg, topic: Option<&Topic>) -> Arg {
         return arg.hide(true);
     };
     let is_pod = command.starts_with("k8s") || *command == "pod" && id == "num_gpus";
-    let brief = SHORT_HELP.iter().find(|(name, _)| !is_pod && *name == id).map(|(_, brief)| *brief);
+    let own = format!("{command} {id}");
+    let find = |wanted: &str| SHORT_HELP.iter().find(|(name, _)| *name == wanted);
+    let brief = find(&own).or_else(|| find(id)).filter(|_| !is_pod).map(|(_, brief)| *brief);
     let arg = arg.help_heading(None::<&'static str>).display_order(order);
     match brief {
         Some(brief) => arg.help(brief).hide_default_value(true).hide_possible_values(true),

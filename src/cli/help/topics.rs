@@ -31,17 +31,19 @@ pub(super) const FRONT: Topic = Topic {
     ],
 };
 
-/// Short descriptions of options of jobs, for `-h`.
-pub(super) const SHORT_HELP: [(&str, &str); 22] = [
+/// Short descriptions for `-h`: of an option of all commands, or of `COMMAND OPTION`.
+pub(super) const SHORT_HELP: [(&str, &str); 24] = [
     ("hostfile", "Hostfile, or a list of hosts: `n1:8,n2:8`, `n[01-04]:8`"),
     ("num_gpus", "Workers on each host: its first N slots"),
     ("include", "Hosts and slots to use: `n1@n2:0,2`"),
     ("exclude", "Hosts and slots not to use: `n3@n4:1`"),
     ("env", "Set an environment variable in every worker"),
+    ("ssh env", "Set an environment variable of the command"),
+    ("ssh timeout", "Stop the command after this time: `90s`, `2m`, `1h`"),
     ("timeout", "Stop the job after this time: `90s`, `2m`, `1h`"),
     ("max_restarts", "Restart all workers after a failure, at most N times"),
     ("log_dir", "Directory for the whole output of every rank"),
-    ("data", "Training text: any files"),
+    ("train data", "Training text: any files"),
     ("batch_size", "Samples in a micro-batch of a worker"),
     ("checkpoint_dir", "Directory for checkpoints"),
     ("resume", "Continue from a checkpoint, or from the newest one"),
@@ -51,7 +53,7 @@ pub(super) const SHORT_HELP: [(&str, &str); 22] = [
     ("threshold", "Exit with 1 if the bus bandwidth is lower"),
     ("set", "Hostfile, list of hosts, or sets: `hosts & rack[1-3]`"),
     ("from", "Dialect of the file"),
-    ("to", "Dialect to write"),
+    ("hostfile convert to", "Dialect to write"),
     ("nproc_per_node", "Workers on each node: N, `gpu`, `cpu`, `xpu` or `auto` [default: 1]"),
     ("redirects", "Streams that go to files only: 0, 1, 2, 3, or `0:3,1:1`"),
     ("tee", "Streams that go to files and to the screen"),
