@@ -42,7 +42,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "torchrun",
         help: Some(CommandHelp {
-            summary: Some("Run a script as torchrun does, with its options and variables"),
+            summary: Some("Run a script with the options and variables of torchrun"),
             definition: torchrun::definition,
         }),
         main: |words, _| torchrun::main("remuda torchrun", TorchLauncher::Torchrun, words),
@@ -95,7 +95,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "checkpoint",
         help: Some(CommandHelp {
-            summary: Some("Show, verify, export and import the checkpoints of a training"),
+            summary: Some("Show, verify, export and import checkpoints of trainings"),
             definition: checkpoint::definition,
         }),
         main: |words, _| checkpoint::main(words),

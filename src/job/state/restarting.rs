@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn job_that_ends_in_the_pause_after_an_eviction_may_be_taken_over() {
+    fn job_ended_in_the_pause_after_an_eviction_may_be_taken_over() {
         let now = clock::now();
         let mut job = started(now);
         job.policy.on_term = OnTerm::EndNode;
