@@ -141,6 +141,9 @@ def main():
     OUT.mkdir(parents=True, exist_ok=True)
     for name, case in {"gpt": gpt_case, "gpt2": gpt2_case, "mlp": mlp_case}.items():
         for kind, compute in {"gradients": gradients, "adamw": adamw}.items():
+            # The gradient of the biases of keys is 0, and AdamW would follow its rounding errors.
+            if (name, kind) == ("gpt2", "adamw"):
+                continue
             torch.manual_seed(1337)
             path = OUT / f"{name}_{kind}.json"
             path.write_text(json.dumps({"torch": torch.__version__, **case(compute)}) + "\n")

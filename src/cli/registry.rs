@@ -197,4 +197,4 @@ const JOBS_OF_CLUSTERS: &str = "Print manifests for Kubernetes, or submit a job 
 const TEXTS_OF_ALL_COMMANDS: &str = "Print shell completions, or a manual page";
 /// The same, of two others.
 #[cfg(feature = "train")]
-const TEXTS: &str = "Write the tokens of texts, or continue a text with a trained GPT";
+const TEXTS: &str = "Write the tokens of texts, or continue a text with a GPT";

@@ -23,7 +23,7 @@ use crate::report::diagnostic::{Paint, show_all};
 use crate::report::text::MessageLevel;
 use crate::report::{LogRetention, RunClass, RunDir, Style, Terminal};
 use crate::secure::JobKey;
-use crate::transport::ssh::{AGENT_LIMIT, Kex, Mux, SshConfig, SshOptions};
+use crate::transport::ssh::{AGENT_LIMIT, SshConfig, SshOptions};
 use crate::wire;
 
 /// Time between the request to stop and SIGKILL.
@@ -391,18 +391,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Every host, this machine included, over ssh as the user has configured it.
 fn over_ssh(users: Users) -> Transport {
-    Transport::Ssh(SshOptions {
-        port: None,
-        users,
-        config: SshConfig::Default,
-        kex: Kex::Configured,
-        mux: Mux::Native,
-        fanout: None,
-        agent_path: None,
-        agent_limit: AGENT_LIMIT,
-        wait_limit: Duration::ZERO,
-        verbose: false,
-    })
+    Transport::Ssh(SshOptions { users, ..SshOptions::default() })
 }
 
 /// Random bytes of the kernel.

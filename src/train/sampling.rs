@@ -1,7 +1,7 @@
 //! [`Sampler`]: the GPT of a checkpoint continues tokens.
 
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::runtime::RandomStream;
 use crate::runtime::checkpoint::{CheckpointReader, OpenError};
@@ -101,8 +101,11 @@ pub enum SampleError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The model is none of texts.
-    #[error("the model of `{}` is an MLP, which has no text", .0.path.display())]
-    NoText(SavedTraining),
+    #[error("the model of `{}` is an MLP, which has no text", path.display())]
+    NoText {
+        /// Path of the checkpoint.
+        path: PathBuf,
+    },
 }
 
 impl Sampler {
@@ -115,13 +118,13 @@ impl Sampler {
         let &ModelId::Gpt { architecture, layers, heads, width, block, vocabulary, .. } =
             &saved.model
         else {
-            return Err(SampleError::NoText(saved));
+            return Err(SampleError::NoText { path: saved.path });
         };
         let config = GptConfig { architecture, vocabulary, block, layers, heads, width };
         let model = Gpt::new(config, threads);
         let reader = CheckpointReader::open(&saved.path)?;
         let mut params = vec![0.0; model.parameters().len()];
-        for parameter in model.parameters().iter() {
+        for parameter in model.parameters() {
             let values = &mut params[parameter.range.clone()];
             reader.read(&parameter.name, 0..values.len(), values)?;
         }

@@ -10,7 +10,7 @@ use crate::train::nn::mlp::Mlp;
 use crate::train::options::{MlpOptions, ModelOptions, TrainOptions};
 
 /// Memory of a worker without a model: its program, libraries, buffers of its streams.
-const PROGRAM_BYTES: f64 = (8 << 20) as f64;
+const PROGRAM_BYTES: f64 = (2 << 20) as f64;
 /// Number of batches of an evaluation that are kept, including the last, complete one.
 const KEPT_BATCHES: f64 = 16.0;
 /// Largest numbers of parameters and layers whose plan is made for the forecast. Beyond, a model needs so
@@ -255,7 +255,7 @@ mod tests {
         let sizes = gpt_of(256, 64, 6, 384);
         let model = Gpt::<f32>::new(sizes, Threads::ONE);
         Sharding::ALL.map(|sharding| {
-            let config = EngineConfig { precision, sharding, ..EngineConfig::default() };
+            let config = EngineConfig { sharding, precision, ..EngineConfig::default() };
             let memory = EngineMemory::forecast(&model, &config, workers);
             let state = memory.parameters + memory.gradients + memory.optimizer;
             state as f64 / gpt_parameters(&sizes)

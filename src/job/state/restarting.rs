@@ -38,7 +38,8 @@ impl JobState {
 
     /// Whether the job could restart after another failure.
     pub(crate) fn has_restarts_left(&self) -> bool {
-        self.epoch.0 - self.uncharged < self.policy.restarts_max
+        // In the pause before a restart that is not charged, its epoch has not begun.
+        self.epoch.0 < self.policy.restarts_max.saturating_add(self.uncharged)
     }
 
     /// Whether a replacement of node 0 would continue the job, which SIGTERM has ended on this one.
@@ -194,6 +195,19 @@ mod tests {
         end_epoch(&mut job, now);
         let effects = job.step(now + PAUSE_MIN, Event::Timer);
         assert_eq!(effects, [Effect::BeginEpoch(vec![NodeRank(1)])], "the shim died after `Idle`");
+    }
+
+    #[test]
+    fn job_that_ends_in_the_pause_after_an_eviction_may_be_taken_over() {
+        let now = clock::now();
+        let mut job = started(now);
+        job.policy.on_term = OnTerm::EndNode;
+        job.step(now, Event::NodeSignal(NodeRank(1), SIGTERM));
+        end_epoch(&mut job, now);
+        job.step(now, Event::Signal(SIGTERM));
+        assert_eq!(job.verdict().map(|verdict| verdict.status), Some(Status::Interrupted(SIGTERM)));
+        assert!(job.may_be_taken_over());
+        assert_eq!((job.epoch(), job.uncharged()), (Epoch(0), 1));
     }
 
     #[test]

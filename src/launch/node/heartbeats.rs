@@ -66,22 +66,7 @@ impl NodeTable {
 mod tests {
     use super::*;
     use crate::base::clock;
-    use crate::launch::node::table::NodeLimits;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn table(now: Instant) -> NodeTable {
-        let limits = NodeLimits {
-            lease: 30 * SECOND,
-            heartbeat_interval: 3 * SECOND,
-            preflight: 60 * SECOND,
-        };
-        NodeTable::new(3, limits, now)
-    }
-
-    fn places(nodes: &[u32]) -> Vec<NodeRank> {
-        nodes.iter().copied().map(NodeRank).collect()
-    }
+    use crate::launch::node::table::tests::{SECOND, places, table};
 
     #[test]
     fn silent_nodes_are_reported_and_lost_after_their_leases() {

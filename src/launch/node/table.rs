@@ -294,13 +294,13 @@ impl NodeTable {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::base::clock;
 
-    const SECOND: Duration = Duration::from_secs(1);
+    pub(in crate::launch::node) const SECOND: Duration = Duration::from_secs(1);
 
-    fn table(now: Instant) -> NodeTable {
+    pub(in crate::launch::node) fn table(now: Instant) -> NodeTable {
         let limits = NodeLimits {
             lease: 30 * SECOND,
             heartbeat_interval: 3 * SECOND,
@@ -309,7 +309,7 @@ mod tests {
         NodeTable::new(3, limits, now)
     }
 
-    fn places(nodes: &[u32]) -> Vec<NodeRank> {
+    pub(in crate::launch::node) fn places(nodes: &[u32]) -> Vec<NodeRank> {
         nodes.iter().copied().map(NodeRank).collect()
     }
 

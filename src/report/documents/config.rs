@@ -91,5 +91,5 @@ fn idle_rows(findings: &Findings, reading: &ConfigReading) -> Vec<[String; 3]> {
 /// Formats rows of three columns, indented.
 fn table(rows: &[[String; 3]]) -> String {
     let text = show_columns(rows, [Align::Left; 3]);
-    text.lines().map(|line| format!("  {line}\n")).collect()
+    text.split_inclusive('\n').flat_map(|line| ["  ", line]).collect()
 }

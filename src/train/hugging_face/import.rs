@@ -195,7 +195,7 @@ fn save(
     let zeros = vec![0.0; params.len()];
     let moments = Optimizer::default().state_names();
     let mut pieces = Vec::new();
-    for parameter in table.iter() {
+    for parameter in table {
         let weight = std::iter::once((parameter.name.clone(), params));
         let of_moment = |moment: &&str| (state_tensor(&parameter.name, moment), &zeros[..]);
         for (name, all) in weight.chain(moments.iter().map(of_moment)) {

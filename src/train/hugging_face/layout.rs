@@ -58,6 +58,7 @@ pub fn config_json(model: &ModelId) -> Option<String> {
 /// What a `config.json` says of a GPT-2. Keys that change nothing in the arithmetic are not read.
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
+#[expect(clippy::struct_excessive_bools, reason = "they are those of the file")]
 struct ModelConfig {
     model_type: String,
     n_layer: usize,

@@ -29,7 +29,7 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let threads = Threads::new(args.threads.unwrap_or_else(threads_of_environment));
     let mut sampler = Sampler::open(&args.checkpoint, threads).map_err(|error| match error {
         SampleError::Open(error) => refuse_checkpoint(&typed, &args.checkpoint, None, &error),
-        SampleError::NoText(_) => {
+        SampleError::NoText { .. } => {
             let place = place_of_path(&typed, &args.checkpoint);
             let refused = typed.refuse(&[place], |spans| {
                 Diagnostic::error(NO_TEXT, spans[0], error.to_string())

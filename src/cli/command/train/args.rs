@@ -253,7 +253,7 @@ impl TrainArgs {
         let accumulate = self.accumulate.map_or(1, NonZeroUsize::get);
         if let Some(engine) = &self.engine {
             let no_sync = self.no_sync;
-            return EngineConfig { accumulate, seed, no_sync, ..engine.clone() };
+            return EngineConfig { accumulate, no_sync, seed, ..engine.clone() };
         }
         let rate_min = self.min_lr.unwrap_or(self.lr / 10.0);
         EngineConfig {

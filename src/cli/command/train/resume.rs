@@ -87,14 +87,16 @@ pub(super) fn apply_saved(
                 check_agreement(line, "width", &mut args.width, size(width)),
                 check_agreement(line, "block", &mut args.block, size(block)),
                 has_text.then(|| check_text_agreement(line, args, saved)).flatten(),
-            ])
+            ]);
         }
-        ModelId::Mlp { layers, width, teacher, .. } => findings.extend([
-            check_agreement(line, "model", &mut args.model, ModelArg::Mlp),
-            check_agreement(line, "layers", &mut args.layers, size(layers)),
-            check_agreement(line, "width", &mut args.width, size(width)),
-            check_agreement(line, "seed", &mut args.seed, teacher),
-        ]),
+        ModelId::Mlp { layers, width, teacher, .. } => {
+            findings.extend([
+                check_agreement(line, "model", &mut args.model, ModelArg::Mlp),
+                check_agreement(line, "layers", &mut args.layers, size(layers)),
+                check_agreement(line, "width", &mut args.width, size(width)),
+                check_agreement(line, "seed", &mut args.seed, teacher),
+            ]);
+        }
     }
     let findings: Vec<Findings> = findings.into_iter().flatten().collect();
     if findings.is_empty() {

@@ -98,6 +98,8 @@ impl<F: ModelFloat> Gpt<F> {
         let counts = (0..sequences).step_by(height).map(|first| height.min(sequences - first));
         let shapes: Vec<_> = counts.map(|sequences| TileShape { sequences, length }).collect();
         if !self.tiles.iter().map(Tile::shape).eq(shapes.iter().copied()) {
+            // Before the new ones are allocated, so that there are never two sets.
+            self.tiles.clear();
             let buffers = buffers(&self.places);
             let tile = |&shape| Tile::new(&self.config, shape, buffers);
             self.tiles = shapes.iter().map(tile).collect();
