@@ -104,8 +104,8 @@ fn dry_run_shows_the_memory_of_every_stage() {
         "optimizer state      69.4 MiB  17.4 MiB  17.4 MiB  17.4 MiB",
         "units in use          6.1 MiB   6.1 MiB  34.2 MiB  48.3 MiB",
         "activations           6.3 MiB   6.3 MiB   6.3 MiB   6.3 MiB",
-        "program               8.0 MiB   8.0 MiB   8.0 MiB   8.0 MiB",
-        "total               124.6 MiB  72.6 MiB  83.3 MiB  88.7 MiB",
+        "program               2.0 MiB   2.0 MiB   2.0 MiB   2.0 MiB",
+        "total               118.6 MiB  66.6 MiB  77.3 MiB  82.7 MiB",
     ];
     assert_eq!(table, expected);
 }
