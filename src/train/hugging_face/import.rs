@@ -92,7 +92,9 @@ pub fn import_gpt2(dir: &Path, to: &Path) -> Result<ImportedModel, ImportError> 
             .map_err(|source| ImportError::Read { path: path.clone(), source })?;
         let tensors =
             SafeTensors::deserialize(&file).map_err(|error| content(error.to_string()))?;
-        for (name, tensor) in tensors.tensors() {
+        let mut tensors = tensors.tensors();
+        tensors.sort_by(|(one, _), (other, _)| one.cmp(other));
+        for (name, tensor) in tensors {
             let own = name.strip_prefix(PREFIX).unwrap_or(&name);
             if let Some(parameter) = table.get(own) {
                 read_tensor(parameter, &tensor, &mut params[parameter.range.clone()])
