@@ -82,6 +82,8 @@ impl Launch {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let mark = format!("{}-{number}", std::process::id());
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("launch").join(&mark);
+        // An earlier process with this number may have kept its files for inspection.
+        let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("a directory for the test");
         Self::at(mark, dir, false)
     }

@@ -17,6 +17,8 @@ impl Scratch {
     pub(crate) fn new(command: &'static str, name: &str) -> Self {
         let name = format!("{command}-{name}-{}", std::process::id());
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        // As that of an earlier process with this number.
+        let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("the directory for tests can be written");
         Self { command, dir }
     }
