@@ -19,7 +19,7 @@ const SMALL: &str =
 
 /// A directory with the checkpoint `kept` of a GPT-2, exported to `model`.
 fn exported(name: &str) -> Scratch {
-    let scratch = Scratch::new("checkpoint", name);
+    let scratch = Scratch::new("checkpoint", &format!("hf-{name}"));
     let options = ShardOptions {
         path: scratch.path("shard.bin"),
         token_type: TokenType::U16,
