@@ -39,6 +39,8 @@ pub(crate) const LAUNCHER_WORDS: Rule = Rule("launcher-words");
 pub(crate) const EMPTY_PATHS: Rule = Rule("empty-paths");
 pub(crate) const NODE_RANK: Rule = Rule("node-rank");
 pub(crate) const NO_SSH: Rule = Rule("no-ssh");
+pub(crate) const PROCESS_MANAGERS: Rule = Rule("process-managers");
+pub(crate) const FIRST_WORD: Rule = Rule("first-word");
 
 pub(crate) const ONE_HOST: Rule = Rule("one-host");
 pub(crate) const LOOPBACK: Rule = Rule("loopback");
@@ -84,6 +86,8 @@ pub(crate) const RULES: &[Rule] = &[
     EMPTY_PATHS,
     NODE_RANK,
     NO_SSH,
+    PROCESS_MANAGERS,
+    FIRST_WORD,
     ONE_HOST,
     LOOPBACK,
     MORE_THAN_GPUS,

@@ -136,7 +136,8 @@ impl<'a> Case<'a> {
     /// Compares nodes and workers.
     fn compare(mut self, plan: &Value, theirs: &Value) -> Verdict {
         if theirs["backend"] != "local" && theirs["backend"] != "pdsh" {
-            return Verdict::Unexplained(format!("DeepSpeed starts {}", theirs["backend"]));
+            // It starts every rank with that command, remuda one agent a node.
+            return Verdict::by([rules::PROCESS_MANAGERS]);
         }
         let nodes = theirs["nodes"].as_array().expect("a list");
         let ours = plan["nodes"].as_array().expect("a list");

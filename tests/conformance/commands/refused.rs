@@ -51,6 +51,10 @@ impl OurRefusal<'_> {
             "C006" if first_line(self.output).contains("`--launcher_args`") => {
                 (!self.has_supported_words()).then_some(rules::LAUNCHER_WORDS)
             }
+            "C011" if first_line(self.output).contains(" not a script") => {
+                let script = self.args.program.script_and_args.first()?;
+                (!std::path::Path::new(script).exists()).then_some(rules::FIRST_WORD)
+            }
             // DeepSpeed does not check the program before it needs it.
             "C007" if self.args.program.module && self.args.program.no_python => self.rule("C009"),
             "C010" => {
@@ -226,6 +230,15 @@ pub(super) fn explain_their_refusal(
         && command.argv.iter().any(|word| word == "--")
     {
         return Verdict::by([rules::DOUBLE_DASH]);
+    }
+    let limits_of_managers = [
+        "same number of devices per node",
+        "same slot count on every host",
+        "backend does not support limiting num nodes/gpus",
+        "backend does not support worker include/exclusion",
+    ];
+    if limits_of_managers.into_iter().any(says) {
+        return Verdict::by([rules::PROCESS_MANAGERS]);
     }
     found.unexplained(format!("only DeepSpeed refuses: {}", refusal.text));
     found.verdict()
