@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use remuda::train::{ExistingFiles, ShardOptions, ShardWriter, TokenType};
 use safetensors::SafeTensors;
 use serde_json::Value;
 
 use crate::support::expected::check_expected;
 use crate::support::scratch::{Scratch, text};
+use crate::support::shards::write_shard;
 
 /// A GPT-2 that trains within milliseconds on the tokens of `shard.bin`.
 const SMALL: &str =
@@ -20,15 +20,7 @@ const SMALL: &str =
 /// A directory with the checkpoint `kept` of a GPT-2, exported to `model`.
 fn exported(name: &str) -> Scratch {
     let scratch = Scratch::new("checkpoint", &format!("hf-{name}"));
-    let options = ShardOptions {
-        path: scratch.path("shard.bin"),
-        token_type: TokenType::U16,
-        tokens_max: None,
-        existing: ExistingFiles::Replace,
-    };
-    let mut shard = ShardWriter::create(options).expect("the directory can be written");
-    shard.write(&(0..2000).map(|at| at % 50).collect::<Vec<u32>>()).expect("they fit");
-    shard.finish().expect("it is written");
+    write_shard(&scratch.path("shard.bin"), (0..2000).map(|at| at % 50));
     train(&scratch, "--steps 3 --warmup 1 --checkpoint_dir kept");
     scratch.succeed("export kept --to hf:model");
     scratch

@@ -3,11 +3,9 @@
 //! `tests/sample/refused.expected` contains every refused line with its screen and exit status;
 //! `UPDATE_EXPECTED=1 cargo test --test program sample::` rewrites it.
 
-use std::fs;
-
 use crate::support::expected::check_expected;
 use crate::support::scratch::{Scratch, text};
-use crate::tokenize::vocab_json;
+use crate::support::shards::{MERGES_OF_THE, WORDS_OF_THE, write_vocabulary};
 
 /// Options of a GPT that trains within milliseconds.
 const SMALL: &str = "--num_gpus 2 --layers 1 --heads 2 --width 8 --block 8 --batch_size 2";
@@ -55,10 +53,7 @@ fn sample_continues_the_prompt() {
 #[test]
 fn sample_of_tokens_has_the_text_of_their_vocabulary() {
     let scratch = Scratch::new("sample", "tokens");
-    fs::create_dir_all(scratch.path("small")).expect("a new directory");
-    let names = [("th", 256), ("the", 257), ("<|endoftext|>", 258)];
-    scratch.write("small/vocab.json", vocab_json(&names));
-    scratch.write("small/merges.txt", "#version: 0.2\nt h\nth e\n");
+    write_vocabulary(&scratch, &WORDS_OF_THE, MERGES_OF_THE);
     scratch.write("text", "thetheé".repeat(300));
     let written = scratch.run_other("tokenize", "text -o text.bin --vocab small");
     assert!(written.status.success(), "{}", text(&written.stderr));
@@ -80,9 +75,7 @@ fn sample_of_tokens_has_the_text_of_their_vocabulary() {
 #[test]
 fn sample_refuses_unusable_lines() {
     let (scratch, _) = scratch_with_text("refused");
-    fs::create_dir_all(scratch.path("small")).expect("a new directory");
-    scratch.write("small/vocab.json", vocab_json(&[("th", 256)]));
-    scratch.write("small/merges.txt", "#version: 0.2\nt h\n");
+    write_vocabulary(&scratch, &[("th", 256)], "#version: 0.2\nt h\n");
     scratch.write("short", "th".repeat(300));
     let written =
         scratch.run_other("tokenize", "short -o short.bin --vocab small --text_separator none");

@@ -10,33 +10,12 @@ use remuda::train::{ShardError, TokenData, TokenShard, TokenType, Tokenizer};
 
 use crate::support::expected::check_expected;
 use crate::support::scratch::{Scratch, screen_of, text};
-
-/// Letters that stand for bytes in a `vocab.json`, in the order of the bytes.
-fn byte_letters() -> Vec<char> {
-    let is_itself = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
-    let mut replaced = (0x100..).filter_map(char::from_u32);
-    let mut letter = |byte: u8| {
-        if is_itself(byte) { char::from(byte) } else { replaced.next().expect("a letter") }
-    };
-    (0..=255).map(&mut letter).collect()
-}
-
-/// A `vocab.json`: the bytes, then `names`, numbered from 256 or as they say.
-pub(crate) fn vocab_json(names: &[(&str, u32)]) -> String {
-    let bytes = byte_letters().into_iter().map(String::from).zip(0..);
-    let names = names.iter().map(|(name, token)| ((*name).to_owned(), *token));
-    let all: serde_json::Map<_, _> =
-        bytes.chain(names).map(|(name, token)| (name, token.into())).collect();
-    serde_json::Value::Object(all).to_string()
-}
+use crate::support::shards::{MERGES_OF_THE, WORDS_OF_THE, vocab_json, write_vocabulary};
 
 /// A directory with the vocabulary `small` of 259 tokens, and two texts.
 fn scratch(name: &str) -> Scratch {
     let scratch = Scratch::new("tokenize", name);
-    fs::create_dir_all(scratch.path("small")).expect("a new directory");
-    let names = [("th", 256), ("the", 257), ("<|endoftext|>", 258)];
-    scratch.write("small/vocab.json", vocab_json(&names));
-    scratch.write("small/merges.txt", "#version: 0.2\nt h\nth e\n");
+    write_vocabulary(&scratch, &WORDS_OF_THE, MERGES_OF_THE);
     scratch.write("a.txt", "the cat, the hat\n");
     scratch.write("b.txt", "é\n");
     scratch

@@ -6,10 +6,9 @@
 
 use std::fs;
 
-use remuda::train::{ExistingFiles, ShardOptions, ShardWriter, TokenType};
-
 use crate::support::expected::check_expected;
 use crate::support::scratch::{Scratch, text};
+use crate::support::shards;
 
 /// Options of a GPT that trains within milliseconds.
 const SMALL: &str = "--num_gpus 2 --layers 1 --heads 2 --width 8 --block 8 --batch_size 2";
@@ -32,16 +31,7 @@ fn without_this_machine(screen: &str) -> String {
 
 /// Writes 4,000 tokens below 100, each followed by the next one of a cycle.
 fn write_shard(scratch: &Scratch, name: &str) {
-    let options = ShardOptions {
-        path: scratch.path(name),
-        token_type: TokenType::U16,
-        tokens_max: None,
-        existing: ExistingFiles::Replace,
-    };
-    let mut shard = ShardWriter::create(options).expect("the directory can be written");
-    let tokens: Vec<u32> = (0..4000).map(|at| at % 100).collect();
-    shard.write(&tokens).expect("they fit");
-    shard.finish().expect("it is written");
+    shards::write_shard(&scratch.path(name), (0..4000).map(|at| at % 100));
 }
 
 #[test]

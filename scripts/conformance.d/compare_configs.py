@@ -8,15 +8,12 @@ nor deepspeed. remuda's reading is the document of `config check --json`. A diff
 it is reduced to a minimal file. The names of the rules stand in COMPAT.md.
 """
 
-import argparse
 import collections
 import json
 import os
-import shutil
 import subprocess
-import sys
-import tempfile
 
+import comparison
 import config_rules
 import generate_configs
 
@@ -125,8 +122,11 @@ def smaller(case):
 
 
 def unexplained(case, remuda, peer):
-    found = differences(case, remuda.read([case])[0], peer.read(case))
-    return [text for rule, text in found if rule is None]
+    return comparison.unexplained(differences(case, remuda.read([case])[0], peer.read(case)))
+
+
+def take(tally, case, ours, theirs):
+    tally.take(case, differences(case, ours, theirs), "refused" in ours)
 
 
 def shrink(case, remuda, peer, kind):
@@ -147,38 +147,13 @@ def kind_of(text):
     return "".join(" " if letter.isdigit() else letter for letter in text)[:70]
 
 
-class Tally:
-    def __init__(self):
-        self.count = collections.Counter()
-        self.rules = collections.Counter()
-        self.failed = []
-
-    def take(self, case, ours, theirs):
-        found = differences(case, ours, theirs)
-        texts = [text for rule, text in found if rule is None]
-        if texts:
-            self.failed.append((case, texts))
-        elif found:
-            self.count["explained"] += 1
-            self.rules.update({rule for rule, _ in found})
-        else:
-            self.count["refused by both" if "refused" in ours else "the same"] += 1
-
-    def table(self, what):
-        total = sum(self.count.values()) + len(self.failed)
-        parts = [f"{self.count[name]} {name}" for name in ("the same", "refused by both", "explained")]
-        lines = [f"{what}: {total} files: {', '.join(parts)}, {len(self.failed)} unexplained"]
-        lines += [f"  {count:>7}  {rule}" for rule, count in sorted(self.rules.items())]
-        return "\n".join(lines)
-
-
 def compare(options, scratch):
     remuda, peer = Remuda(options.remuda, scratch), Peer(options.python, scratch)
     cases = list(generate_configs.cases(options.count, options.seed))
     theirs = [peer.read(case) for case in cases]
-    tally = Tally()
+    tally = comparison.Tally("files")
     for case, ours, other in zip(cases, remuda.read_all(cases), theirs):
-        tally.take(case, ours, other)
+        take(tally, case, ours, other)
     print(tally.table("deepspeed"))
     shown = {}
     for case, texts in tally.failed:
@@ -189,42 +164,19 @@ def compare(options, scratch):
         print("\n".join(f"    {text}" for text in unexplained(small, remuda, peer)))
     peer.end()
     if options.record:
-        with open(options.record, "w", encoding="utf-8") as file:
-            for case, other in zip(cases, theirs):
-                file.write(json.dumps({"case": case, "theirs": other}, ensure_ascii=False, sort_keys=True) + "\n")
+        comparison.record(options.record, zip(cases, theirs))
     return not tally.failed
 
 
 def replay(options, scratch):
-    remuda, tally = Remuda(options.remuda, scratch), Tally()
-    with open(options.replay, encoding="utf-8") as file:
-        recorded = [json.loads(line) for line in file]
+    remuda, tally = Remuda(options.remuda, scratch), comparison.Tally("files")
+    recorded = comparison.recorded(options.replay)
     readings = remuda.read_all([found["case"] for found in recorded])
     for found, ours in zip(recorded, readings):
-        tally.take(found["case"], ours, found["theirs"])
-    print(tally.table(os.path.basename(options.replay)))
-    for case, texts in tally.failed[:SHOWN_MAX]:
-        print(json.dumps(case), *texts, sep="\n    ")
+        take(tally, found["case"], ours, found["theirs"])
+    tally.report_replay(options.replay, SHOWN_MAX)
     return not tally.failed
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--remuda", required=True)
-    parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--count", type=int, default=5000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--record")
-    parser.add_argument("--replay")
-    options = parser.parse_args()
-    options.remuda = os.path.abspath(options.remuda)
-    scratch = tempfile.mkdtemp(prefix="remuda-configs-")
-    try:
-        good = replay(options, scratch) if options.replay else compare(options, scratch)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    sys.exit(0 if good else 1)
-
-
 if __name__ == "__main__":
-    main()
+    comparison.run(__doc__, "configs", 5000, compare, replay)

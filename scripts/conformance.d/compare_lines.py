@@ -8,17 +8,14 @@ neither torch nor accelerate. remuda's reading is the document of `--dry-run --j
 rule is a failure; it is reduced to a minimal line. The names of the rules stand in COMPAT.md.
 """
 
-import argparse
 import collections
 import json
 import os
 import re
-import shutil
 import string
 import subprocess
-import sys
-import tempfile
 
+import comparison
 import generate_lines
 import line_rules
 
@@ -232,8 +229,11 @@ def smaller(case):
 
 
 def unexplained(case, remuda, peer):
-    found = differences(case, remuda.read(case), peer.read(case))
-    return [text for rule, text in found if rule is None]
+    return comparison.unexplained(differences(case, remuda.read(case), peer.read(case)))
+
+
+def take(tally, case, ours, theirs):
+    tally.take(case, differences(case, ours, theirs), shape(ours) == "refused")
 
 
 def shrink(case, remuda, peer):
@@ -246,31 +246,6 @@ def shrink(case, remuda, peer):
             return case
 
 
-class Tally:
-    def __init__(self):
-        self.count = collections.Counter()
-        self.rules = collections.Counter()
-        self.failed = []
-
-    def take(self, case, ours, theirs):
-        found = differences(case, ours, theirs)
-        texts = [text for rule, text in found if rule is None]
-        if texts:
-            self.failed.append((case, texts))
-        elif found:
-            self.count["explained"] += 1
-            self.rules.update({rule for rule, _ in found})
-        else:
-            self.count["refused by both" if shape(ours) == "refused" else "the same"] += 1
-
-    def table(self, what):
-        total = sum(self.count.values()) + len(self.failed)
-        parts = [f"{self.count[name]} {name}" for name in ("the same", "refused by both", "explained")]
-        lines = [f"{what}: {total} lines: {', '.join(parts)}, {len(self.failed)} unexplained"]
-        lines += [f"  {count:>7}  {rule}" for rule, count in sorted(self.rules.items())]
-        return "\n".join(lines)
-
-
 def prepare(scratch):
     """Files that lines name."""
     for name in ("train.py", "a b.py", "ds.json", "hosts"):
@@ -278,18 +253,13 @@ def prepare(scratch):
             file.write("n1 slots=4\nn2 slots=4\n" if name == "hosts" else "{}\n")
 
 
-def record(path, kept):
-    with open(path, "w", encoding="utf-8") as file:
-        for case, theirs in kept:
-            file.write(json.dumps({"case": case, "theirs": theirs}, ensure_ascii=False, sort_keys=True) + "\n")
-
-
 def compare(options, scratch):
+    prepare(scratch)
     remuda, peer = Remuda(options.remuda, scratch), Peer(options.python, scratch)
-    tally, kept, by_text = Tally(), [], collections.Counter()
+    tally, kept, by_text = comparison.Tally("lines"), [], collections.Counter()
     for case in generate_lines.cases(options.peer, options.count, options.seed):
         theirs = peer.read(case)
-        tally.take(case, remuda.read(case), theirs)
+        take(tally, case, remuda.read(case), theirs)
         if options.record:
             kept.append((case, theirs))
     print(tally.table(options.peer))
@@ -309,41 +279,18 @@ def compare(options, scratch):
         print("\n".join(f"    {text}" for text in texts))
     peer.end()
     if options.record:
-        record(options.record, kept)
+        comparison.record(options.record, kept)
     return not tally.failed
 
 
 def replay(options, scratch):
-    remuda, tally = Remuda(options.remuda, scratch), Tally()
-    with open(options.replay, encoding="utf-8") as file:
-        for line in file:
-            found = json.loads(line)
-            tally.take(found["case"], remuda.read(found["case"]), found["theirs"])
-    print(tally.table(os.path.basename(options.replay)))
-    for case, texts in tally.failed[:SHOWN_MAX]:
-        print(json.dumps(case), *texts, sep="\n    ")
+    prepare(scratch)
+    remuda, tally = Remuda(options.remuda, scratch), comparison.Tally("lines")
+    for found in comparison.recorded(options.replay):
+        take(tally, found["case"], remuda.read(found["case"]), found["theirs"])
+    tally.report_replay(options.replay, SHOWN_MAX)
     return not tally.failed
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--remuda", required=True)
-    parser.add_argument("--peer", choices=list(generate_lines.PEERS))
-    parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--record")
-    parser.add_argument("--replay")
-    options = parser.parse_args()
-    options.remuda = os.path.abspath(options.remuda)
-    scratch = tempfile.mkdtemp(prefix="remuda-lines-")
-    try:
-        prepare(scratch)
-        good = replay(options, scratch) if options.replay else compare(options, scratch)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    sys.exit(0 if good else 1)
-
-
 if __name__ == "__main__":
-    main()
+    comparison.run(__doc__, "lines", 1000, compare, replay, peers=generate_lines.PEERS)

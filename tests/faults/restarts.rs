@@ -1,7 +1,8 @@
 //! Jobs whose workers are restarted after a failure.
 
 use std::fs;
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Output, Stdio};
 
 use rustix::process::{Pid, Signal};
 
@@ -212,7 +213,7 @@ fn pre_term_wait_ends_when_workers_exit() {
 }
 
 /// `remuda train` on two nodes of this machine, keeping a checkpoint every few steps.
-fn train(dir: &std::path::Path, mark: &str, options: &[&str]) -> std::process::Command {
+fn train(dir: &Path, mark: &str, options: &[&str]) -> std::process::Command {
     fs::create_dir_all(dir).expect("a directory");
     let hostfile = dir.join("hosts");
     fs::write(&hostfile, "n1 slots=1\nn2 slots=1\n").expect("a hostfile");
@@ -227,24 +228,30 @@ fn train(dir: &std::path::Path, mark: &str, options: &[&str]) -> std::process::C
 }
 
 /// The files of two ranks in a checkpoint.
-fn shards(checkpoint: &std::path::Path) -> [Vec<u8>; 2] {
+fn shards(checkpoint: &Path) -> [Vec<u8>; 2] {
     [0, 1].map(|rank| {
         fs::read(checkpoint.join(format!("rank-0000{rank}.safetensors"))).expect("it was saved")
     })
+}
+
+/// Runs a training of which a worker is killed after two checkpoints. Returns the launcher, which has exited,
+/// and its output.
+fn train_until_a_worker_is_killed(place: &Path, mark: &str, options: &[&str]) -> (Pid, Output) {
+    let job = train(place, mark, options).spawn().expect("it starts");
+    let launcher = Pid::from_child(&job);
+    let is_saved = || place.join("kept/step-00000020").exists().then_some(());
+    wait_for("two checkpoints", is_saved);
+    let mut all = marked(mark, launcher);
+    all.retain(|process| process.role == Role::Worker);
+    all.last().expect("workers run").signal(Signal::KILL);
+    (launcher, job.wait_with_output().expect("ours"))
 }
 
 #[test]
 fn failed_training_names_its_newest_checkpoint() {
     let launch = workers(1);
     let (place, mark) = (launch.dir().join("failed"), launch.mark().to_owned());
-    let job = train(&place, &mark, &[]).spawn().expect("it starts");
-    let launcher = Pid::from_child(&job);
-    let is_saved = || place.join("kept/step-00000020").exists().then_some(());
-    wait_for("two checkpoints", is_saved);
-    let mut all = marked(&mark, launcher);
-    all.retain(|process| process.role == Role::Worker);
-    all.last().expect("workers run").signal(Signal::KILL);
-    let ended = job.wait_with_output().expect("ours");
+    let (launcher, ended) = train_until_a_worker_is_killed(&place, &mark, &[]);
     let stderr = String::from_utf8_lossy(&ended.stderr);
     let help = "help: to continue: add `--resume auto` (newest checkpoint: step ";
     assert!(stderr.contains(help), "{stderr}");
@@ -261,14 +268,7 @@ fn train_after_a_killed_worker_ends_with_the_same_bits() {
     assert!(undisturbed.status.success(), "{}", String::from_utf8_lossy(&undisturbed.stderr));
 
     let place = dir.join("disturbed");
-    let job = train(&place, &mark, &["--max_restarts", "1"]).spawn().expect("it starts");
-    let launcher = Pid::from_child(&job);
-    let is_saved = || place.join("kept/step-00000020").exists().then_some(());
-    wait_for("two checkpoints", is_saved);
-    let mut all = marked(&mark, launcher);
-    all.retain(|process| process.role == Role::Worker);
-    all.last().expect("workers run").signal(Signal::KILL);
-    let ended = job.wait_with_output().expect("ours");
+    let (launcher, ended) = train_until_a_worker_is_killed(&place, &mark, &["--max_restarts", "1"]);
     let stderr = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success(), "{stderr}");
     assert!(stderr.contains("restart 1 of 1"), "{stderr}");

@@ -12,6 +12,8 @@ pub(crate) mod net;
 pub(crate) mod process;
 pub(crate) mod proof;
 pub(crate) mod scratch;
+#[cfg(feature = "train")]
+pub(crate) mod shards;
 pub(crate) mod terminal;
 pub(crate) mod torch;
 
