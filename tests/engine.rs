@@ -9,7 +9,7 @@ use std::time::Duration;
 use remuda::base::clock;
 use remuda::runtime::engine::{
     BackwardPass, Engine, EngineConfig, EngineError, ForwardPass, HostReplica, Init, Model,
-    ModelPass, ParameterTable, PassError, PlanOptions, Precision, Sharding,
+    ModelPass, ParameterTable, PassError, PlanOptions, Precision, Prefetch, Sharding,
 };
 use remuda::runtime::optim::{
     AdamOptions, DynamicScaling, LossScaling, LrSchedule, Optimizer, Schedule,
@@ -40,7 +40,7 @@ struct Split {
 }
 
 fn ways(world: usize, accumulate: usize, sharding: Sharding) -> Split {
-    let plan = PlanOptions { prefetch: 0, reduce_max: 0, recompute: 0 };
+    let plan = PlanOptions { prefetch: Prefetch::Elements(0), reduce_max: 0, recompute: 0 };
     Split { nodes: vec![world], accumulate, sharding, plan, persistent_len_max: 0, no_sync: false }
 }
 
@@ -185,7 +185,15 @@ fn draw(stream: &mut RandomStream, lanes: usize) -> Split {
         accumulate: lanes / world,
         sharding: pick(stream, &Sharding::ALL),
         plan: PlanOptions {
-            prefetch: pick(stream, &[0, 3000, 60_000, usize::MAX]),
+            prefetch: pick(
+                stream,
+                &[
+                    Prefetch::NextPass,
+                    Prefetch::Elements(0),
+                    Prefetch::Elements(3000),
+                    Prefetch::Elements(usize::MAX),
+                ],
+            ),
             reduce_max: pick(stream, &[0, 50_000, usize::MAX]),
             recompute: stream.below(3),
         },
@@ -318,7 +326,7 @@ const PADDED: [u64; 3] = [12_288, 4096, 4096];
 /// Bytes that a rank received in its second step, by operation.
 #[track_caller]
 fn check_traffic(sharding: Sharding, accumulate: usize, expected: [u64; 3]) {
-    let plan = PlanOptions { prefetch: 0, reduce_max: 0, recompute: 0 };
+    let plan = PlanOptions { prefetch: Prefetch::Elements(0), reduce_max: 0, recompute: 0 };
     let config = EngineConfig { accumulate, sharding, plan, ..EngineConfig::default() };
     let found = with_chain(4, &LENS, &config, |engine| {
         engine.train_batch(|_| 1.0)?;

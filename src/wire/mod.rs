@@ -2,6 +2,8 @@
 
 mod examination;
 mod frame;
+#[cfg(test)]
+mod golden;
 mod heartbeat;
 mod message;
 mod offset;

@@ -91,28 +91,38 @@ impl JobReport<'_> {
             root.filter(|_| self.exception().is_some())
                 .map(|root| format!("caused by {}", first_line(root))),
         );
-        let ended = worker.outcome.as_ref();
-        if let (Some(_), Some(ended)) = (self.exception(), ended) {
+        if let (Some(_), Some(ended)) = (self.exception(), &worker.outcome) {
             let how = match self.verdict.cause {
                 Some(FailureCause::Exiting { .. }) => {
                     "remuda stopped it before it had exited".to_owned()
                 }
                 _ => format!("it {}{}", ended.exit, after(worker)),
             };
-            let same = &self.verdict.reports.same_exception;
-            let all = self.history.workers.len();
-            match same.len() {
-                0 => facts.push(how + &self.and_other_workers()),
-                others if others + 1 == all => {
-                    facts.push(format!("{how}; all {all} ranks failed the same way"));
-                }
-                _ => {
-                    facts.push(how + &self.and_other_workers());
-                    facts.push(format!("{} failed the same way", self.show_ranks(same)));
-                }
-            }
+            facts.push(how + &self.and_workers_with_the_same_exception());
         }
         facts
+    }
+
+    /// What happened to the other workers, those first that reported the exception of the cause.
+    fn and_workers_with_the_same_exception(&self) -> String {
+        let same = &self.verdict.reports.same_exception;
+        let all = self.history.workers.len();
+        if same.is_empty() {
+            return self.and_other_workers();
+        }
+        if same.len() + 1 == all {
+            return format!("; all {all} ranks failed the same way");
+        }
+        let is_stopped =
+            |rank: &&Rank| self.worker(**rank).outcome.as_ref().is_some_and(|end| end.stopped);
+        let stopped = same.iter().filter(is_stopped).count();
+        let failed = self.verdict.also_failed.saturating_sub(same.len() - stopped);
+        let stopped = self.verdict.stopped.saturating_sub(stopped);
+        let others = match failed + stopped {
+            0 => String::new(),
+            _ => format!("; {}", self.show_ends_of_others(failed, stopped)),
+        };
+        format!("; {} failed the same way{others}", self.show_ranks(same))
     }
 
     /// Returns `at train.py:13 in main`.

@@ -413,11 +413,16 @@ impl JobReport<'_> {
 
     /// What happened to the other workers.
     pub(in crate::launch) fn show_other_workers(&self) -> String {
+        self.show_ends_of_others(self.verdict.also_failed, self.verdict.stopped)
+    }
+
+    /// What happened to the other workers, of which these numbers failed and were stopped.
+    pub(in crate::launch) fn show_ends_of_others(&self, failed: usize, stopped: usize) -> String {
         let other = if self.verdict.cause.is_some() { "other worker" } else { "worker" };
         let workers = |number| show_count(number, other);
         let were = |number: usize| if number == 1 { "was" } else { "were" };
         let unkillable = self.count_unkillable_workers();
-        let ends = match (self.verdict.also_failed, self.verdict.stopped) {
+        let ends = match (failed, stopped) {
             (0, 0) if self.recorder.epochs().is_empty() => {
                 return self.show_consequence().to_owned();
             }

@@ -6,7 +6,7 @@ use crate::runtime::dtype::element::Dtype;
 use crate::runtime::optim::{LossScaling, LrSchedule, Optimizer};
 use crate::runtime::parallel::zero::lanes::LaneAssignment;
 use crate::runtime::parallel::zero::sharding::Sharding;
-use crate::runtime::parallel::zero::step_plan::PlanOptions;
+use crate::runtime::parallel::zero::step_plan::{PlanOptions, Prefetch};
 
 /// Settings of an engine; equal on all ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ impl Default for EngineConfig {
             gradient_rounding: None,
             no_sync: false,
             persistent_len_max: 0,
-            plan: PlanOptions { prefetch: 50_000_000, reduce_max: 500_000_000, recompute: 0 },
+            plan: PlanOptions { prefetch: Prefetch::NextPass, reduce_max: 0, recompute: 0 },
             seed: 1,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::runtime::engine::buffers::PlannedPool;
 use crate::runtime::engine::config::{EngineConfig, Precision};
 use crate::runtime::engine::host::weights::Residence;
 use crate::runtime::engine::model::{Model, plan_passes};
@@ -154,102 +155,78 @@ impl<'a> Forecast<'a> {
         (0..self.layout.ranks()).map(of_rank).max().unwrap_or(0)
     }
 
-    /// Follows the plan of a micro-batch. Buffers are kept for later units when they are free.
+    /// Follows the plan of a micro-batch until its buffers do not grow any more.
     fn live_units(&self, passes: &[PlanPass]) -> usize {
         let lens: Vec<usize> = self.units().map(|unit| self.len(unit)).collect();
         let plan = StepPlan::training(passes, &lens, self.config.plan);
-        let mut live = LiveBuffers::default();
-        for step in plan.forward.iter().chain(&plan.backward) {
-            match *step {
-                PlanStep::StartGather { unit } if self.residences[unit] == Residence::Part => {
-                    live.gathered.begin();
-                }
-                PlanStep::FinishGather { unit } if self.config.precision != Precision::F32 => {
-                    live.widen(unit, self.len(unit));
-                }
-                PlanStep::Free { unit } => {
-                    if self.residences[unit] == Residence::Part {
-                        live.gathered.end();
-                    }
-                    live.free(unit);
-                }
-                PlanStep::OpenGradient { .. } => live.gradients.begin(),
-                PlanStep::StartReduce { unit } => {
-                    live.reducing += self.layout.padded_len(unit);
-                    live.reducing_most = live.reducing_most.max(live.reducing);
-                }
-                PlanStep::FinishReduce { unit } => {
-                    live.gradients.end();
-                    live.reducing -= self.layout.padded_len(unit);
-                }
-                PlanStep::StartGather { .. }
-                | PlanStep::FinishGather { .. }
-                | PlanStep::Compute { .. } => {}
+        let mut live = LiveBuffers::new();
+        let mut bytes = None;
+        loop {
+            plan.forward
+                .iter()
+                .chain(&plan.backward)
+                .for_each(|step| self.follow(*step, &mut live));
+            let before = bytes.replace(self.live_bytes(&live));
+            if before == bytes {
+                return bytes.unwrap_or(0);
             }
         }
-        let longest = |unit: &usize| self.layout.padded_len(*unit);
-        let is_part = |unit: &usize| self.residences[*unit] == Residence::Part;
-        let longest_part = self.units().filter(is_part).map(|unit| longest(&unit)).max();
-        let gathered = live.gathered.most * longest_part.unwrap_or(0);
+    }
+
+    fn follow(&self, step: PlanStep, live: &mut LiveBuffers) {
+        match step {
+            PlanStep::StartGather { unit } if self.residences[unit] == Residence::Part => {
+                live.gathered.take(unit, self.layout.padded_len(unit));
+            }
+            PlanStep::FinishGather { unit } if self.config.precision != Precision::F32 => {
+                live.wide.take(unit, self.len(unit));
+            }
+            PlanStep::Free { unit } => {
+                live.gathered.keep(unit);
+                live.wide.keep(unit);
+            }
+            PlanStep::OpenGradient { unit } => {
+                live.gradients.take(unit, self.layout.padded_len(unit));
+            }
+            PlanStep::StartReduce { unit } => {
+                live.reducing += self.layout.padded_len(unit);
+                live.reducing_most = live.reducing_most.max(live.reducing);
+            }
+            PlanStep::FinishReduce { unit } => {
+                live.gradients.keep(unit);
+                live.reducing -= self.layout.padded_len(unit);
+            }
+            PlanStep::StartGather { .. }
+            | PlanStep::FinishGather { .. }
+            | PlanStep::Compute { .. } => {}
+        }
+    }
+
+    fn live_bytes(&self, live: &LiveBuffers) -> usize {
         let reduced = match self.lanes.order() {
             LaneOrder::RankMajor => 0,
-            LaneOrder::MicroBatchMajor => {
-                live.gradients.most * self.units().map(|unit| longest(&unit)).max().unwrap_or(0)
-            }
+            LaneOrder::MicroBatchMajor => live.gradients.elements(),
             LaneOrder::Subtrees => self.reduced_subtrees() * live.reducing_most,
         };
-        self.weight_bytes() * gathered + F32 * (live.wide() + reduced)
+        self.weight_bytes() * live.gathered.elements() + F32 * (live.wide.elements() + reduced)
     }
 }
 
-/// Buffers that are live while a plan runs.
-#[derive(Default)]
+/// Buffers of units while a plan runs.
 struct LiveBuffers {
-    gathered: Counted,
-    gradients: Counted,
+    gathered: PlannedPool,
+    /// Units that were converted to `f32`.
+    wide: PlannedPool,
+    gradients: PlannedPool,
     /// Elements of the gradients that are being reduced.
     reducing: usize,
     reducing_most: usize,
-    /// Units that were converted to `f32`, with the capacities of their buffers.
-    widened: Vec<(usize, usize)>,
-    /// Capacities of unused buffers for converted units.
-    spare: Vec<usize>,
-}
-
-/// Number of buffers in use, and the largest number so far.
-#[derive(Default)]
-struct Counted {
-    now: usize,
-    most: usize,
-}
-
-impl Counted {
-    fn begin(&mut self) {
-        self.now += 1;
-        self.most = self.most.max(self.now);
-    }
-
-    fn end(&mut self) {
-        self.now -= 1;
-    }
 }
 
 impl LiveBuffers {
-    fn widen(&mut self, unit: usize, len: usize) {
-        let capacity = self.spare.pop().unwrap_or(0);
-        // A vector that grows doubles its capacity at least.
-        let grown = if capacity < len { len.max(2 * capacity) } else { capacity };
-        self.widened.push((unit, grown));
-    }
-
-    fn free(&mut self, unit: usize) {
-        if let Some(at) = self.widened.iter().position(|(widened, _)| *widened == unit) {
-            self.spare.push(self.widened.swap_remove(at).1);
-        }
-    }
-
-    /// Elements of all buffers for converted units.
-    fn wide(&self) -> usize {
-        self.spare.iter().sum::<usize>() + self.widened.iter().map(|(_, len)| len).sum::<usize>()
+    fn new() -> Self {
+        let (gathered, wide, gradients) =
+            (PlannedPool::new(), PlannedPool::new(), PlannedPool::new());
+        Self { gathered, wide, gradients, reducing: 0, reducing_most: 0 }
     }
 }

@@ -12,6 +12,7 @@
 //! | `whole` | passes of a model without an engine |
 
 #[cfg(feature = "train")]
+mod buffers;
 mod checkpoint;
 mod config;
 mod error;
@@ -35,4 +36,6 @@ pub use training::{Engine, EngineCounters, StepOutcome};
 pub use whole::{gradient_of, loss_of};
 
 pub use crate::runtime::parallel::zero::step_plan::RecomputeSegment;
-pub use crate::runtime::parallel::zero::{LaneAssignment, LaneOrder, PlanOptions, Sharding};
+pub use crate::runtime::parallel::zero::{
+    LaneAssignment, LaneOrder, PlanOptions, Prefetch, Sharding,
+};

@@ -5,7 +5,7 @@ use crate::config::{
     PrecisionConfig, RecomputeConfig, ScheduleConfig, ShardMemory, TrainingConfig, UpdateRule,
     WarmupCurve, ZeroConfig, ZeroStage,
 };
-use crate::runtime::engine::{EngineConfig, PlanOptions, Precision, Sharding};
+use crate::runtime::engine::{EngineConfig, PlanOptions, Precision, Prefetch, Sharding};
 use crate::runtime::optim::{
     AdamOptions, CycleMomentum, DynamicScaling, LionOptions, LossScaling, LrRangeTest, LrSchedule,
     OneCycle, Optimizer, SgdOptions, TorchFactor, Warmup, WarmupCosineLr, WarmupDecayLr,
@@ -60,7 +60,7 @@ pub(super) fn engine_config(
         no_sync: false,
         persistent_len_max: found.zero.persistence_threshold as usize,
         plan: PlanOptions {
-            prefetch: found.zero.prefetch_bucket as usize,
+            prefetch: Prefetch::Elements(found.zero.prefetch_bucket as usize),
             reduce_max: found.zero.reduce_bucket as usize,
             recompute: match found.recomputation {
                 RecomputeConfig::Off => 0,

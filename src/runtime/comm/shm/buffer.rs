@@ -76,6 +76,11 @@ impl<T: Element> SharedBuffer<T> {
         Self { buffer, lent }
     }
 
+    /// Number of elements.
+    pub(crate) fn len(&self) -> usize {
+        self.buffer.window.len()
+    }
+
     /// Lends a range, of which no element may be lent or accessed until [`Self::restore`].
     pub(crate) fn lend(&mut self, range: &Range<usize>) -> Lent<T> {
         self.lent.lend(range);

@@ -9,6 +9,7 @@ use crate::runtime::comm::group::Group;
 use crate::runtime::comm::shm::buffer::{Lent, SharedBuffer};
 use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::{Dtype, Element, ReduceOp};
+use crate::runtime::engine::buffers::BufferPool;
 use crate::runtime::engine::host::rounding::round_to;
 use crate::runtime::error::Result;
 use crate::runtime::flat::accumulate::BinaryCounter;
@@ -32,8 +33,8 @@ pub(super) struct GradientStore {
     /// Number of additions after every lane of this rank, for [`LaneOrder::Subtrees`].
     additions: Vec<usize>,
     units: Vec<UnitGradient>,
-    /// Unused buffers for the gradient of a micro-batch, as long as the longest unit.
-    spare: Vec<SharedBuffer<f32>>,
+    /// Buffers for the gradient of a micro-batch.
+    buffers: BufferPool<SharedBuffer<f32>>,
 }
 
 /// Gradient of a unit.
@@ -101,7 +102,7 @@ impl GradientStore {
             LaneOrder::Subtrees => options.lanes.tree().additions_of(group.rank()),
         };
         let (group, layout) = (group.clone(), layout.clone());
-        Ok(Self { group, layout, options, additions, units, spare: Vec::new() })
+        Ok(Self { group, layout, options, additions, units, buffers: BufferPool::new() })
     }
 
     /// Part of a unit that this rank updates.
@@ -130,13 +131,9 @@ impl GradientStore {
                 Open::Private(private)
             }
             Own::Part(_) => {
-                let longest =
-                    (0..self.layout.units().len()).map(|unit| self.layout.padded_len(unit));
-                let mut buffer = match self.spare.pop() {
-                    Some(buffer) => buffer,
-                    None => self.group.alloc_shared(longest.max().unwrap_or(0))?,
-                };
-                buffer.slice_mut(&(0..self.layout.padded_len(unit))).fill(0.0);
+                let padded = self.layout.padded_len(unit);
+                let mut buffer = self.buffers.take(padded, |len| self.group.alloc_shared(len))?;
+                buffer.slice_mut(&(0..padded)).fill(0.0);
                 Open::Buffer(buffer)
             }
         };
@@ -300,7 +297,7 @@ impl GradientStore {
                 sum.extend_from_slice(part);
                 earlier.push(sum, add);
             }
-            self.spare.push(buffer);
+            self.buffers.keep(buffer);
         }
         Ok(())
     }

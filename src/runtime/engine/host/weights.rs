@@ -1,5 +1,6 @@
 //! Parameters of a rank in host memory: whole or in shards, in the type in which the model computes.
 
+use std::convert::Infallible;
 use std::ops::Range;
 
 use crate::runtime::comm::collectives::Collectives as _;
@@ -8,6 +9,7 @@ use crate::runtime::comm::group::Group;
 use crate::runtime::comm::shm::buffer::{Lent, SharedBuffer};
 use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::Element;
+use crate::runtime::engine::buffers::BufferPool;
 use crate::runtime::engine::config::EngineConfig;
 use crate::runtime::error::Result;
 use crate::runtime::parallel::zero::shards::ShardLayout;
@@ -113,11 +115,10 @@ pub(super) struct StoredWeights<E: Element> {
     group: Group,
     layout: ShardLayout,
     units: Vec<StoredUnit<E>>,
-    /// Unused buffers for gathered units, as long as the longest of them.
-    spare: Vec<SharedBuffer<E>>,
-    gathered_len_max: usize,
-    /// Unused buffers for converted units.
-    spare_wide: Vec<Vec<f32>>,
+    /// Buffers for gathered units.
+    buffers: BufferPool<SharedBuffer<E>>,
+    /// Buffers for converted units.
+    wide_buffers: BufferPool<Vec<f32>>,
     publishing: Vec<(usize, Work<Lent<E>>)>,
 }
 
@@ -145,9 +146,8 @@ impl<E: WeightElement> StoredWeights<E> {
         layout: &ShardLayout,
         residences: impl IntoIterator<Item = Residence>,
     ) -> Result<Self> {
-        let residences: Vec<Residence> = residences.into_iter().collect();
         let mut units = Vec::new();
-        for (unit, &residence) in residences.iter().enumerate() {
+        for (unit, residence) in residences.into_iter().enumerate() {
             let len = match residence {
                 Residence::Whole | Residence::WholeUpdatedInParts => layout.padded_len(unit),
                 Residence::Part => layout.units()[unit].shard_len,
@@ -155,14 +155,12 @@ impl<E: WeightElement> StoredWeights<E> {
             let stored = group.alloc_shared(len)?;
             units.push(StoredUnit { residence, stored, gathered: Gathered::No, wide: None });
         }
-        let parts = (0..units.len()).filter(|unit| residences[*unit] == Residence::Part);
         Ok(Self {
             group: group.clone(),
             layout: layout.clone(),
             units,
-            spare: Vec::new(),
-            gathered_len_max: parts.map(|unit| layout.padded_len(unit)).max().unwrap_or(0),
-            spare_wide: Vec::new(),
+            buffers: BufferPool::new(),
+            wide_buffers: BufferPool::new(),
             publishing: Vec::new(),
         })
     }
@@ -196,7 +194,8 @@ impl<E: WeightElement> StoredWeights<E> {
             return;
         }
         let len = self.layout.units()[unit].len;
-        let mut wide = self.spare_wide.pop().unwrap_or_default();
+        let allocate = |len| Ok::<_, Infallible>(Vec::with_capacity(len));
+        let Ok(mut wide) = self.wide_buffers.take(len, allocate);
         wide.resize(len, 0.0);
         let of_unit = &self.units[unit];
         let elements = match &of_unit.gathered {
@@ -215,13 +214,11 @@ impl<E: WeightElement> Weights for StoredWeights<E> {
         {
             return Ok(());
         }
-        let mut buffer = match self.spare.pop() {
-            Some(buffer) => buffer,
-            None => self.group.alloc_shared(self.gathered_len_max)?,
-        };
+        let padded = self.layout.padded_len(unit);
+        let mut buffer = self.buffers.take(padded, |len| self.group.alloc_shared(len))?;
         let of_unit = &mut self.units[unit];
         let input = of_unit.stored.lend(&(0..self.layout.units()[unit].shard_len));
-        let output = buffer.lend(&(0..self.layout.padded_len(unit)));
+        let output = buffer.lend(&(0..padded));
         let work = self.group.submit_all_gather(input, output);
         of_unit.gathered = Gathered::Started { buffer, work };
         Ok(())
@@ -246,9 +243,11 @@ impl<E: WeightElement> Weights for StoredWeights<E> {
 
     fn free(&mut self, unit: usize) {
         let of_unit = &mut self.units[unit];
-        self.spare_wide.extend(of_unit.wide.take());
+        if let Some(wide) = of_unit.wide.take() {
+            self.wide_buffers.keep(wide);
+        }
         match std::mem::replace(&mut of_unit.gathered, Gathered::No) {
-            Gathered::Yes(buffer) => self.spare.push(buffer),
+            Gathered::Yes(buffer) => self.buffers.keep(buffer),
             started @ Gathered::Started { .. } => of_unit.gathered = started,
             Gathered::No => {}
         }

@@ -19,4 +19,4 @@ pub(crate) mod step_plan;
 
 pub use lanes::{LaneAssignment, LaneOrder};
 pub use sharding::Sharding;
-pub use step_plan::PlanOptions;
+pub use step_plan::{PlanOptions, Prefetch};

@@ -61,12 +61,22 @@ pub enum PlanStep {
     },
 }
 
-/// Limits of a plan, in elements.
+/// Which units are gathered while a pass computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Prefetch {
+    /// Those of the next pass that reads a unit which is not gathered.
+    NextPass,
+    /// Those of the following passes, up to this number of elements; 0: none.
+    Elements(usize),
+}
+
+/// Limits of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PlanOptions {
-    /// Number of elements that are gathered ahead of use; 0: none.
-    pub prefetch: usize,
-    /// Number of elements of gradients that are reduced at once; a larger unit is reduced alone.
+    /// Units that are gathered ahead of use.
+    pub prefetch: Prefetch,
+    /// Number of elements of gradients that are reduced at once; a larger unit is reduced alone, beside the
+    /// backward pass of the next one.
     pub reduce_max: usize,
     /// Number of successive passes whose activations are computed again together; 0: all activations are
     /// kept.
@@ -230,8 +240,25 @@ impl<'a> Planner<'a> {
         self.gather_ahead(at);
     }
 
-    /// Starts to gather the units of the computations after this one, as far as the limit allows.
+    /// Starts to gather the units of the computations after this one, as far as the options allow.
     fn gather_ahead(&mut self, at: usize) {
+        match self.options.prefetch {
+            Prefetch::NextPass => self.gather_next_pass(at),
+            Prefetch::Elements(limit) => self.gather_elements(at, limit),
+        }
+    }
+
+    fn gather_next_pass(&mut self, at: usize) {
+        let is_gathered = |unit: &usize| self.gathered[*unit] == Gathered::Yes;
+        let mut later = at + 1..self.order.len();
+        if let Some(next) = later.find(|later| !self.units(*later).iter().all(is_gathered)) {
+            for &unit in self.units(next) {
+                self.start_gather(unit);
+            }
+        }
+    }
+
+    fn gather_elements(&mut self, at: usize, limit: usize) {
         let units = self.unit_lens.iter().zip(&self.gathered);
         let started = units.filter(|(_, gathered)| **gathered == Gathered::Started);
         let mut ahead: usize = started.map(|(len, _)| len).sum();
@@ -239,7 +266,7 @@ impl<'a> Planner<'a> {
             for &unit in self.units(later) {
                 if self.gathered[unit] == Gathered::No {
                     ahead += self.unit_lens[unit];
-                    if self.options.prefetch < ahead {
+                    if limit < ahead {
                         return;
                     }
                     self.start_gather(unit);
@@ -343,7 +370,8 @@ mod tests {
         assert_eq!(text(&plan.backward), backward);
     }
 
-    const PLAIN: PlanOptions = PlanOptions { prefetch: 0, reduce_max: 1000, recompute: 0 };
+    const PLAIN: PlanOptions =
+        PlanOptions { prefetch: Prefetch::Elements(0), reduce_max: 1000, recompute: 0 };
 
     #[test]
     fn step_plan_gathers_computes_reduces_and_frees() {
@@ -355,9 +383,14 @@ mod tests {
     }
 
     #[test]
+    fn step_plan_gathers_the_next_pass_ahead() {
+        check(PlanOptions { prefetch: Prefetch::NextPass, reduce_max: 0, recompute: 1 }, "", "");
+    }
+
+    #[test]
     fn step_plan_gathers_ahead_within_the_limit() {
         check(
-            PlanOptions { prefetch: 20, ..PLAIN },
+            PlanOptions { prefetch: Prefetch::Elements(20), ..PLAIN },
             "G0 g0 G1 F0 f0 g1 G2 F1 f1 g2 G3 G0 F2 f2 g3 g0 G2 F3",
             "o3 o0 B3 S3 f3 f0 g2 G1 o2 B2 S2 f2 g1 G0 o1 B1 S1 f1 g0 B0 S0 f0 s3 s2 s1 s0",
         );
@@ -391,7 +424,10 @@ mod tests {
         fn step_plan_keeps_its_promises(
             units in proptest::collection::vec(proptest::collection::btree_set(0usize..6, 1..4), 1..8),
             lens in proptest::collection::vec(1usize..50, 6),
-            prefetch in 0usize..120,
+            prefetch in prop_oneof![
+                Just(Prefetch::NextPass),
+                (0usize..120).prop_map(Prefetch::Elements),
+            ],
             reduce_max in 0usize..120,
             recompute in 0usize..4,
         ) {
