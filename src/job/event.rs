@@ -164,7 +164,8 @@ pub enum Event {
         /// How the node was lost.
         loss: NodeLoss,
     },
-    /// Nodes without a heartbeat for the length of the lease: all are lost at once.
+    /// Nodes without a heartbeat for the length of the lease: all are lost at once. The first of them, which has
+    /// been silent longest, is the cause.
     LeaseExpired(Vec<NodeRank>),
     /// The user sent a signal.
     Signal(i32),

@@ -45,8 +45,8 @@ pub(crate) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
         let stop = failures.stopped_at.map(|stop| stop + COMPETITION_WINDOW);
         loss.is_noticed_at_once() && stop.is_some_and(|stop| stop < at)
     };
-    let lost =
-        failures.nodes.iter().min_by_key(|(at, node, loss)| (is_late(*at, loss), *at, *node));
+    // Of nodes that were lost at the same time, the first one reported.
+    let lost = failures.nodes.iter().min_by_key(|(at, _, loss)| (is_late(*at, loss), *at));
     let not_started = failures.unstarted.iter().min_by_key(|(at, ..)| *at);
     let times = [own.map(|own| own.at), lost.map(|(at, ..)| *at), not_started.map(|(at, ..)| *at)];
     let Some(first) = times.into_iter().flatten().min() else {

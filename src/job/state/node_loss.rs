@@ -209,8 +209,8 @@ mod tests {
         job.step(now, exit(3, WorkerExit::Code(1), now, &[SIGTERM]));
         job.step(now, idle(1));
         let verdict = job.verdict().expect("over");
-        let cause = FailureCause::Node { node: NodeRank(0), loss: NodeLoss::LeaseExpired };
-        assert_eq!((&verdict.cause, &verdict.also_lost), (&Some(cause), &vec![NodeRank(2)]));
+        let cause = FailureCause::Node { node: NodeRank(2), loss: NodeLoss::LeaseExpired };
+        assert_eq!((&verdict.cause, &verdict.also_lost), (&Some(cause), &vec![NodeRank(0)]));
         let mut job = running(2, now);
         let effects = job.step(now, Event::LeaseExpired(vec![NodeRank(0), NodeRank(1)]));
         assert!(!effects.contains(&Effect::Kill) && job.verdict().is_some(), "{effects:?}");

@@ -14,7 +14,7 @@ pub(crate) const NO_MESSAGE_WARNING: Duration = Duration::from_secs(10);
 pub(crate) struct Silence {
     /// To be reported, with the time since their last messages.
     pub(crate) late: Vec<(NodeRank, Duration)>,
-    /// Their leases have expired.
+    /// Their leases have expired; the node that has been silent longest is the first.
     pub(crate) expired: Vec<NodeRank>,
 }
 
@@ -58,6 +58,7 @@ impl NodeTable {
                 silence.late.push((node, time));
             }
         }
+        silence.expired.sort_by_key(|node| self.nodes[node.index()].silent_since);
         silence
     }
 }
@@ -83,6 +84,17 @@ mod tests {
         assert_eq!(silence, Silence { late: late(1, 16), expired: places(&[0]) });
         assert!(table.mark_lost(NodeRank(0)) && !table.mark_lost(NodeRank(0)));
         assert_eq!(table.silence(start + 31 * SECOND).expired, []);
+    }
+
+    #[test]
+    fn node_that_was_silent_before_a_suspension_is_lost_first() {
+        let start = clock::now();
+        let mut table = table(start);
+        table.on_message(NodeRank(1), start);
+        table.on_message(NodeRank(0), start + 5 * SECOND);
+        // Both leases begin anew and expire together.
+        table.on_resumed(start + 100 * SECOND, 90 * SECOND);
+        assert_eq!(table.silence(start + 131 * SECOND).expired, places(&[1, 0]));
     }
 
     #[test]

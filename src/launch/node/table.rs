@@ -47,8 +47,11 @@ pub(super) struct NodeEntry {
     link: u32,
     stage: StartStage,
     answer: Answer,
-    /// When the last message was received; `None` until there is a link.
+    /// When the last message was received, without the times in which the launcher did not run; `None` until
+    /// there is a link.
     pub(super) last_message_at: Option<Instant>,
+    /// The same, with those times.
+    pub(super) silent_since: Option<Instant>,
     /// Whether the node is lost: its later messages and the end of its link are ignored.
     is_lost: bool,
     /// Number of attempts in a row to connect to it that failed.
@@ -63,6 +66,7 @@ impl NodeEntry {
             stage: StartStage::Connecting,
             answer: Answer::Awaited,
             last_message_at: None,
+            silent_since: None,
             is_lost: false,
             absences: 0,
         }
@@ -151,7 +155,8 @@ impl NodeTable {
 
     /// The link was made, or a message was received over it.
     pub(crate) fn on_message(&mut self, node: NodeRank, now: Instant) {
-        self.node(node).last_message_at = Some(now);
+        let entry = self.node(node);
+        (entry.last_message_at, entry.silent_since) = (Some(now), Some(now));
     }
 
     /// The node was asked whether it can start.

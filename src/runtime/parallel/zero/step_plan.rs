@@ -384,7 +384,11 @@ mod tests {
 
     #[test]
     fn step_plan_gathers_the_next_pass_ahead() {
-        check(PlanOptions { prefetch: Prefetch::NextPass, reduce_max: 0, recompute: 1 }, "", "");
+        check(
+            PlanOptions { prefetch: Prefetch::NextPass, reduce_max: 0, recompute: 1 },
+            "G0 g0 G1 F0 f0 g1 G2 F1 f1 g2 G3 G0 F2 f2 g3 g0 G2 F3",
+            "o3 o0 B3 S3 f3 f0 g2 G1 R2 o2 B2 s3 S2 f2 g1 G0 R1 o1 B1 s2 S1 f1 g0 B0 s1 S0 f0 s0",
+        );
     }
 
     #[test]
