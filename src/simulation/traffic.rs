@@ -131,6 +131,8 @@ impl Simulation {
             let pipe = &mut self.connections[connection].pipes[way.index()];
             pipe.sent.clear();
             pipe.stalled = 0;
+            // An end that was on its way is lost too; the break takes its place.
+            pipe.is_closed = false;
             self.send(connection, way, Parcel::End(None));
         }
     }
