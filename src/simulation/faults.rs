@@ -152,10 +152,10 @@ impl Simulation {
 
     /// Suspends all machines for the same time, after which no process has failed.
     fn suspend_everything(&mut self, time: Micros) -> bool {
-        if !self.launcher.is_alive || self.is_everything_suspended {
+        if !self.launcher.is_alive || self.everything_suspended_since.is_some() {
             return false;
         }
-        self.is_everything_suspended = true;
+        self.everything_suspended_since = Some(self.now());
         self.disturb(time);
         self.launcher.suspensions += 1;
         for host in &mut self.hosts {
@@ -166,7 +166,12 @@ impl Simulation {
     }
 
     fn resume_everything(&mut self) {
-        self.is_everything_suspended = false;
+        if let Some(since) = self.everything_suspended_since.take() {
+            // What happened before the end of the suspension is noticed later by its length.
+            let time = self.now() - since;
+            let open = self.truth.incidents.iter_mut().filter(|incident| since <= incident.until);
+            open.for_each(|incident| incident.until = incident.until.saturating_add(time));
+        }
         self.truth.gave_up_suspended |= self.launcher.job.is_stopping();
         for host in 0..self.hosts.len() {
             self.resume_host(host);

@@ -33,7 +33,7 @@ pub(super) struct Simulation {
     pub(super) connections: Vec<SimulatedLink>,
     pub(super) launcher: SimulatedLauncher,
     pub(super) truth: Truth,
-    pub(super) is_everything_suspended: bool,
+    pub(super) everything_suspended_since: Option<Micros>,
     /// The instant at which virtual time begins.
     pub(super) start: Instant,
 }
@@ -102,7 +102,7 @@ impl Simulation {
             connections: Vec::new(),
             truth: Truth::default(),
             scenario,
-            is_everything_suspended: false,
+            everything_suspended_since: None,
             start,
         }
     }

@@ -7,12 +7,13 @@
 //! | `config`, `error` | settings; errors |
 //! | `model`, `parameters` | interface of a model, its table of parameters |
 //! | `replica` | interface of a rank's memory and arithmetic |
+//! | `buffers` | unused buffers, for units that are in use for a short time |
 //! | `memory` | forecast of the memory of an engine |
 //! | `host` | a rank in host memory |
 //! | `whole` | passes of a model without an engine |
 
-#[cfg(feature = "train")]
 mod buffers;
+#[cfg(feature = "train")]
 mod checkpoint;
 mod config;
 mod error;
