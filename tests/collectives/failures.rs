@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use remuda::runtime::{Cause, CollectiveError, Departure, Group, InitOptions, Operation, ReduceOp};
+use remuda::runtime::{
+    Cause, CollectiveError, Collectives as _, Departure, DividedReduction, Group, InitOptions,
+    Operation, ReduceOp, SharedBuffer,
+};
 
 use crate::collectives::sample::on_ranks;
 
@@ -178,6 +181,18 @@ fn abort_ends_running_operations_on_every_rank() {
             assert_eq!((by.index(), reason.as_str()), (2, "test"));
         }
     }
+}
+
+#[test]
+fn panic_in_an_event_fails_its_operation_alone() {
+    let group = Group::single().unwrap();
+    let mut memory: SharedBuffer<f32> = group.alloc_shared(4).unwrap();
+    let lent = remuda::runtime::Lend::lend(&mut memory, &(0..4));
+    let work = group.submit_all_reduce(lent, DividedReduction::SUM, |_| panic!("of the caller"));
+    let Err(error) = work.wait() else { panic!("the event has panicked") };
+    let problem = "the operation panicked on the communication thread";
+    assert_eq!(error.cause, Cause::System(problem.to_owned()));
+    group.barrier().expect("later operations run");
 }
 
 #[test]

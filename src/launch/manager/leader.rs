@@ -33,10 +33,7 @@ pub(in crate::launch) async fn supervise_managed(
 ) -> Result<LaunchEnd, LaunchError> {
     let everywhere: [IpAddr; 2] = [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()];
     let everywhere = everywhere.map(|address| SocketAddr::new(address, 0));
-    let listener = everywhere
-        .into_iter()
-        .find_map(|address| BoundListener::try_first("this machine", vec![address]).ok().flatten());
-    let listener = listener.ok_or_else(std::io::Error::last_os_error)?;
+    let listener = listen_on_first(everywhere)?;
     let rules = rules(plan, options);
     let ticket = ticket(plan, &rules, (manager, listener.address.port()));
     let mut tasks = Tasks::default();
@@ -59,6 +56,21 @@ pub(in crate::launch) async fn supervise_managed(
         () = commands => {}
     }
     Ok(ended)
+}
+
+/// Listens on the first of these addresses that this machine has.
+fn listen_on_first(addresses: [SocketAddr; 2]) -> std::io::Result<BoundListener> {
+    let mut last = None;
+    for address in addresses {
+        match BoundListener::try_first("this machine", vec![address]) {
+            Ok(Some(listener)) => return Ok(listener),
+            Ok(None) => {}
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(std::io::Error::other(
+        last.map_or_else(|| "no address".to_owned(), |error| error.to_string()),
+    ))
 }
 
 fn rules(plan: &LaunchPlan, options: &Options) -> Rules {

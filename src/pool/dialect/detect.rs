@@ -26,7 +26,7 @@ struct Vote {
     lines: usize,
     /// Number of those lines whose form belongs to this dialect first.
     primary_lines: usize,
-    /// The first of the lines counted in `own`.
+    /// The first of the lines counted in `primary_lines`.
     evidence: Option<Span>,
 }
 
@@ -86,7 +86,13 @@ pub(super) fn detect(source: &Source) -> Option<Detected> {
         Dialect::DeepSpeed => false,
         // `host` beside `host 4` is a host whose count was forgotten.
         Dialect::Lsf => !is_bare,
-        _ => true,
+        Dialect::OpenMpi
+        | Dialect::Hydra
+        | Dialect::Slurm
+        | Dialect::Pbs
+        | Dialect::Sge
+        | Dialect::Horovod
+        | Dialect::Ranges => true,
     })
 }
 

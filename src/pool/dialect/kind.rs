@@ -92,7 +92,12 @@ pub(crate) const EVIDENCE_CHARS_MAX: usize = 40;
 pub(super) fn article(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::OpenMpi | Dialect::Hydra | Dialect::Lsf => "an",
-        _ => "a",
+        Dialect::DeepSpeed
+        | Dialect::Slurm
+        | Dialect::Pbs
+        | Dialect::Sge
+        | Dialect::Horovod
+        | Dialect::Ranges => "a",
     }
 }
 

@@ -154,7 +154,7 @@ impl Settings {
     }
 }
 
-/// The error for a limit that is below the slots.
+/// The warning about a limit that is below the slots.
 fn max_below_slots(span: Span, max: SlotCount, slots: SlotCount) -> Diagnostic {
     let message = format!("`max_slots` is {}, below the {} slots", max.get(), slots.get());
     Diagnostic::warning(codes::MAX_BELOW_SLOTS, span, message)

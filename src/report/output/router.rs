@@ -463,9 +463,6 @@ fn buffers_of(workers: &[WorkerLabel], style: &Style) -> BTreeMap<(Rank, Stream)
     workers.iter().flat_map(of_worker).collect()
 }
 
-/// Makes a file for each stream below `--log_dir`, and one for each rank with
-/// `--enable_each_rank_log`; the latter are opened at once, so that a worker without output has one
-/// too.
 /// The file of a stream, if it has one.
 fn stream_log(label: &WorkerLabel, stream: Stream, style: &Style) -> Option<RankLog> {
     if let Some(redirects) = &style.redirects
@@ -480,6 +477,9 @@ fn stream_log(label: &WorkerLabel, stream: Stream, style: &Style) -> Option<Rank
     Some(RankLog::new(path, style.retention))
 }
 
+/// Makes a file for each stream below `--log_dir`, and one for each rank with
+/// `--enable_each_rank_log`; the latter are opened at once, so that a worker without output has one
+/// too.
 fn start_files(workers: &[WorkerLabel], style: &Style) -> Option<LogWriter> {
     let mut logs = BTreeMap::new();
     for label in workers {

@@ -2,6 +2,7 @@
 //! runs it, never both.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -59,21 +60,22 @@ impl Executor {
         operation(&mut self.core.lock())
     }
 
-    /// Starts an operation; `on_event` is called when it begins and when it has succeeded.
+    /// Starts an operation; `on_event` is called when it begins and when it has succeeded. The outcome is
+    /// `if_panicked` if either of them panics, which is code of the caller.
     pub(crate) fn start(
         &self,
         operation: impl FnOnce(&mut HostBackend) -> Outcome + Send + 'static,
         on_event: impl Fn(OperationEvent) + Send + 'static,
+        if_panicked: CollectiveError,
     ) -> io::Result<PendingOutcome> {
         let (sender, receiver) = mpsc::channel();
         let job: Job = Box::new(move |engine| {
-            on_event(OperationEvent::Started);
-            let result = operation(engine);
-            if result.is_ok() {
-                on_event(OperationEvent::Done);
-            }
+            let result = catch_unwind(AssertUnwindSafe(|| {
+                on_event(OperationEvent::Started);
+                operation(engine).inspect(|()| on_event(OperationEvent::Done))
+            }));
             // Sending fails if the owner has dropped the handle.
-            let _ = sender.send(result);
+            let _ = sender.send(result.unwrap_or(Err(if_panicked)));
         });
         let mut batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
         // Messages that are started after this operation run after it.

@@ -340,7 +340,9 @@ impl Group {
         operation: impl FnOnce(&mut HostBackend) -> Result<(), CollectiveError> + Send + 'static,
         on_event: impl Fn(OperationEvent) + Send + 'static,
     ) -> PendingOutcome {
-        let started = self.inner.executor.start(operation, on_event);
+        let reason = "the operation panicked on the communication thread".to_owned();
+        let if_panicked = self.rejected(op, Cause::System(reason));
+        let started = self.inner.executor.start(operation, on_event, if_panicked);
         started.unwrap_or_else(|error| self.failed_thread(op, &error))
     }
 

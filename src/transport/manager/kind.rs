@@ -15,7 +15,7 @@ pub enum ProcessManager {
     IntelMpi,
     /// `mpiexec` of MVAPICH.
     Mvapich,
-    /// `pbsdsh` of PBS and OpenPBS.
+    /// `pbsdsh` of PBS: that of Torque, which has `-u` (once on every host).
     Pbs,
     /// `blaunch` of LSF.
     Lsf,

@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -60,7 +60,9 @@ impl ManagerProcess {
         let file = if manager.passes_stdin() {
             None
         } else {
-            let file = PrivateFile::create(&ticket.job.to_string(), &line).map_err(failed)?;
+            let home = env_vars::get(env_vars::HOME).map_or_else(|| ".".into(), PathBuf::from);
+            let job = ticket.job.to_string();
+            let file = PrivateFile::create(&home, &job, &line).map_err(failed)?;
             program.push(file.0.clone().into_os_string());
             Some(file)
         };
@@ -172,12 +174,21 @@ fn unlinked(text: &str) -> std::io::Result<std::os::fd::OwnedFd> {
 struct PrivateFile(PathBuf);
 
 impl PrivateFile {
-    fn create(job: &str, text: &str) -> std::io::Result<Self> {
-        let home = env_vars::get(env_vars::HOME).map_or_else(|| ".".into(), PathBuf::from);
-        let path = home.join(format!(".remuda-ticket-{job}"));
-        let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path)?;
-        file.write_all(text.as_bytes())?;
-        Ok(Self(path))
+    fn create(home: &Path, job: &str, text: &str) -> std::io::Result<Self> {
+        // A command that started other nodes of the job has a file too, as long as it runs.
+        for number in 0_u32.. {
+            let path = home.join(format!(".remuda-ticket-{job}-{number}"));
+            match fs::File::options().write(true).create_new(true).mode(0o600).open(&path) {
+                Ok(mut file) => {
+                    let private = Self(path);
+                    file.write_all(text.as_bytes())?;
+                    return Ok(private);
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ErrorKind::AlreadyExists.into())
     }
 }
 
@@ -190,6 +201,17 @@ impl Drop for PrivateFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commands_of_a_job_have_tickets_of_their_own() {
+        let job = format!("test-{}", std::process::id());
+        let create = || PrivateFile::create(&std::env::temp_dir(), &job, "text").expect("a file");
+        let (one, other) = (create(), create());
+        assert_ne!(one.0, other.0);
+        let path = one.0.clone();
+        drop(one);
+        assert!(!path.exists() && other.0.exists());
+    }
 
     #[test]
     fn gpus_of_unlike_nodes_have_no_number() {

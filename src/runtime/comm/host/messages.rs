@@ -27,6 +27,9 @@ use crate::runtime::comm::shm::segment::staging_bytes;
 use crate::runtime::comm::shm::window::Window;
 use crate::runtime::comm::tcp::striping::Transfers;
 
+/// Time between two checks of the deadlines while messages move.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
@@ -249,13 +252,18 @@ impl HostBackend {
         // Each call of the batch is counted when its messages are complete.
         let outcome = self.run_uncounted::<u8>(call, |engine, _, deadline| {
             let limit = deadline.until.saturating_duration_since(deadline.since);
-            let mut pauses = 0;
+            let (mut pauses, mut checked_at) = (0, clock::now());
             while let Some(messages) = batch.take(flight.messages.is_empty()) {
                 flight.take_in(messages);
                 let has_moved = engine.advance_messages(&mut flight, limit)?;
                 flight.remove_complete();
                 if has_moved {
                     pauses = 0;
+                    // Another message may not move meanwhile.
+                    if CHECK_INTERVAL < clock::now().saturating_duration_since(checked_at) {
+                        engine.check_messages(&flight, limit)?;
+                        checked_at = clock::now();
+                    }
                 } else {
                     engine.pause_messages(&flight, pauses, limit)?;
                     pauses += 1;
@@ -498,12 +506,15 @@ impl HostBackend {
             YIELDS..LONG_AFTER => std::thread::sleep(SLEEP),
             LONG_AFTER.. => std::thread::sleep(SLEEP_LONG),
         }
+        if YIELDS <= pauses { self.check_messages(flight, limit) } else { Ok(()) }
+    }
+
+    /// Fails if a peer is lost, the group was aborted or a deadline has passed.
+    fn check_messages(&self, flight: &Flight, limit: Duration) -> Result<(), Cause> {
         match flight.messages.front() {
             // The first is the oldest, so its deadline is the first to pass.
-            Some(first) if YIELDS <= pauses => {
-                self.node.check(deadline_of(&first.message, limit), || flight.peers())
-            }
-            _ => Ok(()),
+            Some(first) => self.node.check(deadline_of(&first.message, limit), || flight.peers()),
+            None => Ok(()),
         }
     }
 }

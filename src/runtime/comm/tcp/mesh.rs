@@ -268,6 +268,7 @@ impl Mesh {
         self.connections.clear();
         self.accepted.clear();
         self.handshakes.clear();
+        self.dials.clear();
         self.listener = None;
     }
 
@@ -486,7 +487,9 @@ impl Mesh {
         let Ok(Some(flight)) = parse_flight(&handshake.received) else { return };
         let Role::Peer { from, to, stream: number } = flight.preamble.role else { return };
         let is_addressed = flight.preamble.job == self.job && to.index() == self.rank;
-        let Some(info) = self.peers.get(from.index()).filter(|_| is_addressed) else { return };
+        // The first message of a handshake can be replayed, which must not end a connection.
+        let is_expected = is_addressed && !self.connections.contains_key(&from.index());
+        let Some(info) = self.peers.get(from.index()).filter(|_| is_expected) else { return };
         let Ok(listener) = self.listener() else { return };
         let Ok(accepted) = accept_peer(&flight, &listener.key, info.key) else { return };
         let mut stream = handshake.stream;
