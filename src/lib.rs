@@ -103,7 +103,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `cli` | the launcher: all modules except `base`, `os`, `secure`, `runtime` and `train` |
+//! | `cli` | the launcher: all modules except `base`, `os`, `secure`, `cuda`, `runtime` and `train` |
 //! | `train` | the bundled models and trainer |
 //! | `nccl` | collectives on GPUs; NVIDIA's libraries are opened at run time |
 //!

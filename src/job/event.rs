@@ -109,6 +109,15 @@ pub enum OnEarlyLoss {
     AwaitReplacement,
 }
 
+/// A node without a heartbeat for the length of the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SilentNode {
+    /// Rank of the node.
+    pub node: NodeRank,
+    /// Time of its last message.
+    pub since: Instant,
+}
+
 /// An event that may happen to a job.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -166,7 +175,7 @@ pub enum Event {
     },
     /// Nodes without a heartbeat for the length of the lease: all are lost at once. The first of them, which has
     /// been silent longest, is the cause.
-    LeaseExpired(Vec<NodeRank>),
+    LeaseExpired(Vec<SilentNode>),
     /// The user sent a signal.
     Signal(i32),
     /// A process of remuda on a node received a signal that is meant for the job.

@@ -19,7 +19,7 @@ pub use cause::known_texts::{FailureClass, classify, component_of};
 pub use cause::traceback::{CodePlace, Traceback, last_traceback};
 pub use event::{
     Effect, ElasticNodes, Event, FAILURES_MAX, MeetingPoint, Newcomers, OnEarlyLoss, OnFailure,
-    OnTerm, Policy, StopReason, Warning,
+    OnTerm, Policy, SilentNode, StopReason, Warning,
 };
 pub use requests::{REQUEST_MERGE_INTERVAL, Requests};
 pub use state::job_state::JobState;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::event::{Effect, Event, OnEarlyLoss, OnFailure, OnTerm, Policy};
+use super::event::{Effect, Event, OnEarlyLoss, OnFailure, OnTerm, Policy, SilentNode};
 use crate::base::{NodeRank, Rank, WorkerExit};
 use crate::job::cause::failure::Verdict;
 use crate::job::cause::failure::WorkerEnd;
@@ -71,4 +71,10 @@ pub(super) fn verdict_of_pause(effects: &[Effect], expected: Duration) -> Verdic
     let (verdict, pause) = found.unwrap_or_else(|| panic!("{effects:?}"));
     assert_eq!(pause, expected);
     verdict.clone()
+}
+
+/// The leases of these nodes have expired, all at once.
+pub(crate) fn leases_expired(nodes: &[u32], since: Instant) -> Event {
+    let silent = |node: &u32| SilentNode { node: NodeRank(*node), since };
+    Event::LeaseExpired(nodes.iter().map(silent).collect())
 }

@@ -415,7 +415,7 @@ impl Simulation {
         if self.mistake == Some(Mistake::LauncherIgnoresLease) {
             expired.clear();
         }
-        expired.retain(|node| self.mark_node_lost(*node, NodeLoss::LeaseExpired).is_some());
+        expired.retain(|lost| self.mark_node_lost(lost.node, NodeLoss::LeaseExpired).is_some());
         if !expired.is_empty() {
             self.step_job(Event::LeaseExpired(expired));
         }

@@ -21,7 +21,10 @@ pub(super) fn describe_event(event: &Event) -> String {
         Event::Idle { node, .. } => format!("only what cannot be killed is left on node {node}"),
         Event::Evidence(found) => format!("{} workers reported lost peers", found.len()),
         Event::NodeLost { node, loss } => format!("node {node} is lost: {loss:?}"),
-        Event::LeaseExpired(nodes) => format!("the leases of {nodes:?} have expired"),
+        Event::LeaseExpired(nodes) => {
+            let nodes: Vec<_> = nodes.iter().map(|lost| lost.node).collect();
+            format!("the leases of {nodes:?} have expired")
+        }
         Event::Signal(signal) => format!("the user sent {}", signal_name(*signal)),
         Event::NodeSignal(node, signal) => format!("node {node} got {}", signal_name(*signal)),
         Event::TimedOut => "the time limit is reached".to_owned(),

@@ -220,25 +220,7 @@ fn examination() -> Examination {
             memlock: Limit { soft: Some(5), hard: None },
             nofile: Limit { soft: Some(6), hard: Some(7) },
         },
-        gpus: GpusReport {
-            device_files: 1,
-            devices: vec![GpuReport {
-                name: "g".into(),
-                uuid: "u".into(),
-                memory_bytes: 2,
-                mig: true,
-                ecc_errors: Some(3),
-                processes: vec![GpuProcess {
-                    pid: 4,
-                    name: Some("p".into()),
-                    memory_bytes: Some(5),
-                }],
-            }],
-            nvml_error: Some("e".into()),
-            driver: Some("d".into()),
-            cuda: Some("c".into()),
-            xids: vec!["x".into()],
-        },
+        gpus: gpus(),
         libraries: vec![LibraryReport {
             name: "l".into(),
             version: Some("v".into()),
@@ -255,5 +237,23 @@ fn examination() -> Examination {
             listener: Ok(addr(1)),
             master: Some(Err(problem())),
         },
+    }
+}
+
+fn gpus() -> GpusReport {
+    GpusReport {
+        device_files: 1,
+        devices: vec![GpuReport {
+            name: "g".into(),
+            uuid: "u".into(),
+            memory_bytes: 2,
+            mig: true,
+            ecc_errors: Some(3),
+            processes: vec![GpuProcess { pid: 4, name: Some("p".into()), memory_bytes: Some(5) }],
+        }],
+        nvml_error: Some("e".into()),
+        driver: Some("d".into()),
+        cuda: Some("c".into()),
+        xids: vec!["x".into()],
     }
 }

@@ -1,5 +1,6 @@
 //! Checks of the documents against the repository: tables, scripts, links, commands, crates.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::source::{Source, files, has_extension, read, root};
@@ -39,10 +40,9 @@ pub(crate) fn rows_of_tests(file: &str, text: &str) -> Vec<RowOfTests> {
         .collect()
 }
 
-/// Markdown files at the top of the repository.
+/// All Markdown files.
 fn documents() -> Vec<Source> {
-    let top = |path: &String| has_extension(path, &["md"]) && !path.contains('/');
-    files().into_iter().filter(top).map(read).collect()
+    files().into_iter().filter(|path| has_extension(path, &["md"])).map(read).collect()
 }
 
 /// Paths `scripts/…` and `.ci/…` that a text names.
@@ -208,9 +208,11 @@ fn readme_is_short_and_shows_a_line_for_every_launcher() {
 fn documents_name_existing_files() {
     let mut missing = Vec::new();
     for document in documents() {
-        let named = named_scripts(&document.text).into_iter().chain(links(&document.text));
-        let absent = named.filter(|path| !root().join(path).exists());
-        missing.extend(absent.map(|path| format!("{}: {path}", document.path)));
+        let folder = Path::new(&document.path).parent().unwrap_or(Path::new(""));
+        let linked = links(&document.text).into_iter().map(|path| root().join(folder).join(path));
+        let scripts = named_scripts(&document.text).into_iter().map(|path| root().join(path));
+        let absent = scripts.chain(linked).filter(|path| !path.exists());
+        missing.extend(absent.map(|path| format!("{}: {}", document.path, path.display())));
     }
     assert_none("documents name files that do not exist", &missing);
 }

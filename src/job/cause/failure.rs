@@ -252,10 +252,21 @@ pub struct WorkerReports {
     pub timed_out: Vec<Rank>,
 }
 
+/// A node that was lost.
+#[derive(Clone, Debug)]
+pub(crate) struct LostNode {
+    pub(crate) node: NodeRank,
+    pub(crate) loss: NodeLoss,
+    /// When that was noticed.
+    pub(crate) at: Instant,
+    /// Time of its last message, if its lease has expired: it was lost after that.
+    pub(crate) silent_since: Option<Instant>,
+}
+
 /// All failures other than the exits of workers.
 #[derive(Default)]
 pub(crate) struct Failures {
-    pub(crate) nodes: Vec<(Instant, NodeRank, NodeLoss)>,
+    pub(crate) nodes: Vec<LostNode>,
     pub(crate) unstarted: Vec<(Instant, Rank, StartFailure)>,
     /// Reported losses of peers: the reporter and the lost peer.
     pub(crate) peer_losses: Vec<(Rank, Rank)>,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::Rank;
 use crate::job::cause::evidence::{EXIT_AFTER_TRACEBACK_MAX, Evidence};
-use crate::job::cause::failure::{FailureCause, Failures, NodeLoss, WorkerEnd};
+use crate::job::cause::failure::{FailureCause, Failures, LostNode, WorkerEnd};
 use crate::job::cause::known_texts::FailureClass;
 
 /// Exits by signal within this time of the first failure compete for being its cause. Later ones
@@ -41,14 +41,16 @@ pub(crate) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
     candidates.retain(|candidate| candidate.is_certain || !is_certain);
     let own = candidates.iter().min_by_key(|candidate| (candidate.at, candidate.end.rank));
     // A loss that is noticed at once, but only while the job is being stopped, did not cause the stop.
-    let is_late = |at: Instant, loss: &NodeLoss| {
+    let is_late = |lost: &LostNode| {
         let stop = failures.stopped_at.map(|stop| stop + COMPETITION_WINDOW);
-        loss.is_noticed_at_once() && stop.is_some_and(|stop| stop < at)
+        let begin = lost.silent_since.or_else(|| lost.loss.is_noticed_at_once().then_some(lost.at));
+        begin.zip(stop).is_some_and(|(begin, stop)| stop < begin)
     };
     // Of nodes that were lost at the same time, the first one reported.
-    let lost = failures.nodes.iter().min_by_key(|(at, _, loss)| (is_late(*at, loss), *at));
+    let begin = |lost: &LostNode| lost.silent_since.unwrap_or(lost.at);
+    let lost = failures.nodes.iter().min_by_key(|lost| (is_late(lost), begin(lost)));
     let not_started = failures.unstarted.iter().min_by_key(|(at, ..)| *at);
-    let times = [own.map(|own| own.at), lost.map(|(at, ..)| *at), not_started.map(|(at, ..)| *at)];
+    let times = [own.map(|own| own.at), lost.map(|lost| lost.at), not_started.map(|(at, ..)| *at)];
     let Some(first) = times.into_iter().flatten().min() else {
         return find_by_reports(ends, failures);
     };
@@ -56,7 +58,7 @@ pub(crate) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
     if let Some((_, rank, failure)) = not_started.filter(|(at, ..)| in_time(*at)) {
         return Some(FailureCause::NotStarted { rank: *rank, failure: *failure });
     }
-    if let Some((_, node, loss)) = lost.filter(|(at, ..)| in_time(*at)) {
+    if let Some(LostNode { node, loss, .. }) = lost.filter(|lost| in_time(lost.at)) {
         return Some(FailureCause::Node { node: *node, loss: loss.clone() });
     }
     let own = own?;
@@ -193,10 +195,9 @@ pub(crate) fn find_greatest_status(
     ends: &[WorkerEnd],
     failures: &Failures,
 ) -> Option<FailureCause> {
-    let nodes = failures
-        .nodes
-        .iter()
-        .map(|(_, node, loss)| (node.0, FailureCause::Node { node: *node, loss: loss.clone() }));
+    let nodes = failures.nodes.iter().map(|LostNode { node, loss, .. }| {
+        (node.0, FailureCause::Node { node: *node, loss: loss.clone() })
+    });
     let not_started = failures.unstarted.iter().map(|(_, rank, failure)| {
         (rank.0, FailureCause::NotStarted { rank: *rank, failure: *failure })
     });
@@ -290,7 +291,7 @@ mod tests {
     #[test]
     fn lost_node_is_the_cause_of_what_its_workers_did() {
         let now = clock::now();
-        let loss = |loss| Failures { nodes: vec![(now, NodeRank(0), loss)], ..Failures::default() };
+        let loss = |loss| Failures { nodes: vec![lost(0, loss, now)], ..Failures::default() };
         let is_node = |ends: &[WorkerEnd], failures: &Failures| {
             matches!(find_greatest_status(ends, failures), Some(FailureCause::Node { .. }))
         };
@@ -302,14 +303,39 @@ mod tests {
         assert!(!is_node(&own, &loss(NodeLoss::ShimExited)), "99 is greater than 75");
     }
 
+    fn lost(node: u32, loss: NodeLoss, at: Instant) -> LostNode {
+        LostNode { node: NodeRank(node), loss, at, silent_since: None }
+    }
+
+    #[test]
+    fn node_silent_before_the_stop_precedes_a_frozen_shim() {
+        let now = clock::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        // The shim of node 0 is found frozen when the job is stopped, which began at 8 s.
+        let check = |silent_since, node, loss| {
+            let silent = lost(1, NodeLoss::LeaseExpired, at(40));
+            let nodes = vec![
+                lost(0, NodeLoss::ShimNotResponding, at(18)),
+                LostNode { silent_since: Some(at(silent_since)), ..silent },
+            ];
+            let failures = Failures { nodes, stopped_at: Some(at(8)), ..Failures::default() };
+            assert_eq!(
+                find(&[], &failures),
+                Some(FailureCause::Node { node: NodeRank(node), loss })
+            );
+        };
+        check(3, 1, NodeLoss::LeaseExpired);
+        check(10, 0, NodeLoss::ShimNotResponding);
+    }
+
     #[test]
     fn node_lost_while_the_job_is_stopped_is_not_the_cause() {
         let now = clock::now();
         let at = |seconds| now + Duration::from_secs(seconds);
         // Node 1 had vanished before, which was noticed only when its lease expired.
         let nodes = vec![
-            (at(5), NodeRank(0), NodeLoss::ShimExited),
-            (at(30), NodeRank(1), NodeLoss::LeaseExpired),
+            lost(0, NodeLoss::ShimExited, at(5)),
+            LostNode { silent_since: Some(now), ..lost(1, NodeLoss::LeaseExpired, at(30)) },
         ];
         let failures = Failures { nodes, stopped_at: Some(now), ..Failures::default() };
         let cause = find(&[], &failures);
@@ -385,7 +411,7 @@ mod tests {
         let ends = [end(1, signal(15), 31_000, &[15], now)];
         let find_with = |head| {
             let evidence = BTreeMap::from([(Rank(1), traceback(now, head))]);
-            let nodes = vec![(later, NodeRank(1), NodeLoss::LeaseExpired)];
+            let nodes = vec![lost(1, NodeLoss::LeaseExpired, later)];
             let stopped_at = Some(later);
             find(&ends, &Failures { nodes, evidence, stopped_at, ..Failures::default() })
         };
@@ -434,7 +460,7 @@ mod tests {
         let ends = [end(0, WorkerExit::Code(7), 0, &[], now)];
         let lost = |after_ms| {
             let at = now + Duration::from_millis(after_ms);
-            let nodes = vec![(at, NodeRank(1), NodeLoss::LeaseExpired)];
+            let nodes = vec![lost(1, NodeLoss::LeaseExpired, at)];
             find(&ends, &Failures { nodes, ..Failures::default() })
         };
         assert!(matches!(lost(100), Some(FailureCause::Node { .. })));

@@ -154,7 +154,7 @@ impl JobState {
 
     /// Nodes that were lost and are not the cause.
     pub(crate) fn also_lost(&self, cause: Option<&FailureCause>) -> Vec<NodeRank> {
-        let lost = self.failures.nodes.iter().map(|(_, node, _)| *node);
+        let lost = self.failures.nodes.iter().map(|lost| lost.node);
         let is_other = |node: &NodeRank| !matches!(cause, Some(FailureCause::Node { node: named, .. }) if named == node);
         let others: BTreeSet<_> = lost.filter(is_other).collect();
         others.into_iter().collect()

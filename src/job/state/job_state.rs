@@ -192,7 +192,7 @@ impl JobState {
         if matches!(self.phase, JobPhase::Preparing | JobPhase::PausedBeforeRestart { .. }) {
             return 0;
         }
-        let lost = |node: &NodeRank| self.failures.nodes.iter().any(|(_, lost, _)| lost == node);
+        let lost = |node: &NodeRank| self.failures.nodes.iter().any(|lost| lost.node == *node);
         let over = |rank: Rank| self.has_ended[rank.index()] || self.has_failed_to_start(rank);
         let ranks = (0..).map(Rank).zip(&self.node_of_rank);
         ranks.filter(|(rank, node)| !over(*rank) && !lost(node)).count()

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use crate::base::{NodeRank, Rank, WorkerExit};
-use crate::job::cause::failure::{NodeLoss, WorkerEnd};
-use crate::job::event::{Effect, OnEarlyLoss};
+use crate::job::cause::failure::{LostNode, NodeLoss, WorkerEnd};
+use crate::job::event::{Effect, OnEarlyLoss, SilentNode};
 use crate::job::state::job_state::{JobPhase, JobState, NodeState};
 
 impl JobState {
@@ -17,7 +17,8 @@ impl JobState {
         if loss.is_whole_node() && self.may_be_replaced(node) {
             return self.await_replacements(now, vec![node]);
         }
-        if self.record_loss(now, node, loss) { self.start_or_fail(now) } else { Vec::new() }
+        let lost = LostNode { node, loss, at: now, silent_since: None };
+        if self.record_loss(lost) { self.start_or_fail(now) } else { Vec::new() }
     }
 
     /// Whether a lost node may be replaced before the start. False once a node has refused, because
@@ -45,10 +46,11 @@ impl JobState {
 
     /// Handles nodes that lost their leases together. All of them are noted before any worker is
     /// stopped, so that no lost node is asked to stop workers.
-    pub(crate) fn on_leases_expired(&mut self, now: Instant, nodes: &[NodeRank]) -> Vec<Effect> {
-        let (awaited, lost): (Vec<_>, Vec<_>) =
-            nodes.iter().partition(|node| self.may_be_replaced(**node));
+    pub(crate) fn on_leases_expired(&mut self, now: Instant, nodes: &[SilentNode]) -> Vec<Effect> {
+        let (awaited, lost): (Vec<SilentNode>, Vec<SilentNode>) =
+            nodes.iter().partition(|silent| self.may_be_replaced(silent.node));
         if !awaited.is_empty() {
+            let awaited = awaited.iter().map(|silent| silent.node).collect();
             let mut effects = self.await_replacements(now, awaited);
             // Without vacant numbers, a replacement is awaited before anything has started.
             if self.policy.elastic.is_some() {
@@ -59,16 +61,18 @@ impl JobState {
         self.record_losses(now, lost)
     }
 
-    fn record_losses(&mut self, now: Instant, lost: Vec<NodeRank>) -> Vec<Effect> {
+    fn record_losses(&mut self, now: Instant, silent: Vec<SilentNode>) -> Vec<Effect> {
         let mut is_news = false;
-        for node in lost {
-            is_news |= self.record_loss(now, node, NodeLoss::LeaseExpired);
+        for SilentNode { node, since } in silent {
+            let (loss, silent_since) = (NodeLoss::LeaseExpired, Some(since));
+            is_news |= self.record_loss(LostNode { node, loss, at: now, silent_since });
         }
         if is_news { self.start_or_fail(now) } else { Vec::new() }
     }
 
     /// Notes the loss of a node; false if the node was already lost or idle.
-    fn record_loss(&mut self, now: Instant, node: NodeRank, loss: NodeLoss) -> bool {
+    fn record_loss(&mut self, lost: LostNode) -> bool {
+        let node = lost.node;
         match self.nodes[node.index()] {
             NodeState::Lost | NodeState::Vacant => return false,
             NodeState::Idle => {
@@ -85,11 +89,11 @@ impl JobState {
         self.faults[node.index()] += u32::from(self.nodes[node.index()] == NodeState::Running);
         // The exit of a shim is reported by an agent that still runs. It reports `Idle` itself,
         // unless the job was still preparing.
-        if !loss.is_shim_failure() || matches!(self.phase, JobPhase::Preparing) {
+        if !lost.loss.is_shim_failure() || matches!(self.phase, JobPhase::Preparing) {
             self.nodes[node.index()] = NodeState::Lost;
-            self.mark_workers_lost(node, now);
+            self.mark_workers_lost(node, lost.at);
         }
-        self.failures.nodes.push((now, node, loss));
+        self.failures.nodes.push(lost);
         true
     }
 
@@ -122,7 +126,7 @@ mod tests {
     use crate::job::cause::failure::StartFailure;
     use crate::job::cause::failure::StartStep;
     use crate::job::signals::SIGTERM;
-    use crate::job::testing::{exit, idle, preparing, running};
+    use crate::job::testing::{exit, idle, leases_expired, preparing, running};
     use crate::job::{Event, FailureCause};
 
     #[test]
@@ -171,7 +175,7 @@ mod tests {
         let effects = job.step(now, gone(NodeLoss::LinkClosed(None)));
         assert_eq!(effects, [Effect::Replace(vec![NodeRank(1)])]);
         assert_eq!(job.step(now, Event::Ready(NodeRank(2))), [], "the place is free");
-        let effects = job.step(now, Event::LeaseExpired(vec![NodeRank(1), NodeRank(2)]));
+        let effects = job.step(now, leases_expired(&[1, 2], now));
         assert_eq!(effects, [Effect::Replace(vec![NodeRank(1), NodeRank(2)])]);
         job.step(now, Event::Ready(NodeRank(2)));
         assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [Effect::Start]);
@@ -203,7 +207,7 @@ mod tests {
     fn nodes_with_expired_leases_are_lost_together() {
         let now = clock::now();
         let mut job = running(3, now);
-        let effects = job.step(now, Event::LeaseExpired(vec![NodeRank(2), NodeRank(0)]));
+        let effects = job.step(now, leases_expired(&[2, 0], now));
         assert!(effects.contains(&Effect::Signal(SIGTERM)), "the third still runs");
         job.step(now, exit(2, WorkerExit::Code(1), now, &[SIGTERM]));
         job.step(now, exit(3, WorkerExit::Code(1), now, &[SIGTERM]));
@@ -212,10 +216,10 @@ mod tests {
         let cause = FailureCause::Node { node: NodeRank(2), loss: NodeLoss::LeaseExpired };
         assert_eq!((&verdict.cause, &verdict.also_lost), (&Some(cause), &vec![NodeRank(0)]));
         let mut job = running(2, now);
-        let effects = job.step(now, Event::LeaseExpired(vec![NodeRank(0), NodeRank(1)]));
+        let effects = job.step(now, leases_expired(&[0, 1], now));
         assert!(!effects.contains(&Effect::Kill) && job.verdict().is_some(), "{effects:?}");
         let mut job = preparing(2);
-        job.step(now, Event::LeaseExpired(vec![NodeRank(0), NodeRank(1)]));
+        job.step(now, leases_expired(&[0, 1], now));
         assert_eq!(job.verdict().expect("over").status, Status::LeaseLost);
     }
 

@@ -105,7 +105,7 @@ impl JobState {
     }
 
     fn has_lost(&self, node: NodeRank, how: impl Fn(&NodeLoss) -> bool) -> bool {
-        self.failures.nodes.iter().any(|(_, lost, loss)| *lost == node && how(loss))
+        self.failures.nodes.iter().any(|lost| lost.node == node && how(&lost.loss))
     }
 }
 

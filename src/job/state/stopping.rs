@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::NodeRank;
 use crate::job::OnTerm;
-use crate::job::cause::failure::NodeLoss;
+use crate::job::cause::failure::{LostNode, NodeLoss};
 use crate::job::event::{Effect, StopReason, Warning};
 use crate::job::signals::SIGTERM;
 use crate::job::state::job_state::{JobPhase, JobState, StopStage};
@@ -70,7 +70,12 @@ impl JobState {
     /// Stops all workers because a node leaves: its workers and the others need each other.
     fn evict(&mut self, now: Instant, node: NodeRank) -> Vec<Effect> {
         if !self.is_evicted(node) {
-            self.failures.nodes.push((now, node, NodeLoss::Evicted));
+            self.failures.nodes.push(LostNode {
+                node,
+                loss: NodeLoss::Evicted,
+                at: now,
+                silent_since: None,
+            });
         }
         self.stop(now, StopReason::Eviction, SIGTERM)
     }
@@ -257,7 +262,7 @@ impl JobState {
 mod tests {
     use super::*;
     use crate::base::{NodeRank, Status, WorkerExit, clock};
-    use crate::job::testing::{GRACE, SILENCE_MAX, exit, idle, preparing, running};
+    use crate::job::testing::{GRACE, SILENCE_MAX, exit, idle, leases_expired, preparing, running};
     use crate::job::{Event, REQUEST_MERGE_INTERVAL};
 
     #[test]
@@ -377,7 +382,7 @@ mod tests {
         job.step(now + GRACE, idle(0));
         let later = now + GRACE + KILL_CONFIRM_TIMEOUT;
         assert_eq!(job.step(later, Event::Timer), [Effect::Wake(now + GRACE + SILENCE_MAX)]);
-        job.step(later, Event::LeaseExpired(vec![NodeRank(1)]));
+        job.step(later, leases_expired(&[1], later));
         assert_eq!(job.verdict().expect("over").unconfirmed, []);
         let mut job = running(2, now);
         job.step(now, exit(0, WorkerExit::Code(1), now, &[]));

@@ -57,7 +57,7 @@ impl Dispatcher<'_> {
         if let Some(line) = messages::not_responding(&late.iter().map(host).collect::<Vec<_>>()) {
             self.reporter.print_message(line);
         }
-        expired.retain(|node| self.mark_node_lost(*node, NodeLoss::LeaseExpired).is_some());
+        expired.retain(|lost| self.mark_node_lost(lost.node, NodeLoss::LeaseExpired).is_some());
         (!expired.is_empty()).then_some(Event::LeaseExpired(expired))
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::table::NodeTable;
 use crate::base::NodeRank;
+use crate::job::SilentNode;
 
 /// Time without a message of a node after which that is reported.
 pub(crate) const NO_MESSAGE_WARNING: Duration = Duration::from_secs(10);
@@ -15,7 +16,7 @@ pub(crate) struct Silence {
     /// To be reported, with the time since their last messages.
     pub(crate) late: Vec<(NodeRank, Duration)>,
     /// Their leases have expired; the node that has been silent longest is the first.
-    pub(crate) expired: Vec<NodeRank>,
+    pub(crate) expired: Vec<SilentNode>,
 }
 
 impl NodeTable {
@@ -53,12 +54,13 @@ impl NodeTable {
             let Some(heard) = self.last_message_at(node) else { continue };
             let time = now.saturating_duration_since(heard);
             if self.limits.lease < time {
-                silence.expired.push(node);
+                let since = self.nodes[node.index()].silent_since.unwrap_or(heard);
+                silence.expired.push(SilentNode { node, since });
             } else if NO_MESSAGE_WARNING < time {
                 silence.late.push((node, time));
             }
         }
-        silence.expired.sort_by_key(|node| self.nodes[node.index()].silent_since);
+        silence.expired.sort_by_key(|silent| silent.since);
         silence
     }
 }
@@ -68,6 +70,12 @@ mod tests {
     use super::*;
     use crate::base::clock;
     use crate::launch::node::table::tests::{SECOND, places, table};
+
+    fn silent(nodes: &[(u32, Instant)]) -> Vec<SilentNode> {
+        let silent =
+            |(node, since): &(u32, Instant)| SilentNode { node: NodeRank(*node), since: *since };
+        nodes.iter().map(silent).collect()
+    }
 
     #[test]
     fn silent_nodes_are_reported_and_lost_after_their_leases() {
@@ -81,7 +89,7 @@ mod tests {
         assert_eq!(silence, Silence { late: late(0, 20), expired: Vec::new() });
         // A node without a link has no lease.
         let silence = table.silence(start + 31 * SECOND);
-        assert_eq!(silence, Silence { late: late(1, 16), expired: places(&[0]) });
+        assert_eq!(silence, Silence { late: late(1, 16), expired: silent(&[(0, start)]) });
         assert!(table.mark_lost(NodeRank(0)) && !table.mark_lost(NodeRank(0)));
         assert_eq!(table.silence(start + 31 * SECOND).expired, []);
     }
@@ -94,7 +102,8 @@ mod tests {
         table.on_message(NodeRank(0), start + 5 * SECOND);
         // Both leases begin anew and expire together.
         table.on_resumed(start + 100 * SECOND, 90 * SECOND);
-        assert_eq!(table.silence(start + 131 * SECOND).expired, places(&[1, 0]));
+        let expired = silent(&[(1, start), (0, start + 5 * SECOND)]);
+        assert_eq!(table.silence(start + 131 * SECOND).expired, expired);
     }
 
     #[test]

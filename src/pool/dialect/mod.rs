@@ -1,7 +1,7 @@
 //! Hostfile formats (dialects) of all launchers and schedulers: parsed into one typed pool, and
 //! written from it.
 //!
-//! One file for each dialect: the meaning of its lines, and how hosts are written in it. `detect`
+//! One file for each dialect: the meaning of its lines; `write` writes hosts in it. `detect`
 //! finds the dialect of a text by its lines; a text that DeepSpeed reads without an error is never
 //! taken for another dialect.
 

@@ -1,4 +1,4 @@
-//! [`BufferPool`]: unused buffers of several lengths, for units that are in use for a short time.
+//! [`UnitBuffers`]: unused buffers of several lengths, for units that are in use for a short time.
 
 use std::convert::Infallible;
 
@@ -15,11 +15,11 @@ pub(crate) trait Capacity {
 ///
 /// There are never more buffers than were in use at the same time, and each grows at most to the longest
 /// request. So a sequence of requests that is repeated ends up without allocations.
-pub(crate) struct BufferPool<B> {
+pub(crate) struct UnitBuffers<B> {
     unused: Vec<B>,
 }
 
-impl<B: Capacity> BufferPool<B> {
+impl<B: Capacity> UnitBuffers<B> {
     pub(crate) fn new() -> Self {
         Self { unused: Vec::new() }
     }
@@ -72,14 +72,14 @@ impl Capacity for Planned {
 
 /// Buffers of a pool of which nothing is allocated, for a forecast of its memory.
 pub(crate) struct PlannedPool {
-    pool: BufferPool<Planned>,
+    pool: UnitBuffers<Planned>,
     /// Buffers in use, by the unit that uses them.
     used: Vec<(usize, Planned)>,
 }
 
 impl PlannedPool {
     pub(crate) fn new() -> Self {
-        Self { pool: BufferPool::new(), used: Vec::new() }
+        Self { pool: UnitBuffers::new(), used: Vec::new() }
     }
 
     /// Takes a buffer for a unit of `len` elements, unless it has one.

@@ -9,7 +9,7 @@ use crate::runtime::comm::group::Group;
 use crate::runtime::comm::shm::buffer::{Lent, SharedBuffer};
 use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::{Dtype, Element, ReduceOp};
-use crate::runtime::engine::buffers::BufferPool;
+use crate::runtime::engine::buffers::UnitBuffers;
 use crate::runtime::engine::host::rounding::round_to;
 use crate::runtime::error::Result;
 use crate::runtime::flat::accumulate::BinaryCounter;
@@ -34,7 +34,7 @@ pub(super) struct GradientStore {
     additions: Vec<usize>,
     units: Vec<UnitGradient>,
     /// Buffers for the gradient of a micro-batch.
-    buffers: BufferPool<SharedBuffer<f32>>,
+    buffers: UnitBuffers<SharedBuffer<f32>>,
 }
 
 /// Gradient of a unit.
@@ -102,7 +102,7 @@ impl GradientStore {
             LaneOrder::Subtrees => options.lanes.tree().additions_of(group.rank()),
         };
         let (group, layout) = (group.clone(), layout.clone());
-        Ok(Self { group, layout, options, additions, units, buffers: BufferPool::new() })
+        Ok(Self { group, layout, options, additions, units, buffers: UnitBuffers::new() })
     }
 
     /// Part of a unit that this rank updates.

@@ -9,7 +9,7 @@ use crate::runtime::comm::group::Group;
 use crate::runtime::comm::shm::buffer::{Lent, SharedBuffer};
 use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::Element;
-use crate::runtime::engine::buffers::BufferPool;
+use crate::runtime::engine::buffers::UnitBuffers;
 use crate::runtime::engine::config::EngineConfig;
 use crate::runtime::error::Result;
 use crate::runtime::parallel::zero::shards::ShardLayout;
@@ -116,9 +116,9 @@ pub(super) struct StoredWeights<E: Element> {
     layout: ShardLayout,
     units: Vec<StoredUnit<E>>,
     /// Buffers for gathered units.
-    buffers: BufferPool<SharedBuffer<E>>,
+    buffers: UnitBuffers<SharedBuffer<E>>,
     /// Buffers for converted units.
-    wide_buffers: BufferPool<Vec<f32>>,
+    wide_buffers: UnitBuffers<Vec<f32>>,
     publishing: Vec<(usize, Work<Lent<E>>)>,
 }
 
@@ -159,8 +159,8 @@ impl<E: WeightElement> StoredWeights<E> {
             group: group.clone(),
             layout: layout.clone(),
             units,
-            buffers: BufferPool::new(),
-            wide_buffers: BufferPool::new(),
+            buffers: UnitBuffers::new(),
+            wide_buffers: UnitBuffers::new(),
             publishing: Vec::new(),
         })
     }
