@@ -21,7 +21,7 @@
 //! | 5136, 6497, 826, 5597, 2612 | `hostname -I` names the wrong card, or is not there | `tests/ssh/launch.rs::every_worker_knows_its_rank_and_the_master_address` |
 //! | 4116, 4649, 4370, 5318 | the port of ssh is lost on the way | `tests/ssh/launch.rs::ssh_port_overrides_the_configuration` |
 //! | 5221, and 575 of its examples | a mistyped hostfile: the job runs on this machine alone | `tests/cli/screens.rs::invalid_selections`, `tests/hostfile/files.rs::missing_file_error_has_help` |
-//! | 1923, 3916, 3878, 191 | port 29500 is taken, so that no second job fits on a node | `tests/faults/options.rs::master_port_other_than_the_default_is_noted`, `tests/faults/options.rs::master_port_in_use_is_refused_before_the_start`, `tests/faults/signals.rs::two_jobs_do_not_touch_each_other` |
+//! | 1923, 3916, 3878, 191 | port 29500 is in use, so that no second job fits on a node | `tests/faults/options.rs::master_port_other_than_the_default_is_noted`, `tests/faults/options.rs::master_port_in_use_is_refused_before_the_start`, `tests/faults/signals.rs::two_jobs_do_not_touch_each_other` |
 //! | 4971, 6565, 8548 | numactl is missing, or a container may not choose memory | `binding_needs_no_other_program`, `denied_memory_policy_binds_only_processors` |
 //! | 3160, 3232, 4890, 4239 | "exits with return code = -9", without a reason | `tests/faults/workers.rs::oom_killed_worker_is_reported`, `tests/faults/screens.rs::signal_screen` |
 //! | 3408, 3409 | nodes with different numbers of GPUs | `tests/plan.rs::ranks_and_local_ranks_follow_hosts_and_slots` |

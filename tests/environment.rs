@@ -165,8 +165,8 @@ fn untrusted_and_unreadable_env_files_are_refused() {
     check_refused(
         open_to_all,
         77,
-        "error[E018]: environment file `.deepspeed_env` is writable by all users\n\
-         \x20--> .deepspeed_env\nhelp: `chmod o-w` the file, or pass --allow_insecure_files\n",
+        "error[E018]: every user can write environment file `.deepspeed_env`\n\
+         \x20--> .deepspeed_env\nhelp: type `chmod o-w .deepspeed_env`, or add `--allow_insecure_files`\n",
     );
     check_refused(
         |path| symlink(path, path).expect("a link can be made"),
@@ -262,7 +262,7 @@ fn env_file_of_another_user_is_refused() {
         outcome.stderr,
         format!(
             "error[E019]: environment file `~/{name}` belongs to another user (uid 65534)\n\
-             \x20--> ~/{name}\nhelp: copy it, or pass --allow_insecure_files\n"
+             \x20--> ~/{name}\nhelp: copy it, or add `--allow_insecure_files`\n"
         )
     );
     assert_eq!(outcome.stdout_text(), "");

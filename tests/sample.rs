@@ -67,7 +67,7 @@ fn sample_of_tokens_has_the_text_of_their_vocabulary() {
     assert_eq!(json["tokens"].as_array().map(Vec::len), Some(2));
     let token = &json["tokens"][0];
     assert!(token["log_probability"].as_f64().is_some_and(|log| log < 0.0), "{json}");
-    // The begin of a text is a token that is not shown.
+    // The start of a text is a token that is not shown.
     let begun = scratch.succeed("kept --vocab small --tokens 3 --temperature 0");
     assert!(!begun.contains("endoftext"), "{begun}");
 }

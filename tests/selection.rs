@@ -238,15 +238,12 @@ fn counts_out_of_range_name_the_range() {
     check(&counts("0", ""), "S009 at 1: --num_nodes 0: must be at least 1");
     check(&counts("-5", ""), "S009 at 1: --num_nodes -5: must be at least 1");
     check(&counts("1.5", ""), "S009 at 1: --num_nodes 1.5: not a whole number");
-    check(
-        &counts("2:4", ""),
-        "S009 at 1: --num_nodes 2:4: MIN:MAX is not supported: the number of nodes is fixed",
-    );
+    check(&counts("2:4", ""), "S009 at 1: --num_nodes takes one number, not MIN:MAX");
     check(&counts("4:2", ""), "S009 at 1: --num_nodes 4:2: MIN is above MAX");
     check(&counts("", "3"), "S010 at 1: --num_gpus 3: `worker-2` has 2 slots");
     check(
         &counts("", "16"),
-        "S010 at 1: --num_gpus 16: `worker-0` has 4 slots, and 2 more of 3 hosts have too few",
+        "S010 at 1: --num_gpus 16: 3 of 3 hosts have too few slots; the first is `worker-0` with 4",
     );
     check(
         &counts("0", "x"),

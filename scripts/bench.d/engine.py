@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """ZeRO stages of `remuda train` on two workers, beside DDP, FSDP2 and DeepSpeed of PyTorch over gloo.
 
-The models are GPTs of 0.8 and 12 million parameters on the text of this project: block 64, batch 12 a worker,
+The models are GPTs of 0.8 and 12 million parameters on the built-in text: block 64, batch 12 a worker,
 one micro-batch a step (--accumulate for more), f32, AdamW with clipping, one thread a worker. The peers do
 the same step with torch's layers, FSDP2 with each block a unit. Cases are interleaved within a round, and
 the ratio of a round is that of its medians. With --memory: the memory of a worker of four, measured beside

@@ -76,13 +76,13 @@ pub(super) fn claim_port(request: PortRequest) -> Result<PortClaim, Problem> {
     match request {
         PortRequest::Exact(port) => PortClaim::new(port).map_err(|error| {
             let why = match error.kind() {
-                io::ErrorKind::AddrInUse => "is taken".to_owned(),
+                io::ErrorKind::AddrInUse => "is in use".to_owned(),
                 io::ErrorKind::PermissionDenied => {
                     "needs root, as do all ports below 1024".to_owned()
                 }
                 _ => format!("cannot be used: {}", show_io_error(&error)),
             };
-            Problem::new(Status::Config, format!("master port {port} {why}"))
+            Problem::new(Status::Config, format!("port {port} of rank 0 (--master_port) {why}"))
                 .help("choose another port with `--master_port`")
         }),
         PortRequest::Preferred(port) => {

@@ -54,6 +54,9 @@ pub(super) struct Prepared {
     pub(super) notes: Vec<String>,
 }
 
+/// What a program is called in messages if it runs a script.
+const INTERPRETER: &str = "interpreter";
+
 /// Names and values of an environment.
 pub(super) type Environment = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -69,12 +72,23 @@ pub(super) struct Site<'a> {
 impl Site<'_> {
     /// Adds where a file was expected, unless its path already shows that.
     fn with_search_help(self, problem: Problem, file: &Path) -> Problem {
-        let directory =
-            (!file.is_absolute()).then(|| format!("searched in `{}`", self.cwd.display()));
+        let directory = (!file.is_absolute()).then(|| {
+            let cwd = self.cwd.display();
+            format!("give the full path, or `cd` to its directory first; searched in `{cwd}`")
+        });
         let every_node =
             self.spans_machines.then(|| "the same path must exist on every node".to_owned());
         let help: Vec<String> = directory.into_iter().chain(every_node).collect();
         if help.is_empty() { problem } else { problem.help(help.join("; ")) }
+    }
+
+    /// Adds how to name an interpreter; its path is absolute.
+    fn with_interpreter_help(self, problem: Problem) -> Problem {
+        let every_node = if self.spans_machines { " that exists on every node" } else { "" };
+        problem.help(format!(
+            "name an interpreter{every_node}: `--python /usr/bin/python3` or \
+             `PYTHON_EXEC=/usr/bin/python3`"
+        ))
     }
 }
 
@@ -133,7 +147,7 @@ fn check_files(
         .extend(prepare.files.iter().filter_map(|file| check_required_file(site.cwd, file).err()));
     let env =
         take_or_note(problems, worker_environment(site, prepare)).unwrap_or_else(env_vars::all);
-    let what = if prepare.script.is_some() { "interpreter" } else { "program" };
+    let what = if prepare.script.is_some() { INTERPRETER } else { "program" };
     let path = take_or_note(problems, find_program(site, (what, &prepare.program), &env));
     (path, env)
 }
@@ -145,7 +159,7 @@ pub fn find_missing(cwd: &Path, script: Option<&OsStr>, program: &OsStr) -> Vec<
     if let Err(problem) = check_cwd(site) {
         return vec![problem];
     }
-    let what = if script.is_some() { "interpreter" } else { "program" };
+    let what = if script.is_some() { INTERPRETER } else { "program" };
     let program = (what, program.as_bytes());
     let found = [
         check_script(site, script.map(OsStr::as_bytes)),
@@ -336,6 +350,8 @@ pub(super) fn find_program(
                 problem.help(format!("for the file in the working directory: `./{shown}`"))
             } else if shown.contains([' ', '$']) && !shown.contains('\'') {
                 problem.help(format!("if it is a shell command: `-- sh -c '{shown}'`"))
+            } else if is_path && what == INTERPRETER {
+                site.with_interpreter_help(problem)
             } else if is_path {
                 site.with_search_help(problem, Path::new(OsStr::from_bytes(program)))
             } else {

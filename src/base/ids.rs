@@ -110,7 +110,7 @@ pub enum HostNameError {
         at: usize,
     },
     /// Unicode names must be written in punycode.
-    #[error("the host name is not ASCII; write it in punycode")]
+    #[error("the host name is not ASCII")]
     NotAscii {
         /// Byte offset of the first such character.
         at: usize,
@@ -268,7 +268,7 @@ mod tests {
         check("[::1", "error: missing `]` after the IPv6 address");
         check("a..b", "error: the host name has two dots in a row");
         check("[zz]", "error: `zz` is not an IPv6 address");
-        check("wörker", "error: the host name is not ASCII; write it in punycode");
+        check("wörker", "error: the host name is not ASCII");
         check(
             &"a".repeat(64),
             "error: a part of the host name between dots is longer than 63 bytes",

@@ -56,7 +56,7 @@ pub struct ConfigReading {
     pub world_size: WorldSize,
     /// Numbers of ranks for which the batch sizes are correct; empty: all, or none.
     pub legal_world_sizes: Vec<u64>,
-    /// The values that count, with their origins.
+    /// The values that apply, with their origins.
     pub values: Vec<ResolvedValue>,
     /// Keys without effect, in the order of the text.
     pub ineffective: Vec<Ineffective>,

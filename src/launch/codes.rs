@@ -60,15 +60,16 @@ pub const EXPLANATIONS: &[Explanation] = &[
          time when the traceback arrived.\n\
          * If the exit code is not 1, or the traceback is more than 60 s older than the exit, the rank \
          survived the exception: the screen shows it as `the last traceback it printed`.\n\
-         * A signal that remuda did not send outranks an exit code within 200 ms. SIGABRT after the \
-         report of a lost connection or a timeout does not.\n\
+         * If one worker exits with a code and another is killed by a signal within 200 ms, the killed \
+         worker is named, unless remuda sent the signal. A SIGABRT after a report of a lost connection or \
+         a timeout does not count.\n\
          * If all reports are timeouts, the ranks that still ran and reported nothing are named: they \
          `did not take part`. A monitored barrier names them itself.\n\n\
          Otherwise the exit status of remuda is the exit code of this rank, or 128 + the signal. After \
          `killed by signal 9 (SIGKILL)`, look for the kernel's out-of-memory killer: if it killed a \
-         process while the rank ran, a line says so. If the message says `gave up`, a worker of \
-         `remuda::runtime` reported a failure, which ended the collectives of all ranks, and remuda \
-         stopped it before it exited. `run.json` has the exception \
+         process while the rank ran, a line says so. If the message says `ended the \
+         collectives of all ranks`, a worker of `remuda::runtime` aborted or left its group, and \
+         remuda stopped it before it exited. `run.json` has the exception \
          and the reason (`cause.exception`, `cause.evidence`).",
     ),
     explanation(

@@ -52,7 +52,9 @@ pub(super) fn describe_verdict(verdict: &Verdict) -> String {
 pub(super) fn describe_cause(cause: &FailureCause) -> String {
     match cause {
         FailureCause::Worker(end) => format!("because {}", describe_end(end)),
-        FailureCause::GaveUp { rank, .. } => format!("because rank {rank} gave up"),
+        FailureCause::GaveUp { rank, .. } => {
+            format!("because rank {rank} ended the collectives of all ranks")
+        }
         FailureCause::Exiting { rank, .. } => format!("because rank {rank} was exiting"),
         FailureCause::MissingRanks { ranks, .. } => format!("because {ranks:?} were missing"),
         FailureCause::NotStarted { rank, .. } => format!("because rank {rank} did not start"),

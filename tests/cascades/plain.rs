@@ -65,7 +65,8 @@ fn hanging_rank_outranks_timeouts_of_others() {
     let is_found = [above, below].iter().any(|text| outcome.stderr.contains(text));
     assert!(is_found, "{outcome:#?}");
     let outcome = outcome.says(&format!("/rank{first}.stderr\n"));
-    let help = "help: if the job hangs again, see where rank 2 waits: `py-spy dump --pid PID` on localhost ";
+    let help = "help: if the job hangs again, press Ctrl-\\ to print the pids, then type on localhost: \
+                `py-spy dump --pid PID`; it shows where rank 2 waits";
     let cause = &outcome.says(help).record()["cause"];
     assert_eq!((&cause["kind"], &cause["rank"]), (&"worker_missing".into(), &2.into()));
     assert_eq!(cause["evidence"], "reports_of_others");

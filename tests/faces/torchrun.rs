@@ -426,7 +426,7 @@ fn hosts_may_be_fewer_than_the_largest_number() {
     let launch = launch.options(["--nproc-per-node", "1"]);
     let outcome = launch.option("--no-python").program(["true"]).end().code(0);
     assert!(
-        outcome.stderr.contains("   Members  2 workers on 2 of 1 to 2 nodes\n"),
+        outcome.stderr.contains("     Nodes  2 workers on 2 nodes (minimum 1, maximum 2)\n"),
         "{outcome:#?}"
     );
 }

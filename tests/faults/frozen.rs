@@ -37,8 +37,8 @@ fn stopped_shim_is_killed_with_its_workers() {
     let shim = shims.into_iter().find(of_n1).expect("every agent has one");
     let outcome = while_stopped(&shim, || job.end()).code(75);
     let outcome = outcome.says(
-        "error[R103]: on n1 `remuda-shim`, which starts the workers, did not answer for 2.0 s \
-         (--lease); it and its workers were killed; ",
+        "error[R103]: `remuda-shim` on n1, which starts the workers, did not answer for 2.0 s \
+         (--lease); remuda killed it and its workers; ",
     );
     let record = outcome.says("lost with it: ranks 2-3").record();
     assert_eq!(record["cause"]["kind"], "node_lost");
@@ -63,7 +63,7 @@ fn stopped_shim_cannot_outlast_a_timeout() {
     job.wait_for_lines("ready", 2);
     let shim = job.the(Role::Shim);
     let outcome = while_stopped(&shim, || job.end()).code(124).does_not_say("had to be stopped");
-    outcome.says("the job did not end within 10 s; 2 workers were stopped");
+    outcome.says("the job did not end within 10 s (--timeout); 2 workers were stopped");
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn master_port_in_use_is_refused_before_the_start() {
     assert_eq!(outcome.stdout_text(), "");
     let screen = outcome.says(&format!(
         "1 of 2 nodes cannot take part; nothing was started\n  \
-        n0: master port {port} is taken\nhelp: choose another port with `--master_port`\n"
+        n0: port {port} of rank 0 (--master_port) is in use\nhelp: choose another port with `--master_port`\n"
     ));
     assert!(screen.runs().is_empty(), "a job that never began left a record");
 }
@@ -106,7 +106,7 @@ fn master_port_other_than_the_default_is_noted() {
     assert!(one.0 != other.0 && other.0 != quiet.0 && quiet.0 != one.0, "{one:?} {other:?}");
     assert_eq!(quiet.1, "");
     for (port, notes) in [one, other] {
-        let note = format!("note: port 29500 is taken on localhost; MASTER_PORT is {port}\n");
+        let note = format!("note: port 29500 is in use on localhost; MASTER_PORT is {port}\n");
         assert_eq!(notes, if port == "29500" { String::new() } else { note });
     }
 }

@@ -57,7 +57,8 @@ fn killed_shim_stops_its_workers_and_is_the_cause() {
     let outcome = job
         .end()
         .code(75)
-        .says("on n1 `remuda-shim`, which starts the workers, was killed or crashed; ranks 2-3 ended with it");
+        .says("`remuda-shim` on n1, which starts the workers, was killed or crashed; ")
+        .says("; ranks 2-3 exited with it");
     let record = outcome.record();
     assert_eq!(record["cause"]["kind"], "node_lost");
     assert_eq!(record["cause"]["host"], "n1");
@@ -164,7 +165,7 @@ fn suspended_launcher_loses_its_lease() {
     let outcome = job.end().code(75).says("stopping the workers");
     let outcome = outcome.says("Stalled  launcher was suspended for ");
     outcome
-        .says("localhost received no heartbeat from the launcher for 10 s and stopped its workers");
+        .says("localhost received no heartbeat from the launcher for 10 s (--lease) and stopped its workers");
 }
 
 #[test]
@@ -176,7 +177,11 @@ fn suspended_agents_are_lost_together() {
     for agent in &agents[..2] {
         agent.signal(Signal::STOP);
     }
-    let outcome = job.end().code(75).says(": no heartbeat for 3.0 s");
+    let outcome = job
+        .end()
+        .code(75)
+        .says("the launcher received no heartbeat from n")
+        .says(" for 3.0 s (--lease)");
     outcome.says("lost too: n").says("to continue without them: --exclude n");
 }
 

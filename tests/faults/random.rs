@@ -45,8 +45,8 @@ fn prove_random_stop_of_a_shim() {
         let victims = job.wait_for_role(Role::Shim, 1);
         let victim = victims[random.below(victims.len())].clone();
         let outcome = while_stopped(&victim, || job.end()).code(75);
-        let why = "did not answer for 2.0 s (--lease); it and its workers were killed";
-        drop(outcome.says(&format!("on n{} `remuda-shim`", node_of(&victim))).says(why));
+        let why = "did not answer for 2.0 s (--lease); remuda killed it and its workers";
+        drop(outcome.says(&format!("`remuda-shim` on n{},", node_of(&victim))).says(why));
     }
 }
 
@@ -66,7 +66,7 @@ fn kill_one(role: Role, moment_us: u64, which: usize, script: &str) {
             let outcome = outcome.code(75).says(" was killed by signal 9 (SIGKILL); ");
             drop(outcome.says(&format!("the agent on n{node}")));
         }
-        Role::Shim => drop(outcome.code(75).says(&format!("on n{node} `remuda-shim`"))),
+        Role::Shim => drop(outcome.code(75).says(&format!("`remuda-shim` on n{node},"))),
         Role::Worker | Role::Other => check_worker(&outcome),
     }
 }

@@ -147,7 +147,7 @@ fn killed_shim_is_replaced_with_its_agent() {
     let outcome = job
         .end()
         .code(0)
-        .says("`remuda-shim`, which starts the workers, was killed or crashed; ranks ")
+        .says(", which starts the workers, was killed or crashed; ranks ")
         .says("restart 1 of 1");
     assert_eq!(count(&outcome, "in epoch 1"), 4, "{outcome:#?}");
 }

@@ -297,12 +297,12 @@ fn timeout_screen() {
         124,
         "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
          \x20 Stopping  2 workers: --timeout reached, grace 2.0 s\n\
-         error[R105]: the job did not end within 3.0 s; 2 workers were stopped\n\
+         error[R105]: the job did not end within 3.0 s (--timeout); 2 workers were stopped\n\
          \x20 still running: rank 0 (localhost), last output TIME ago\n\
          \x20 still running: rank 1 (localhost), no output\n\
          \x20 log: DIR/runs/RUN\n\
-         help: if the job hangs again, see where a rank waits: `gdb -p PID -batch -ex 'thread apply all bt'` on its host while \
-         the job runs; Ctrl-\\ shows the pids\n",
+         help: if the job hangs again, press Ctrl-\\ to print the pids, then type on its host: `gdb -p \
+         PID -batch -ex 'thread apply all bt'`; it shows where a rank waits\n",
     );
 }
 
@@ -311,7 +311,7 @@ fn timeout_names_running_workers() {
     let launch = workers(2).options(["--timeout", "5s", "--grace", "2"]);
     let job = launch.sh("[ $RANK = 0 ] && exit; echo stuck >&2; exec sleep 1000");
     let screen = redacted(&job.end().code(124));
-    let error = "error[R105]: the job did not end within 5.0 s; 1 worker was stopped\n\
+    let error = "error[R105]: the job did not end within 5.0 s (--timeout); 1 worker was stopped\n\
                  \x20 still running: rank 1 (localhost), last output TIME ago\n\
                  \x20 last lines of its stderr:\n\
                  \x20   | stuck\n\
@@ -332,7 +332,7 @@ fn timeout_before_the_start_names_pending_nodes() {
     check_end(
         launch.sh("echo ran"),
         124,
-        "error[R105]: the job was not ready to start within 300 ms; nothing was started\n\
+        "error[R105]: the job was not ready to start within 300 ms (--timeout); nothing was started\n\
          \x20 still preparing: n[1-2]\n\
          help: check that `. DIR/environment` returns; `--venv_script` or a file system there may hang\n",
     );
@@ -383,8 +383,8 @@ fn lost_shim_screen() {
     check(
         &job.end().code(75),
         "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
-         error[R103]: on localhost `remuda-shim`, which starts the workers, was killed or crashed; ranks \
-         0-1 ended with it; no other worker had to be stopped\n\
+         error[R103]: `remuda-shim` on localhost, which starts the workers, was killed or crashed; ranks \
+         0-1 exited with it; no other worker had to be stopped\n\
          help: if no user killed it, check `dmesg` on localhost for the OOM killer\n",
     );
 }

@@ -66,7 +66,7 @@ fn world_writable_file_needs_consent() {
     let path = scratch("writable").join("hosts");
     fs::write(&path, "worker-0 slots=4\n").expect("written");
     fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("the test owns the file");
-    check_load(&path, Status::Permission, "is writable by all users");
+    check_load(&path, Status::Permission, "every user can write hostfile");
     let loaded = load(&path, Trust::All, ReadOptions::default()).expect("consent was given");
     assert_eq!(loaded.hostfile.hosts().len(), 1);
 }

@@ -145,7 +145,10 @@ fn invalid_allocation_is_reported() {
     let directory = scratch("bad_allocation");
     let slurm = [("SLURM_JOB_NODELIST", "n[1-3]"), ("SLURM_TASKS_PER_NODE", "2(x2)")];
     let (_, stderr, status) = dry_run(&directory, &[], &slurm);
-    assert!(stderr.contains("error[H035]: counts for 2 nodes, but 3 nodes"), "{stderr}");
+    assert!(
+        stderr.contains("error[H035]: the counts are for 2 nodes, and the list has 3 nodes"),
+        "{stderr}"
+    );
     assert!(stderr.contains("environment:2:"), "{stderr}");
     assert_eq!(status, 65);
     let bare = [("SLURM_JOB_NODELIST", "n[1-3]"), ("SLURM_JOB_ID", "17")];

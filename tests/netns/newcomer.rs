@@ -106,7 +106,7 @@ impl Place {
                 let said = one_error(&outcome, title);
                 assert!(said.contains(&format!("pid {}", victim.pid)), "{outcome:#?}");
             }
-            "the shim" => drop(one_error(&outcome, "[R103]: on n5 `remuda-shim`, ")),
+            "the shim" => drop(one_error(&outcome, "[R103]: `remuda-shim` on n5, ")),
             _ => {
                 let title = match who {
                     "the agent" => "[R103]: the agent on n5 was killed by a signal; ",
@@ -130,7 +130,10 @@ impl Place {
         let job = self.start();
         self.hosts.network.disconnect(VICTIM);
         let outcome = job.end().code(75);
-        let said = one_error(&outcome, "[R103]: n5: no heartbeat for 4.0 s");
+        let said = one_error(
+            &outcome,
+            "[R103]: the launcher received no heartbeat from n5 for 4.0 s (--lease)",
+        );
         assert!(said.contains("help: to continue without it: --exclude n5"), "{outcome:#?}");
         // A cut link does not notify the workers at its other end; the launcher does.
         let survivor = String::from_utf8_lossy(&outcome.run_file("rank0.stderr")).into_owned();

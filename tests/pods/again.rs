@@ -25,7 +25,7 @@ fn evicted_pod_is_replaced_in_the_next_epoch() {
     let [first, second] = [0, 1].map(|rank| pod(&nodes, rank).start());
     first.wait_for_lines("epoch 0", 2);
     second.signal(Signal::TERM);
-    let leaving = "   Leaving  the job, which continues without this node: SIGTERM received";
+    let leaving = "   Leaving  this node leaves the job, which continues: SIGTERM received";
     drop(second.end().code(143).says(leaving));
     first.wait_for_error(
         "pod-1 received SIGTERM; attempt 2 (attempt 1 was the first start) starts in ",
@@ -42,9 +42,14 @@ fn pods_reconnect_after_pod_0_is_evicted() {
     let [first, second] = [0, 1].map(|rank| pod(&nodes, rank).start());
     first.wait_for_lines("epoch 0", 2);
     first.signal(Signal::TERM);
-    drop(first.end().code(143).says("   Leaving  node 0; the other nodes wait up to "));
+    drop(
+        first
+            .end()
+            .code(143)
+            .says("   Leaving  node 0 leaves the job; the other nodes wait up to "),
+    );
     second.wait_for_error(
-        "Lost  node 0: its connection ended; \
+        "Lost  the connection to node 0 closed; \
          reconnecting for attempt 2 (attempt 1 was the first start)",
     );
     let replaced = pod(&nodes, 0).end().code(0);
@@ -94,7 +99,7 @@ fn replaced_node_0_continues_at_the_next_epoch() {
     first.the(Role::Launcher).signal(Signal::KILL);
     drop(first.end().killed_by(Signal::KILL));
     second.wait_for_error(
-        "      Lost  node 0: its connection ended; \
+        "      Lost  the connection to node 0 closed; \
          reconnecting for attempt 2 (attempt 1 was the first start)\n",
     );
     let replaced = node(&nodes, 0).end().code(0);
@@ -185,7 +190,7 @@ fn nodes_reconnect_if_node_0_is_lost_before_the_start() {
     first.the(Role::Launcher).signal(Signal::KILL);
     drop(first.end());
     second.wait_for_error(
-        "node 0: its connection ended; reconnecting for attempt 1 (the first start)",
+        "the connection to node 0 closed; reconnecting for attempt 1 (the first start)",
     );
     let third = early(&nodes, 2).start();
     let first = early(&nodes, 0).end().code(0);
@@ -201,7 +206,7 @@ fn pod_evicted_before_the_start_is_replaced() {
     let [first, second] = [0, 1].map(|rank| launch(rank).option("--max_restarts=0").start());
     second.wait_for_error("Joined");
     second.signal(Signal::TERM);
-    drop(second.end().code(143).says("   Leaving  the job, which continues without this node"));
+    drop(second.end().code(143).says("   Leaving  this node leaves the job, which continues"));
     first.wait_for_error("pod-1 before the job started; waiting up to ");
     let others = [1, 2].map(|rank| launch(rank).option("--max_restarts=0").start());
     first.wait_for_lines("epoch 0", 3);

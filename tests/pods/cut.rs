@@ -18,7 +18,7 @@ fn start(options: &[&str]) -> (Cluster, [Running; 3]) {
     (cluster, pods)
 }
 
-const LOST: &str = "train-2: no heartbeat for 2.0 s";
+const LOST: &str = "no heartbeat from train-2 for 2.0 s (--lease)";
 const LEADER_LOST: &str =
     "error[R109]: node 0 (train-0) was lost; the workers of this node were stopped";
 
@@ -66,7 +66,7 @@ fn disconnected_pod_0_ends_the_job_on_all_pods() {
     third.end().code(75).says(LEADER_LOST);
     let outcome = first.end().code(75);
     // The kernel can report that there is no route before the lease expires.
-    let losses = ["no heartbeat for 2.0 s", "the connection to the agent on "];
+    let losses = ["no heartbeat from train-2 for 2.0 s", "the connection to the agent on "];
     assert!(losses.iter().any(|loss| outcome.stderr.contains(loss)), "{outcome:#?}");
 }
 
@@ -109,9 +109,9 @@ fn reconnected_pod_takes_part_in_the_restart() {
     }
     let (cluster, [first, second, third]) = start(&["--max_restarts", "1"]);
     cluster.network.disconnect(2);
-    first.wait_for_error("train-2: no heartbeat for 2.0 s; restart 1 of 1");
+    first.wait_for_error("no heartbeat from train-2 for 2.0 s (--lease); restart 1 of 1");
     third.wait_for_error(
-        "Lost  node 0: its connection ended; \
+        "Lost  the connection to node 0 closed; \
          reconnecting for attempt 2 (attempt 1 was the first start)",
     );
     cluster.network.reconnect(2);
@@ -134,7 +134,7 @@ fn pod_disconnected_before_the_start_joins_again() {
     cluster.network.disconnect(1);
     first.wait_for_error("Lost  train-1 before the job started");
     second.wait_for_error(
-        "Lost  node 0: its connection ended; reconnecting for attempt 1 (the first start)",
+        "Lost  the connection to node 0 closed; reconnecting for attempt 1 (the first start)",
     );
     cluster.network.reconnect(1);
     let third = launch(2);
@@ -151,7 +151,8 @@ fn restart_fails_if_the_pod_stays_disconnected() {
     }
     let (cluster, [first, second, third]) = start(&["--max_restarts", "1", "--join_timeout", "3s"]);
     cluster.network.disconnect(2);
-    let outcome = first.end().code(75).says("train-2: no heartbeat for 2.0 s; restart 1 of 1");
+    let outcome =
+        first.end().code(75).says("no heartbeat from train-2 for 2.0 s (--lease); restart 1 of 1");
     let outcome = outcome.says("1 of 3 hosts cannot be reached; there was no restart");
     let outcome = outcome.says("node 2 did not join within 3.0 s (--join_timeout)");
     assert_eq!(outcome.record()["cause"]["host"], "train-2");

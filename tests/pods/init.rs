@@ -43,7 +43,7 @@ fn pod_waits_for_node_0_until_join_timeout() {
     first.wait_for_lines("up", 2);
     kill(first);
     second.wait_for_error(
-        "Lost  node 0: its connection ended; \
+        "Lost  the connection to node 0 closed; \
          reconnecting for attempt 2 (attempt 1 was the first start)",
     );
     second.wait_for_error("   Waiting  for node 0 (train-0.train:29501), 1");

@@ -35,7 +35,7 @@ fn nodes_started_one_by_one_form_one_job() {
     assert_eq!(lines(&first), expect);
     for other in others {
         let other = other.end().code(0).says("; node 0 (127.0.0.1:");
-        let other = other.says("     Ended  the job, with status 0\n");
+        let other = other.says("     Ended  the job exited with status 0\n");
         assert_eq!(other.stdout_text(), "", "node 0 shows what workers write");
         assert_eq!(other.runs(), Vec::<String>::new(), "and keeps the record");
     }
@@ -244,7 +244,7 @@ fn port_in_use_is_reported_before_the_wait() {
     let nodes = Nodes::new(&[1, 1]);
     let held = std::net::TcpListener::bind(("127.0.0.1", nodes.port + 1)).expect("free");
     nodes.node(0).sh("true").end().code(78).says(&format!(
-        "error[R110]: port {} of `127.0.0.1` is taken\nhelp: set another `--master_port` on all nodes; \
+        "error[R110]: port {} of `127.0.0.1` is in use\nhelp: set another `--master_port` on all nodes; \
          remuda also uses the two ports after it\n",
         nodes.port + 1
     ));

@@ -31,7 +31,7 @@ fn failed_worker_stops_all_nodes_and_is_named_on_each() {
 fn signal_to_any_node_stops_the_whole_job() {
     let (_nodes, first, second) = two();
     second.signal(Signal::TERM);
-    let second = second.end().code(143).says("  Stopping  the job: SIGTERM received");
+    let second = second.end().code(143).says("  Stopping  SIGTERM received");
     drop(second.says("error[R106]: the job was stopped by SIGTERM"));
     first.end().code(143).says("    Signal  127.0.0.2 received SIGTERM\n");
 }
@@ -110,7 +110,7 @@ fn suspended_process_loses_its_node_after_the_lease() {
     second.wait_for_role(Role::Worker, 1);
     first.wait_for_role(Role::Worker, 1);
     second.the(Role::Launcher).signal(Signal::STOP);
-    first.end().code(75).says("127.0.0.2: no heartbeat for 2.0 s");
+    first.end().code(75).says("no heartbeat from 127.0.0.2 for 2.0 s (--lease)");
     // The agent has a lease of its own, so it ends too.
     second.the(Role::Launcher).signal(Signal::CONT);
     second.end().code(75);

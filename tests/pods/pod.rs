@@ -67,8 +67,8 @@ fn unknown_platform_is_refused_with_the_missing_option() {
     let pod = || bare(&nodes);
     check(
         pod().env("KUBERNETES_SERVICE_HOST", ""),
-        "error[P001]: cannot determine the rank of this node\nhelp: give `--nodes N --node_rank N --master_addr \
-         ADDR`, or set NODE_RANK; `remuda pod --help` lists the known platforms\n",
+        "error[P001]: the number of this pod is not set (--node_rank)\nhelp: give `--nodes N \
+         --node_rank N --master_addr ADDR`, or set NODE_RANK; `remuda pod --help` lists the known platforms\n",
     );
     check(
         pod().env("JOB_COMPLETION_INDEX", "1"),
@@ -77,7 +77,7 @@ fn unknown_platform_is_refused_with_the_missing_option() {
     );
     check(
         pod().env("PET_NODE_RANK", "1").env("NODE_RANK", "0"),
-        "error[P003]: conflicting node ranks: node 1 (Kubeflow: PET_NODE_RANK=1), but node 0 \
+        "error[P003]: two different numbers for this pod: node 1 (Kubeflow: PET_NODE_RANK=1), but node 0 \
          (NODE_RANK: NODE_RANK=0)\nhelp: unset one of the two, or give `--node_rank` and `--nodes`\n",
     );
     check(

@@ -1,4 +1,4 @@
-//! Jobs that go on without some of their hosts.
+//! Jobs that continue without some of their hosts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ fn lose(hosts: &Cluster, running: &Running, host: usize) {
 
 /// Lines about who takes part.
 fn members(outcome: &Outcome) -> Vec<&str> {
-    outcome.stderr.lines().filter(|line| line.starts_with("   Members")).collect()
+    outcome.stderr.lines().filter(|line| line.starts_with("     Nodes")).collect()
 }
 
 #[test]
@@ -74,10 +74,12 @@ fn host_that_cannot_be_reached_joins_later() {
     job.wait_for_workers(0, 2);
     job.hosts.drop_connections(1, 0);
     job.wait_for_workers(1, 3);
-    let outcome = job.end().says("warning: n2 has no part in the job");
+    let outcome = job
+        .end()
+        .says("warning: the job runs without n2; remuda will connect to it again. Cause: ");
     let expected = [
-        "   Members  2 workers on 2 of 2 to 3 nodes; more nodes may join",
-        "   Members  3 workers on 3 of 2 to 3 nodes",
+        "     Nodes  2 workers on 2 nodes (minimum 2, maximum 3); more nodes may join",
+        "     Nodes  3 workers on 3 nodes (minimum 2, maximum 3)",
     ];
     assert_eq!(members(&outcome), expected);
 }
@@ -97,9 +99,9 @@ fn job_goes_on_without_the_first_host() {
     let output = outcome.stdout_text();
     assert!(output.contains("n2:0 │ attempt=1 rank=0/2"), "rank 0 is on n2: {output}");
     let expected = [
-        "   Members  3 workers on 3 of 2 to 3 nodes",
-        "   Members  2 workers on 2 of 2 to 3 nodes; more nodes may join",
-        "   Members  3 workers on 3 of 2 to 3 nodes",
+        "     Nodes  3 workers on 3 nodes (minimum 2, maximum 3)",
+        "     Nodes  2 workers on 2 nodes (minimum 2, maximum 3); more nodes may join",
+        "     Nodes  3 workers on 3 nodes (minimum 2, maximum 3)",
     ];
     assert_eq!(members(&outcome), expected);
 }
@@ -114,8 +116,8 @@ fn spare_host_takes_the_place_of_a_lost_one() {
     job.lose(1);
     job.wait_for_workers(1, 2);
     let expected = [
-        "   Members  2 workers on 2 nodes; 1 spare node ready",
-        "   Members  2 workers on 2 nodes",
+        "     Nodes  2 workers on 2 nodes; 1 spare node ready",
+        "     Nodes  2 workers on 2 nodes",
     ];
     assert_eq!(members(&job.end()), expected);
 }
@@ -162,8 +164,8 @@ fn training_that_loses_a_host_has_the_same_bits() {
     lose(&hosts, &running, 0);
     let outcome = running.end().code(0);
     let expected = [
-        "   Members  3 workers on 3 of 1 to 3 nodes",
-        "   Members  2 workers on 2 of 1 to 3 nodes; more nodes may join",
+        "     Nodes  3 workers on 3 nodes (minimum 1, maximum 3)",
+        "     Nodes  2 workers on 2 nodes (minimum 1, maximum 3); more nodes may join",
     ];
     assert_eq!(members(&outcome), expected);
     let outcome = train(&alone).options(["-n", "1", "--lanes", "6"]).start().end().code(0);

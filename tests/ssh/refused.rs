@@ -71,7 +71,7 @@ fn timeout_during_logins_names_the_pending_hosts() {
     cluster.configure_client(&format!("Host n*\n  HostName 127.0.0.1\n  Port {port}\nHost *"));
     let outcome = launch.options(["--timeout", "300ms"]).sh("echo ran").end().code(124);
     let expected = "\
-error[R105]: the job was not ready to start within 300 ms; nothing was started
+error[R105]: the job was not ready to start within 300 ms (--timeout); nothing was started
   still logging in to: n[1-3]
 help: `ssh -v -F DIR/ssh_config n1 true` shows where the login stops
 ";
@@ -220,7 +220,7 @@ fn missing_directory_is_one_error() {
     let expected = "\
 error[R100]: 2 of 2 nodes cannot take part; nothing was started
   n1: program `./program` does not exist
-help: searched in `DIR/parent/work`; the same path must exist on every node
+help: give the full path, or `cd` to its directory first; searched in `DIR/parent/work`; the same path must exist on every node
   n2: cannot use the working directory `DIR/parent/work`: no such file or directory
 help: the same path must exist on every node
 ";

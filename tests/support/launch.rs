@@ -21,7 +21,7 @@ use super::{wait_for, wait_for_or};
 pub(crate) const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
 
 /// The beginning of the line that reports a port in use.
-const PORT_NOTE: &str = "note: port 29500 is taken";
+const PORT_NOTE: &str = "note: port 29500 is in use";
 
 /// A command line that has not been started. It has its own marker and directory.
 pub(crate) struct Launch {

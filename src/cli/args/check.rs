@@ -32,10 +32,23 @@ pub(in crate::cli) fn run(args: &RunArgs, typed: &CommandLine) -> Result<(), Ref
     }
     let is_alone = args.cluster.transport.no_ssh && args.cluster.transport.key_file.is_none();
     if is_alone && 0 < args.watch.max_restarts {
-        let why = "the other nodes would not be restarted";
-        return Err(cannot_combine(typed, "no_ssh", "max_restarts", why));
+        return Err(restarts_without_connection(typed));
     }
     Ok(())
+}
+
+/// Returns the error for `--max_restarts` on a node that is not connected to the others.
+fn restarts_without_connection(typed: &CommandLine) -> RefusedLine {
+    let places = ["max_restarts", "no_ssh"].map(|name| typed.name_or_end(name));
+    typed.refuse(&places, |spans| {
+        let message = "`--no_ssh` and `--max_restarts` cannot be combined";
+        Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
+            .label(
+                "without --key_file the nodes are not connected, so no node can restart the others",
+            )
+            .related(spans[1], "")
+            .help("add `--key_file FILE` on every node, or leave `--max_restarts` out")
+    })
 }
 
 /// Checks the options about where a job runs.

@@ -50,7 +50,7 @@ pub struct ClusterArgs {
     /// Devices of the slots.
     #[command(flatten)]
     pub devices: DeviceArgs,
-    /// Accept a hostfile that every user can write
+    /// Accept hostfiles and env files that every user can write, and env files that belong to another user
     #[arg(long)]
     pub allow_insecure_files: bool,
     /// Options of the transport.
@@ -77,9 +77,10 @@ pub struct DeviceArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Between nodes", rename_all = "snake_case")]
 pub struct TransportArgs {
-    /// How agents are started: `ssh` (or `pdsh`, the same), by a process manager: `slurm`, `openmpi`,
-    /// `mpich`, `impi`, `mvapich`, `pbs`, `lsf`, `flux`, or `local`, which simulates every host on this
-    /// machine [default: `slurm` inside an allocation of Slurm, else `ssh`]
+    /// How remuda starts its process on each host, the agent: over `ssh` (or `pdsh`, the same); through a
+    /// process manager (`slurm`, `openmpi`, `mpich`, `impi`, `mvapich`, `pbs`, `lsf`, `flux`); or `local`,
+    /// which simulates every host on this machine [default: `slurm` inside an allocation of Slurm, else
+    /// `ssh`]
     #[arg(long, value_name = "HOW", value_parser = parse_launcher)]
     pub launcher: Option<LauncherArg>,
     /// Options for the process manager in one argument; for pdsh `-f N` (fan-out) and `-l USER` have an
@@ -101,8 +102,8 @@ pub struct TransportArgs {
     /// Use ssh even for a single host
     #[arg(long)]
     pub force_multi: bool,
-    /// Start only the workers of this node: run the same line on every node, each with its
-    /// `--node_rank`. Without --key_file the nodes are not connected to each other
+    /// Start only the workers of this node: run the same command line on every node, each with
+    /// its `--node_rank`. Without --key_file the nodes are not connected to each other
     #[arg(long)]
     pub no_ssh: bool,
     /// With --no_ssh: number of this node, from 0

@@ -7,18 +7,18 @@ use crate::cli::line::{BadValue, CommandLine, parse_whole};
 
 /// Largest number of hosts.
 const HOSTS_MAX: i64 = 1 << 16;
-/// Restarts of a job that goes on after the loss of a host, unless the line gives a number.
+/// Restarts of a job that continues after the loss of a host, unless the line gives a number.
 const ELASTIC_RESTARTS: u32 = 10;
 
 /// Hosts that a job can do without.
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Hosts", rename_all = "snake_case")]
 pub struct ElasticArgs {
-    /// Go on without lost hosts as long as N are left; they join again when they can be reached.
-    /// Implies `--max_restarts 10`
+    /// Continue without lost hosts while at least N hosts are left; a lost host joins again when it can be
+    /// reached. Implies `--max_restarts 10`
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_hosts)]
     pub min_nodes: Option<u32>,
-    /// Keep N of the hosts ready to take the place of lost ones. Implies `--max_restarts 10`
+    /// Keep N of the hosts without workers, to replace lost hosts. Implies `--max_restarts 10`
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_hosts)]
     pub spares: Option<u32>,
     /// With --min_nodes or --spares: leave out a host that failed twice, if enough others are left
@@ -36,7 +36,7 @@ impl ElasticArgs {
         }
     }
 
-    /// Sets the number of restarts of a job that goes on without lost hosts, unless the line has one.
+    /// Sets the number of restarts of a job that continues without lost hosts, unless the line has one.
     pub(in crate::cli) fn set_restarts(&self, watch: &mut WatchArgs, typed: &CommandLine) {
         if self.given().is_some() && typed.last("max_restarts").is_none() {
             watch.max_restarts = ELASTIC_RESTARTS;

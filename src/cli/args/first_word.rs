@@ -33,8 +33,9 @@ pub(super) fn check(args: &ProgramArgs, typed: &CommandLine) -> Result<(), Refus
             (false, _) => "is another launcher, not a script",
         };
         let starts = is_python(name) && !is_module && !rest.is_empty();
-        let starts = if starts { "remuda starts the interpreter: " } else { "" };
-        (format!("`{name}` {what}"), format!("{starts}{}", show_instead(name, &rest, typed, at)))
+        let starts = if starts { "remuda starts the interpreter; " } else { "" };
+        let line = show_instead(name, &rest, typed, at);
+        (format!("`{name}` {what}"), format!("{starts}type {line}"))
     } else if let Some(option) = setting_as_option(name) {
         (format!("`{name}` is not a script"), format!("did you mean `{option}`?"))
     } else if let Some(host) = as_host_list(name) {
@@ -44,7 +45,7 @@ pub(super) fn check(args: &ProgramArgs, typed: &CommandLine) -> Result<(), Refus
         (format!("`{name}` is not a script"), format!("did you mean `-H {list}`?"))
     } else if let Some(program) = program_in_path(name) {
         let what = format!("`{name}` is a program in PATH, not a script");
-        let help = format!("for `{program}` type: `{}`", without_python(typed, at, words));
+        let help = format!("to run `{program}`, type `{}`", without_python(typed, at, words));
         (what, help)
     } else {
         return Ok(());
@@ -79,7 +80,7 @@ fn shell_script(args: &ProgramArgs, typed: &CommandLine, at: usize) -> Result<()
         words[0].clone()
     });
     line.extend_from_slice(&words[1..]);
-    let help = format!("type: `{}`", without_python(typed, at, &line));
+    let help = format!("type `{}`", without_python(typed, at, &line));
     Err(typed.refuse(&[typed.word_span(at)], |spans| {
         let message = format!("`{}` is a script of {shell}, not of Python", script.display());
         Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], message)

@@ -26,7 +26,7 @@ pub struct NodeArgs {
     /// Devices of the slots.
     #[command(flatten)]
     pub devices: DeviceArgs,
-    /// Accept environment files that every user can write
+    /// Accept env files that every user can write, or that belong to another user
     #[arg(long)]
     pub allow_insecure_files: bool,
 }

@@ -59,7 +59,7 @@ pub struct PodNodeArgs {
     /// Exit status of pods that are stopped because another pod failed [default: that of the failed pod]
     #[arg(long, value_name = "STATUS", value_parser = parse_status)]
     pub peer_exit: Option<u8>,
-    /// Accept environment files that every user can write
+    /// Accept env files that every user can write, or that belong to another user
     #[arg(long)]
     pub allow_insecure_files: bool,
 }

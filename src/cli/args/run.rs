@@ -15,9 +15,9 @@ prints the state of every rank, and the job continues. SIGUSR1 and SIGUSR2 are f
 
 Exit status: 0 if every worker of every node returned 0; else that of the worker that failed first,
 128 + N if signal N ended it. Statuses of remuda itself: 2 command line, 65 bad input file, 66 missing
-input, 69 host unreachable, 70 internal error, 71 system limit, 73/74 output, 75 node lost, 76 protocol,
-77 permission, 78 configuration, 124 --timeout, 126/127 program not executable / not found, 130/143
-interrupted.";
+input, 69 host unreachable or GPU in use, 70 internal error, 71 system limit, 73/74 output, 75 node lost,
+76 protocol, 77 permission, 78 configuration, 124 --timeout, 126/127 program not executable / not found,
+129/130/143 stopped by SIGHUP/SIGINT/SIGTERM.";
 
 /// Run a program on every slot of every host, and report the first cause of a failure.
 #[derive(Clone, Debug, Parser)]

@@ -15,18 +15,19 @@ pub struct SshArgs {
     /// Configuration file of ssh instead of those of user and system, as `ssh -F`; `none`: no file
     #[arg(long, value_name = "FILE")]
     pub ssh_config: Option<PathBuf>,
-    /// Key exchange: that of the configuration, or `fast`, curve25519 first: several times cheaper, not
-    /// post-quantum
+    /// Key exchange: `user`, as in your ssh configuration, or `fast`, which tries curve25519 first (faster,
+    /// but not post-quantum)
     #[arg(long, value_name = "KIND", value_enum, default_value = "user")]
     pub ssh_kex: KexArg,
-    /// How to multiplex a connection: `native`, within remuda, or `process`, with a second ssh process
-    /// for each host, for sandboxes and wrappers in which `native` fails
+    /// Who opens channels: `native`, remuda itself, or `process`, a second ssh process for each host; use
+    /// `process` if `native` fails
     #[arg(long, value_name = "HOW", value_enum, default_value = "native")]
     pub ssh_mux: MuxArg,
     /// Connections to establish at the same time [default: 64; 8 through a jump host]
     #[arg(long, value_name = "N", value_parser = parse_fanout)]
     pub fanout: Option<u32>,
-    /// Time limit for the agent to start on a host after the ssh login; then the host is unreachable
+    /// Time limit for the agent to start after the ssh login, and again for its checks; if it is exceeded,
+    /// the host counts as unreachable
     #[arg(long, value_name = "TIME", value_parser = parse_wait, default_value = "2m")]
     pub agent_timeout: Duration,
     /// Path of remuda on the nodes [default: this executable is copied to the first of

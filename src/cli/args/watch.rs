@@ -36,10 +36,11 @@ pub struct WatchArgs {
     /// Interval of heartbeats [default: a tenth of --lease, at most 3s]
     #[arg(long, alias = "beat", value_name = "TIME", value_parser = parse_heartbeat_interval)]
     pub heartbeat: Option<Duration>,
-    /// Set an environment variable in every worker; without a value, that of the launcher (repeatable)
+    /// Set an environment variable in every worker; `NAME` alone passes the launcher's value (repeatable)
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub env: Vec<OsString>,
-    /// Rank that reads standard input, `all` or `none` [default: the worker, if there is one only]
+    /// Rank that reads standard input, `all` or `none` [default: rank 0 if the job has one
+    /// worker, else none]
     #[arg(long, value_name = "RANK", value_parser = parse_stdin)]
     pub stdin: Option<StdinArg>,
     /// Prefix of the lines of workers, with `{host}`, `{rank}`, `{local_rank}`, `{stream}`; may be empty
@@ -65,7 +66,7 @@ pub struct WatchArgs {
     /// With --dry-run: show values that look like secrets
     #[arg(long)]
     pub show_env: bool,
-    /// Least severe messages of the launcher to print
+    /// Print messages of the launcher from this level up
     #[arg(long, value_name = "LEVEL", value_enum, default_value = "info")]
     pub log_level: LogLevel,
     /// Print only errors of the launcher; the output of workers is not affected

@@ -43,8 +43,8 @@ const NOT_FOR_DOCTOR: [&str; 8] = [
     "local_addr",
 ];
 
-/// Check every host of a hostfile, all at the same time and over the connection that a job would use:
-/// what would prevent a start, and what would make a job slow. Nothing is changed on the hosts.
+/// Check all hosts at the same time, over the connection that a job would use, and report what would
+/// prevent a start or make a job slow. Nothing is changed on the hosts.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "remuda doctor",

@@ -17,7 +17,7 @@ use crate::{config, doctor, launch, pool};
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda explain", bin_name = "remuda explain", version)]
 struct ExplainCli {
-    /// Code in brackets behind `error`, in upper or lower case
+    /// Code in brackets after `error`, in upper or lower case
     #[arg(value_name = "CODE")]
     codes: Vec<String>,
 }

@@ -16,9 +16,9 @@ use crate::report::Terminal;
 /// Name of the command in messages.
 const PROGRAM: &str = "remuda launch";
 
-/// Start the workers of one node of a job, as `deepspeed.launcher.launch` does. Run the same line on
-/// every node, each with its `--node_rank`. The nodes are not connected to each other; `remuda run`
-/// starts and monitors all of them.
+/// Start the workers of one node of a job, as `deepspeed.launcher.launch` does. Run the same
+/// command line on every node, each with its `--node_rank`. The nodes are not connected to each other;
+/// `remuda run` starts and monitors all of them.
 #[derive(Clone, Debug, Parser)]
 #[command(name = PROGRAM, bin_name = PROGRAM, version, args_override_self = true)]
 pub struct LaunchArgs {

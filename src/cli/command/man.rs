@@ -38,7 +38,7 @@ const ENVIRONMENT: [(&str, &str); 12] = [
         env_vars::DS_ENV_FILE,
         "Name or path of the environment files that are read for the workers. Default: .deepspeed_env.",
     ),
-    (env_vars::DS_ACCELERATOR, "Kind of device of a slot: auto, cpu or cuda."),
+    (env_vars::DS_ACCELERATOR, "Kind of device of a slot: the values of --accelerator."),
     (env_vars::PYTHON_EXEC, "Python that runs the script when --python is not given."),
     (
         env_vars::REMUDA_STREAMS,
@@ -52,7 +52,7 @@ const ENVIRONMENT: [(&str, &str); 12] = [
     (env_vars::REMUDA_NVRTC_LIBRARY, "For workers: path of the NVRTC library to load."),
     (
         "REMUDA_NODES, REMUDA_KEY_FILE, ...",
-        "For remuda pod: values of the options under Nodes, as described in remuda pod --help.",
+        "For remuda pod: values of the options under Nodes and Hosts, as described in remuda pod --help.",
     ),
     (env_vars::NO_COLOR, "If it is set, output has no colours."),
     (
@@ -62,7 +62,7 @@ const ENVIRONMENT: [(&str, &str); 12] = [
     ),
 ];
 
-/// Show a page of the manual, of the program or of a command; in a pipe or a file it is roff.
+/// Show the manual page of remuda or of a command; in a pipe or a file, print it as roff.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda man", bin_name = "remuda man", version)]
 struct ManCli {

@@ -28,7 +28,7 @@ const PROGRAM: &str = "remuda pod";
 
 /// Text after the list of options in the help.
 const HELP_FOOTER: &str = "\
-Every option under `Where` has an environment variable: `--key_file` is REMUDA_KEY_FILE,
+Every option under `Nodes` and `Hosts` has an environment variable: `--key_file` is REMUDA_KEY_FILE,
 `--nodes` is REMUDA_NODES, and so on. The number of the node comes from the environment of Indexed
 Jobs, JobSet, LeaderWorkerSet, StatefulSets, Kubeflow (PET_*, PyTorchJob), Volcano, SkyPilot,
 dstack, Nomad and Slurm, from the hostfile of an MPIJob, or from NODE_RANK; a line on the screen names

@@ -18,7 +18,7 @@ const DISTRIBUTED_LAUNCH: &str = "remuda torch.distributed.launch";
 const ABOUT_DISTRIBUTED_LAUNCH: &str = "\
 Run a script as `python -m torch.distributed.launch` does: with the options of torchrun, and with \
 `--local-rank=N` as an argument of the script. With `-H` one command starts all nodes, over ssh; without \
-it, each node is started by its own line.";
+it, start each node with its own command line.";
 
 /// Parses the arguments of `program` with the options of torchrun. Nothing outside the line is read.
 pub fn parse(

@@ -43,7 +43,7 @@ pub(super) const SHORT_HELP: [(&str, &str); 24] = [
     ("timeout", "Stop the job after this time: `90s`, `2m`, `1h`"),
     ("max_restarts", "Restart all workers after a failure, at most N times"),
     ("log_dir", "Directory for the whole output of every rank"),
-    ("train data", "Training text: any files"),
+    ("train data", "Text files, or shards of `remuda tokenize`"),
     ("batch_size", "Samples in a micro-batch of a worker"),
     ("checkpoint_dir", "Directory for checkpoints"),
     ("resume", "Continue from a checkpoint, or from the newest one"),
@@ -479,7 +479,7 @@ pub(super) const TOPICS: [Topic; 33] = [
         options: &[],
         examples: [
             (
-                "every error and warning, and the values that count",
+                "every error and warning, and the values that apply",
                 "remuda config check ds_config.json",
             ),
             (
@@ -502,7 +502,7 @@ pub(super) const TOPICS: [Topic; 33] = [
         ],
         examples: [
             (
-                "every error and warning, and the values that count",
+                "every error and warning, and the values that apply",
                 "remuda config check ds_config.json",
             ),
             (
@@ -549,8 +549,8 @@ pub(super) const TOPICS: [Topic; 33] = [
         command: "man",
         options: &["command"],
         examples: [
-            ("read the page of a command", "remuda man run | man -l -"),
-            ("the page of a subcommand", "remuda man hostfile check | man -l -"),
+            ("read the page of a command", "remuda man run"),
+            ("the page of a subcommand", "remuda man hostfile check"),
             ("install a page", "remuda man run > /usr/local/share/man/man1/remuda-run.1"),
         ],
     },

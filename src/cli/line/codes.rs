@@ -86,7 +86,7 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         "DeepSpeed 0.19.8 removed elastic training, and with it `--elastic_training`, \
          `--min_elastic_nodes` and `--max_elastic_nodes`. The number of nodes is the number of \
          hosts in the hostfile, or `--num_nodes`:\n\n    remuda run -H hosts --num_nodes 4 \
-         train.py",
+         train.py\n\nTo continue without lost hosts, use `--min_nodes N`.",
     ),
     explanation(
         NOT_SUPPORTED,

@@ -287,12 +287,24 @@ impl Lexer<'_> {
     }
 
     fn removed(&self, place: ArgvSpan, name: &str) -> RefusedLine {
+        let help = number_of_nodes(self.flags);
         self.typed.refuse(&[place], |spans| {
             let message = format!("`--{name}` was removed in DeepSpeed 0.19.8");
-            Diagnostic::error(codes::REMOVED, spans[0], message)
-                .label("removed")
-                .help("the number of nodes is fixed: `--num_nodes N` uses the first N hosts")
+            Diagnostic::error(codes::REMOVED, spans[0], message).label("removed").help(help)
         })
+    }
+}
+
+/// What a command has instead of the removed options.
+fn number_of_nodes(flags: &Flags) -> &'static str {
+    if flags.has("min_nodes") {
+        "leave it out; `--num_nodes N` uses the first N hosts, `--min_nodes N` continues without lost hosts"
+    } else if flags.has("world_info") {
+        "leave it out: `remuda launch` starts the workers of one node"
+    } else if flags.has("nodes") {
+        "leave it out: `--nodes N` is the number of pods"
+    } else {
+        "leave it out"
     }
 }
 

@@ -7,6 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Findings, Severity, Source, Status, env_vars};
 use crate::cli::codes::machine::{BAD_VARIABLE, CANNOT_READ};
 use crate::cli::error::CliError;
@@ -264,16 +265,18 @@ fn check(path: &Path, found: &std::fs::Metadata, trust: Trust) -> Result<(), Ref
         return Ok(());
     }
     if found.mode() & 0o002 != 0 {
-        let message = format!("environment file `{name}` is writable by all users");
-        let problem = Diagnostic::whole(codes::ENV_WRITABLE_BY_ALL, message)
-            .help("`chmod o-w` the file, or pass --allow_insecure_files");
+        let message = format!("every user can write environment file `{name}`");
+        let problem = Diagnostic::whole(codes::ENV_WRITABLE_BY_ALL, message).help(format!(
+            "type `chmod o-w {}`, or add `--allow_insecure_files`",
+            typed_path(&name)
+        ));
         return Err(refusal(Status::Permission, problem));
     }
     if is_foreign(found.uid(), rustix::process::geteuid().as_raw()) {
         let message =
             format!("environment file `{name}` belongs to another user (uid {})", found.uid());
         let problem = Diagnostic::whole(codes::ENV_FOREIGN_OWNER, message)
-            .help("copy it, or pass --allow_insecure_files");
+            .help("copy it, or add `--allow_insecure_files`");
         return Err(refusal(Status::Permission, problem));
     }
     Ok(())
@@ -287,6 +290,14 @@ fn missing(named: &OsStr) -> Findings {
         .severity(Severity::Warning)
         .help("correct DS_ENV_FILE, or unset it; `~` is not expanded in it");
     Findings { source, diagnostics: vec![problem] }
+}
+
+/// Quotes a shortened path for a shell, which expands its `~`.
+fn typed_path(short: &str) -> String {
+    match short.strip_prefix("~/") {
+        Some(rest) => format!("~/{}", quoted(rest)),
+        None => quoted(short),
+    }
 }
 
 /// Shortens a path: relative to the working directory, or with `~` for the home directory.

@@ -51,7 +51,7 @@ pub enum LoadError {
         source: io::Error,
     },
     /// Every user can write the file, and so choose the hosts of the job.
-    #[error("hostfile `{}` is writable by all users", .0.display())]
+    #[error("every user can write hostfile `{}`", .0.display())]
     WritableByAll(PathBuf),
     /// The file is larger than the limit.
     #[error("hostfile `{}` is larger than 64 MiB", .0.display())]
@@ -123,7 +123,8 @@ impl LoadError {
         if let Self::Missing(path) | Self::MissingInput(path) = self
             && let Some(list) = path.to_str().and_then(as_host_list)
         {
-            return missing(self, path, &format!("did you mean `{list}`?"));
+            let help = format!("did you mean `{list}`?");
+            return finding(codes::FILE_MISSING, self, path, &help);
         }
         let (code, path, help) = match self {
             Self::Malformed(findings) => return findings.clone(),
@@ -155,11 +156,11 @@ impl LoadError {
             Self::Unreadable { path, .. } => {
                 (codes::UNREADABLE, path, "make it readable: `chmod u+r`")
             }
-            Self::WritableByAll(path) => (
-                codes::WRITABLE_BY_ALL,
-                path,
-                "`chmod o-w` the file, or pass --allow_insecure_files",
-            ),
+            Self::WritableByAll(path) => {
+                let quoted = quoted(path);
+                let help = format!("type `chmod o-w {quoted}`, or add `--allow_insecure_files`");
+                return finding(codes::WRITABLE_BY_ALL, self, path, &help);
+            }
             Self::NotWritten { path, .. } => (
                 codes::NOT_WRITTEN,
                 path,
@@ -178,9 +179,9 @@ impl LoadError {
     }
 }
 
-fn missing(error: &LoadError, path: &Path, help: &str) -> Findings {
+fn finding(code: &'static str, error: &LoadError, path: &Path, help: &str) -> Findings {
     let source = Source { name: path.display().to_string(), text: String::new() };
-    let problem = Diagnostic::whole(codes::FILE_MISSING, error.to_string()).help(help);
+    let problem = Diagnostic::whole(code, error.to_string()).help(help);
     Findings { source, diagnostics: vec![problem] }
 }
 

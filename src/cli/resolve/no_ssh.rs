@@ -50,7 +50,7 @@ fn bad_node_rank(typed: &CommandLine, found: Option<i64>, nodes: usize) -> Refus
         };
         Diagnostic::error(code, spans[0], message)
             .label(format!("expected {range} for {with}"))
-            .help("run the same line on every node, each with its own `--node_rank`")
+            .help("run the same command line on every node, each with its own `--node_rank`")
     })
 }
 

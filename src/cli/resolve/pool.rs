@@ -245,8 +245,16 @@ fn device_slots(
         None => format!("this machine has {count}"),
     };
     if visible.slots.is_empty() {
-        return Err(CliError::usage(NO_DEVICE, format!("no GPU is available: {available}"))
-            .help("use `--accelerator cpu` to run on the CPU, or correct CUDA_VISIBLE_DEVICES"));
+        let help = match &visible.variable {
+            // Of other kinds of devices, a variable that is set names at least one.
+            Some(_) => {
+                format!("correct {}, or add `--accelerator cpu`", env_vars::CUDA_VISIBLE_DEVICES)
+            }
+            None => "add `--accelerator cpu` to run on the CPU; `nvidia-smi -L` lists the GPUs"
+                .to_owned(),
+        };
+        let message = format!("no GPU is available: {available}");
+        return Err(CliError::usage(NO_DEVICE, message).help(help));
     }
     match wanted {
         Some(wanted) if wanted <= visible.slots.len() => visible.slots.truncate(wanted),

@@ -70,8 +70,13 @@ pub(in crate::cli) fn interpreter(
     named: Option<&OsString>,
     venv: Option<&Path>,
 ) -> Result<OsString, CliError> {
-    if let Some(named) = named.cloned().or_else(|| env_vars::get(env_vars::PYTHON_EXEC)) {
-        return absolute(Path::new(&named));
+    if let Some(named) = named {
+        let help = "name an interpreter: `--python /usr/bin/python3`, or leave `--python` out";
+        return absolute(Path::new(named), "`--python`", help);
+    }
+    if let Some(named) = env_vars::get(env_vars::PYTHON_EXEC) {
+        let help = "name an interpreter: `PYTHON_EXEC=/usr/bin/python3`, or unset PYTHON_EXEC";
+        return absolute(Path::new(&named), env_vars::PYTHON_EXEC, help);
     }
     if venv.is_some() {
         // On every node, it is the first in the PATH that the script leaves.
@@ -80,7 +85,11 @@ pub(in crate::cli) fn interpreter(
     for root in [env_vars::VIRTUAL_ENV, env_vars::CONDA_PREFIX] {
         let python = env_vars::get(root).map(|root| Path::new(&root).join("bin/python"));
         if let Some(python) = python.filter(|python| python.exists()) {
-            return absolute(&python);
+            return absolute(
+                &python,
+                root,
+                "activate the environment again, or unset the variable",
+            );
         }
     }
     ["python3", "python"].iter().find_map(|name| search_path(name)).ok_or_else(|| {
@@ -119,11 +128,13 @@ pub(in crate::cli) fn show_interpreter(
     (!is_usual).then(|| format!("{shown} ({source})"))
 }
 
-fn absolute(python: &Path) -> Result<OsString, CliError> {
+/// Returns the absolute path of an interpreter. `source` is the setting that names it, and `help` what
+/// to do if it is not in PATH.
+fn absolute(python: &Path, source: &str, help: &str) -> Result<OsString, CliError> {
     if !python.as_os_str().as_bytes().contains(&b'/') {
         return search_path(&python.to_string_lossy()).ok_or_else(|| {
-            let message = format!("`{}` is not in PATH", python.display());
-            CliError::new(Status::NotFound, NO_PYTHON, message)
+            let message = format!("{source}: `{}` is not in PATH", python.display());
+            CliError::new(Status::NotFound, NO_PYTHON, message).help(help)
         });
     }
     let absolute = std::path::absolute(python);

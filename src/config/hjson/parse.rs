@@ -52,7 +52,7 @@ impl Reader<'_> {
         if self.cursor.byte().is_some() {
             let line = self.cursor.rest().lines().next().unwrap_or_default().trim_end();
             let span = Span::new(self.cursor.at, self.cursor.at + line.len());
-            let problem = refused(span, "text behind the end of the object");
+            let problem = refused(span, "text after the end of the object");
             return Err(Box::new(problem.label("the object has ended before this")));
         }
         Ok(root)
@@ -139,7 +139,7 @@ impl Reader<'_> {
         let (key, key_span) = self.key()?;
         self.cursor.skip()?;
         if self.cursor.byte() != Some(b':') {
-            let problem = refused(key_span, "a key without a value").label("no `:` behind it");
+            let problem = refused(key_span, "a key without a value").label("no `:` after it");
             return Err(Box::new(problem));
         }
         self.cursor.at += 1;

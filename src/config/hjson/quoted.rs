@@ -95,7 +95,7 @@ fn four_digits(cursor: &mut Cursor<'_>) -> Result<u32, Refused> {
     let Some(number) = number else {
         cursor.at += 1;
         let problem = refused(cursor.since(start), "`\\u` is not followed by four digits");
-        return Err(Box::new(problem.label("expected hexadecimal digits behind this")));
+        return Err(Box::new(problem.label("expected hexadecimal digits after this")));
     };
     cursor.at += 5;
     Ok(number)

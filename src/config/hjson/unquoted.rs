@@ -37,7 +37,7 @@ pub(super) fn key(cursor: &mut Cursor<'_>) -> Result<(String, Span), Refused> {
         let line = word.split(['\n', '\r']).next().unwrap_or(word);
         let span = Span::new(start, start + strip_end(line).len());
         let problem = refused(span, "a key without quotes contains white space");
-        let problem = problem.label("no `:` behind the first word");
+        let problem = problem.label("no `:` after the first word");
         return Err(Box::new(problem.help("put the key in quotes, or write `KEY: VALUE`")));
     }
     // Other white space than these blanks is removed only together with them.
@@ -53,7 +53,7 @@ fn no_key(cursor: Cursor<'_>) -> Diagnostic {
     let line = cursor.rest().lines().next().unwrap_or_default();
     let word = line.split([' ', '\t', '{', '}', '[', ']', ',']).next().unwrap_or(line);
     let span = Span::new(cursor.at, cursor.at + word.len());
-    refused(span, "a key without a value").label("no `:` behind it").help("write `KEY: VALUE`")
+    refused(span, "a key without a value").label("no `:` after it").help("write `KEY: VALUE`")
 }
 
 /// Reads a value without quotes.

@@ -157,7 +157,7 @@ impl Resolver<'_> {
                 // A size that is not given follows from the others by a whole division.
                 let product = match (keys.micro, keys.accumulation) {
                     (Some(_), Some(_)) => {
-                        let product = format!("{micro} × {accumulation}");
+                        let product = format!("micro-batch {micro} × accumulation {accumulation}");
                         return self.identity_problem(
                             format!("`{TRAIN}` {train} is not {product} × {ranks}"),
                             keys,

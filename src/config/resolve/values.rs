@@ -2,7 +2,7 @@
 
 use crate::config::tree::ConfigValue;
 
-/// A value that counts, and where it comes from.
+/// A value that applies, and where it comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResolvedValue {
     /// The path of its key: `zero_optimization.stage`.

@@ -74,7 +74,9 @@ pub(in crate::launch) async fn supervise_as_leader(
     write_termination_message(file, (&dial.job, NodeRank(0)), own, (&text, cause));
     if may_be_taken_over {
         let limit = show_duration(dial.join_limit);
-        let text = format!("node 0; the other nodes wait up to {limit} for its replacement");
+        let text = format!(
+            "node 0 leaves the job; the other nodes wait up to {limit} for its replacement"
+        );
         print_error(&show_step("Leaving", &text));
         acceptor.leave();
     } else {

@@ -36,6 +36,8 @@ const AGENT_EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 const STOP_MARGIN: Duration = Duration::from_secs(5);
 /// Interval at which process 1 reaps orphans.
 const REAP_INTERVAL: Duration = Duration::from_secs(3);
+/// What a second signal does, for messages about the first one.
+const AGAIN: &str = "send it again to kill the workers now";
 
 /// Options of a member, beside its plan.
 #[derive(Clone, Debug)]
@@ -219,7 +221,7 @@ impl MemberLoop<'_> {
         }
         if self.may_join_again(&part) {
             let attempt = messages::attempt_explained(self.first_unused_epoch());
-            let text = format!("node 0: its connection ended; reconnecting for {attempt}");
+            let text = format!("the connection to node 0 closed; reconnecting for {attempt}");
             self.say(&show_step("Lost", &text));
             return Ok(None);
         }
@@ -399,17 +401,13 @@ impl MemberLoop<'_> {
                 let name = signal_name(signal);
                 match self.stop_signals.len() {
                     1 if signal == libc::SIGTERM && self.may_be_replaced() => {
-                        let text =
-                            format!("the job, which continues without this node: {name} received");
-                        self.say(&show_step(
-                            "Leaving",
-                            &format!("{text}; send it again to kill them now"),
-                        ));
+                        let text = format!(
+                            "this node leaves the job, which continues: {name} received; {AGAIN}"
+                        );
+                        self.say(&show_step("Leaving", &text));
                     }
                     1 => {
-                        let text =
-                            format!("the job: {name} received; send it again to kill them now");
-                        self.say(&show_step("Stopping", &text));
+                        self.say(&show_step("Stopping", &format!("{name} received; {AGAIN}")));
                     }
                     2 => self.say(&show_step("Killing", "the remaining processes")),
                     _ => return false,
@@ -484,7 +482,7 @@ impl MemberLoop<'_> {
             MemberEnd::Over(JobOver { status, text, cause }) => {
                 let text = neutral_lines(text.lines());
                 if text.is_empty() {
-                    self.say(&show_step("Ended", "the job, with status 0"));
+                    self.say(&show_step("Ended", "the job exited with status 0"));
                 } else {
                     print_message(&text, self.member.paint);
                 }

@@ -21,7 +21,12 @@ impl JobReport<'_> {
             }
             FailureCause::GaveUp { rank, .. } => {
                 let worker = self.worker(*rank);
-                format!("rank {} ({}) gave up{}", worker.rank, worker.host, after(worker))
+                format!(
+                    "rank {} ({}) ended the collectives of all ranks{}",
+                    worker.rank,
+                    worker.host,
+                    after(worker)
+                )
             }
             FailureCause::Exiting { rank, .. } => {
                 let worker = self.worker(*rank);
@@ -49,7 +54,8 @@ impl JobReport<'_> {
             {
                 let lease = show_duration(self.options.limits.lease);
                 format!(
-                    "{host} received no heartbeat from the launcher for {lease} and stopped its workers"
+                    "{host} received no heartbeat from the launcher for {lease} (--lease) and stopped its \
+                     workers"
                 )
             }
             NodeLoss::LinkClosed(Some(exit)) => format!("the agent on {host} {exit}"),
@@ -61,18 +67,19 @@ impl JobReport<'_> {
                 None => format!("the connection to the agent on {host} closed"),
             },
             NodeLoss::LeaseExpired => {
-                format!("{host}: no heartbeat for {}", show_duration(self.options.limits.lease))
+                let lease = show_duration(self.options.limits.lease);
+                format!("the launcher received no heartbeat from {host} for {lease} (--lease)")
             }
             NodeLoss::ShimExited => {
                 let ranks = self.ranks_of(node);
                 format!(
-                    "on {host} `remuda-shim`, which starts the workers, was killed or crashed; {ranks} \
-                     ended with it"
+                    "`remuda-shim` on {host}, which starts the workers, was killed or crashed; {ranks} \
+                     exited with it"
                 )
             }
             NodeLoss::ShimNotResponding => format!(
-                "on {host} `remuda-shim`, which starts the workers, did not answer for {} (--lease); it \
-                 and its workers were killed",
+                "`remuda-shim` on {host}, which starts the workers, did not answer for {} (--lease); \
+                 remuda killed it and its workers",
                 show_duration(self.options.limits.lease)
             ),
             NodeLoss::InvalidData(why) => format!("the agent on {host} sent invalid data: {why}"),

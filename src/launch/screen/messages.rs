@@ -127,19 +127,21 @@ pub(in crate::launch) fn members(
     ElasticNodes { min, max, lanes, .. }: ElasticNodes,
     spares: usize,
 ) -> String {
-    let nodes = plan.node_count();
-    let workers = show_count(plan.local_worker_count(), "worker");
-    let more = match (nodes < max, spares) {
+    let count = plan.node_count();
+    let (nodes, workers) =
+        (show_count(count, "node"), show_count(plan.local_worker_count(), "worker"));
+    let more = match (count < max, spares) {
         (true, 1..) if let Some(lanes) = lanes => {
-            format!("; {} waiting, {lanes} lanes", show_count(spares, "node"))
+            let have = if spares == 1 { "has" } else { "have" };
+            format!("; {} {have} no workers (--lanes {lanes})", show_count(spares, "node"))
         }
         (true, _) => "; more nodes may join".to_owned(),
         (false, 0) => String::new(),
         (false, _) => format!("; {} ready", show_count(spares, "spare node")),
     };
-    let of = if min == max { String::new() } else { format!(" of {min} to {max}") };
-    let noun = if min == max && nodes == 1 { "node" } else { "nodes" };
-    show_step("Members", &format!("{workers} on {nodes}{of} {noun}{more}"))
+    let limits =
+        if min == max { String::new() } else { format!(" (minimum {min}, maximum {max})") };
+    show_step("Nodes", &format!("{workers} on {nodes}{limits}{more}"))
 }
 
 /// Line for nodes that failed too often to take part.
@@ -152,7 +154,7 @@ pub(in crate::launch) fn excluded(hosts: &[&str]) -> String {
 pub(in crate::launch) fn absent(host: &HostName, fault: &Fault) -> String {
     let detail: Vec<_> = fault.detail.lines().map(escape_control).collect();
     format!(
-        "warning: {host} has no part in the job, remuda connects to it again later: {}\n",
+        "warning: the job runs without {host}; remuda will connect to it again. Cause: {}\n",
         detail.join("\n  ")
     )
 }
@@ -171,7 +173,7 @@ pub(in crate::launch) fn master_port_note(
     let (master, host) = (node0?.master.as_ref()?, &node?.host);
     let port = master.port;
     (plan.master_port == RendezvousPort::Usual && port != MASTER_PORT)
-        .then(|| format!("note: port {MASTER_PORT} is taken on {host}; MASTER_PORT is {port}\n"))
+        .then(|| format!("note: port {MASTER_PORT} is in use on {host}; MASTER_PORT is {port}\n"))
 }
 
 /// Line for processes that an exited worker left behind.

@@ -21,7 +21,7 @@ impl JobReport<'_> {
         Failure {
             code: codes::TIMEOUT,
             title: format!(
-                "the job was not ready to start within {limit}; {}",
+                "the job was not ready to start within {limit} (--timeout); {}",
                 self.show_consequence()
             ),
             facts: awaited.show().into_iter().chain(self.restarts_note()).collect(),
@@ -55,7 +55,10 @@ impl JobReport<'_> {
         }
         Failure {
             code: codes::TIMEOUT,
-            title: format!("the job did not end within {limit}; {}", self.show_other_workers()),
+            title: format!(
+                "the job did not end within {limit} (--timeout); {}",
+                self.show_other_workers()
+            ),
             facts: self.show_late(&late, pages),
             last_lines,
             log,
@@ -67,8 +70,8 @@ impl JobReport<'_> {
     pub(in crate::launch) fn see_where_it_waits(&self, rank: &str, host: &str) -> String {
         let command = messages::stack_command(self.options);
         format!(
-            "if the job hangs again, see where {rank} waits: `{command}` on {host} while the job runs; \
-             Ctrl-\\ shows the pids"
+            "if the job hangs again, press Ctrl-\\ to print the pids, then type on {host}: `{command}`; it \
+             shows where {rank} waits"
         )
     }
 
@@ -91,6 +94,6 @@ impl JobReport<'_> {
 fn command_timed_out(limit: &str, late: &[(Rank, &WorkerHistory)]) -> Failure {
     let hosts = fold_set(late.iter().map(|(_, worker)| worker.host.as_str()));
     let place = if late.is_empty() { String::new() } else { format!(" on {hosts}") };
-    let title = format!("the command did not end within {limit}{place}");
+    let title = format!("the command did not end within {limit} (--timeout){place}");
     Failure { code: codes::TIMEOUT, title, ..Failure::default() }
 }

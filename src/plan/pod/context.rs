@@ -95,7 +95,7 @@ pub struct MpiLauncher {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// No convention matches.
-    #[error("cannot determine the rank of this node")]
+    #[error("the number of this pod is not set (--node_rank)")]
     Unknown,
     /// The hostfile of an `MPIJob` cannot be read.
     #[error("the hostfile of an MPIJob, `{0}`, cannot be read: {1}")]

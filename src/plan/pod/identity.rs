@@ -57,7 +57,7 @@ fn check_agreement(first: &PodIdentity, other: &PodIdentity) -> Result<(), Ident
     };
     if first.rank != other.rank {
         let (one, second) = (format!("node {}", first.rank), format!("node {}", other.rank));
-        return Err(conflict("conflicting node ranks", &one, &second));
+        return Err(conflict("two different numbers for this pod", &one, &second));
     }
     match (first.nodes, other.nodes) {
         (Some(one), Some(second)) if one != second => {
@@ -182,13 +182,16 @@ mod tests {
 
     #[test]
     fn missing_or_invalid_node_rank_is_an_error() {
-        check("", "error: cannot determine the rank of this node");
-        check("@web-3", "error: cannot determine the rank of this node");
-        check("KUBERNETES_SERVICE_HOST=1 @web", "error: cannot determine the rank of this node");
+        check("", "error: the number of this pod is not set (--node_rank)");
+        check("@web-3", "error: the number of this pod is not set (--node_rank)");
+        check(
+            "KUBERNETES_SERVICE_HOST=1 @web",
+            "error: the number of this pod is not set (--node_rank)",
+        );
         // A process of torchrun is not a pod.
         check(
             "RANK=5 LOCAL_RANK=1 WORLD_SIZE=8 MASTER_ADDR=a",
-            "error: cannot determine the rank of this node",
+            "error: the number of this pod is not set (--node_rank)",
         );
         check("JOB_COMPLETION_INDEX=x", "error: `JOB_COMPLETION_INDEX=x` is not a node rank");
         check(
@@ -233,8 +236,8 @@ mod tests {
         check("HYDRA_HOST_FILE=/hosts < NODE_RANK=1 NNODES=2", "NODE_RANK: 1 of 2 at ?");
         check(
             &format!("K_MPI_JOB_ROLE=worker {HOSTS} NODE_RANK=0 @pi-worker-1"),
-            "error: conflicting node ranks: node 1 (MPIJob: K_MPI_JOB_ROLE=worker hostname=pi-worker-1), but \
-             node 0 (NODE_RANK: NODE_RANK=0)",
+            "error: two different numbers for this pod: node 1 (MPIJob: K_MPI_JOB_ROLE=worker \
+             hostname=pi-worker-1), but node 0 (NODE_RANK: NODE_RANK=0)",
         );
     }
 
@@ -242,8 +245,8 @@ mod tests {
     fn conflicting_conventions_are_both_shown() {
         check(
             "PET_NODE_RANK=1 JOB_COMPLETION_INDEX=2",
-            "error: conflicting node ranks: node 1 (Kubeflow: PET_NODE_RANK=1), but node 2 (Indexed Job: \
-             JOB_COMPLETION_INDEX=2)",
+            "error: two different numbers for this pod: node 1 (Kubeflow: PET_NODE_RANK=1), but node 2 \
+             (Indexed Job: JOB_COMPLETION_INDEX=2)",
         );
         check(
             "PET_NODE_RANK=1 PET_NNODES=2 RANK=1 WORLD_SIZE=16 MASTER_ADDR=a",
@@ -252,8 +255,8 @@ mod tests {
         );
         check(
             "SLURM_NODEID=0 NODE_RANK=1",
-            "error: conflicting node ranks: node 0 (Slurm: SLURM_NODEID=0), but node 1 (NODE_RANK: \
-             NODE_RANK=1)",
+            "error: two different numbers for this pod: node 0 (Slurm: SLURM_NODEID=0), but node 1 \
+             (NODE_RANK: NODE_RANK=1)",
         );
     }
 

@@ -164,7 +164,7 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
     ),
     explanation(
         ENV_WRITABLE_BY_ALL,
-        "environment file is writable by everyone",
+        "every user can write the environment file",
         "A user who can write the file can choose the code that the workers run (LD_PRELOAD). \
          Remove the permission, or accept the file with `--allow_insecure_files`:\n\n    chmod \
          o-w FILE",

@@ -261,8 +261,8 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         NOT_A_FILE,
         "not a regular file",
         "A hostfile is a regular file, a link to one, or a pipe: standard input (`-`) or a shell's \
-         `<(command)`. A pipe that no process writes to is given up after 2 s. Another kind of \
-         file could block, or have different content each time it is read. Write the hosts to a \
+         `<(command)`. If no process writes to a pipe within 2 s, remuda reports this error. Another \
+         kind of file could block, or have different content each time it is read. Write the hosts to a \
          file.",
     ),
     explanation(
@@ -273,7 +273,7 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
     ),
     explanation(
         WRITABLE_BY_ALL,
-        "hostfile is writable by everyone",
+        "every user can write the hostfile",
         "A user who can write the hostfile can choose where your program, its environment and \
          its data go. Remove the permission, or accept the file with \
          `--allow_insecure_files`:\n\n    chmod o-w FILE",

@@ -84,7 +84,7 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         "--num_nodes out of range",
         "`--num_nodes` is the number of hosts to take from the top of the hostfile, from 1 to \
          the number of hosts. DeepSpeed ignores 0 and numbers that are too large. -1, \
-         DeepSpeed's default, means all hosts.",
+         DeepSpeed's default, means all hosts. To continue without lost hosts, use `--min_nodes N`.",
     ),
     explanation(
         BAD_NUM_GPUS,

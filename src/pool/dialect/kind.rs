@@ -45,7 +45,7 @@ impl Dialect {
         match self {
             Self::DeepSpeed => "deepspeed",
             Self::OpenMpi => "openmpi",
-            Self::Hydra => "hydra",
+            Self::Hydra => "mpich",
             Self::Slurm => "slurm",
             Self::Pbs => "pbs",
             Self::Lsf => "lsf",
@@ -60,7 +60,7 @@ impl Dialect {
         match self {
             Self::DeepSpeed => &["ds"],
             Self::OpenMpi => &["ompi", "prrte"],
-            Self::Hydra => &["mpich", "impi", "intel"],
+            Self::Hydra => &["hydra", "impi", "intel"],
             Self::Slurm | Self::Lsf | Self::Horovod => &[],
             Self::Pbs => &["torque"],
             Self::Sge => &["uge"],

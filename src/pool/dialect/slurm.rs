@@ -169,7 +169,12 @@ fn read_item(item: HostToken<'_>) -> Result<(HostToken<'_>, u64), Box<Diagnostic
 }
 
 fn counts_differ(word: HostToken<'_>, counts: usize, nodes: u64) -> Box<Diagnostic> {
-    let message = format!("counts for {counts} nodes, but {nodes} nodes");
+    let noun = |one: bool| if one { "node" } else { "nodes" };
+    let message = format!(
+        "the counts are for {counts} {}, and the list has {nodes} {}",
+        noun(counts == 1),
+        noun(nodes == 1)
+    );
     Box::new(
         Diagnostic::error(codes::COUNTS_DIFFER, word.span, message)
             .label("from a different list")

@@ -144,11 +144,14 @@ fn hydra_adds_slots_of_repeated_host() {
 fn slurm_counts_match_node_list() {
     let named = |text, expect| check_named(Dialect::Slurm, text, expect);
     named("n[1-2] 4\n", "n1:4; n2:4");
-    named("n[1-2] 2(x3)\n", "counts for 3 nodes, but 2 nodes `2(x3)`");
+    named("n[1-2] 2(x3)\n", "the counts are for 3 nodes, and the list has 2 nodes `2(x3)`");
     named("n[1-2] 2(3)\n", "`2(3)` is not a count `2(3)`");
     named("n[1-2]\n", "the numbers of workers of the nodes are missing `n[1-2]`");
     named("n[1-3 2\n", "`[` is not closed `[`");
-    named("n[1-2] 2(x99999999999)\n", "counts for 65536 nodes, but 2 nodes `2(x99999999999)`");
+    named(
+        "n[1-2] 2(x99999999999)\n",
+        "the counts are for 65536 nodes, and the list has 2 nodes `2(x99999999999)`",
+    );
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn other_dialect(reading: &Reading) -> Option<Diagnostic> {
     (dialect != Dialect::DeepSpeed && !is_doubtful).then(|| {
         Diagnostic::error(codes::DIALECT, span, message)
             .severity(Severity::Note)
-            .label("not DeepSpeed's format")
+            .label("not DeepSpeed's dialect")
             .help("no change is needed; `remuda hostfile convert --to deepspeed` converts it")
     })
 }

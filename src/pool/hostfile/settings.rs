@@ -361,6 +361,11 @@ impl CountSyntax<'_> {
         }
     }
 
+    /// Whether the number is a limit of the slots: `max_slots=4`.
+    fn is_limit(self) -> bool {
+        matches!(self, Self::Setting(key) if key != "slots")
+    }
+
     /// An example of a correct number, in backticks.
     fn example(self) -> String {
         match self {
@@ -406,18 +411,28 @@ fn no_value(syntax: CountSyntax<'_>, value: HostToken<'_>) -> Diagnostic {
         CountSyntax::Colon => "the number after `:` is missing".to_owned(),
         CountSyntax::Word | CountSyntax::Runs => "the number of slots is missing".to_owned(),
     };
-    Diagnostic::error(codes::BAD_COUNT, value.span, message)
-        .label("expected a number")
-        .help(format!("set the number of workers of the host: {}", syntax.example()))
+    let help = match syntax.is_limit() {
+        true => write_limit(syntax),
+        false => format!("set the number of workers of the host: {}", syntax.example()),
+    };
+    Diagnostic::error(codes::BAD_COUNT, value.span, message).label("expected a number").help(help)
+}
+
+fn write_limit(syntax: CountSyntax<'_>) -> String {
+    format!("write the largest number of slots: {}", syntax.example())
 }
 
 fn bad_count(syntax: CountSyntax<'_>, value: HostToken<'_>, found: &str) -> Diagnostic {
     let message = format!("{} must be a whole number of at least 1, {found}", syntax.name());
     let digits = value.text.trim_start_matches('-');
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let help = match syntax.is_limit() {
+        true => write_limit(syntax),
+        false => format!("write the number of workers: {}", syntax.example()),
+    };
     Diagnostic::error(codes::BAD_COUNT, value.span, message)
         .label(if is_number { "expected 1 or more" } else { "expected a number" })
-        .help(format!("write the number of workers: {}", syntax.example()))
+        .help(help)
 }
 
 fn after_count(syntax: CountSyntax<'_>, value: HostToken<'_>, digits: usize) -> Diagnostic {

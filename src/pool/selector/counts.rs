@@ -8,9 +8,6 @@ use crate::pool::host_source::HostSource;
 use crate::pool::hostfile::hosts::{Pool, SLOTS_MAX};
 use crate::pool::selector::filter_text::python_int;
 
-/// What `--num_gpus` counts.
-const WORKERS: &str = "workers per host";
-
 /// The values of the two flags; `None`: not given, or invalid.
 pub(crate) struct FlagCounts {
     pub(crate) nodes: Option<NonZeroUsize>,
@@ -42,13 +39,11 @@ pub(crate) fn parse_counts(
     (FlagCounts { nodes: take(nodes), slots: take(slots) }, findings)
 }
 
-/// Parses a count of at least 1; the error describes the problem. `what` is counted.
-fn parse_count(text: &str, what: &str) -> Result<NonZeroUsize, String> {
-    if let Some((low, high)) = text.split_once(':')
-        && let (Some(low), Some(high)) = (python_int(low), python_int(high))
-    {
+/// Parses a count of at least 1; the error describes the problem.
+fn parse_count(text: &str) -> Result<NonZeroUsize, String> {
+    if let Some((low, high)) = parse_range(text) {
         return Err(if low <= high {
-            format!("MIN:MAX is not supported: the number of {what} is fixed")
+            "MIN:MAX is not supported: the number of workers per host is fixed".to_owned()
         } else {
             "MIN is above MAX".to_owned()
         });
@@ -58,11 +53,20 @@ fn parse_count(text: &str, what: &str) -> Result<NonZeroUsize, String> {
     number.ok_or_else(|| "must be at least 1".to_owned())
 }
 
+/// Parses `MIN:MAX`, in any order.
+fn parse_range(text: &str) -> Option<(i64, i64)> {
+    let (low, high) = text.split_once(':')?;
+    Some((python_int(low)?, python_int(high)?))
+}
+
 fn parse_nodes(pool: &Pool, source: &HostSource, text: &str) -> Result<NonZeroUsize, Findings> {
     let hosts = pool.nodes().len();
+    if let Some(range) = parse_range(text).filter(|(low, high)| low <= high) {
+        return Err(range_of_nodes(range, hosts, text));
+    }
     let bad =
         |why: String| bad_count(codes::BAD_NUM_NODES, "--num_nodes", text, &why, range_help(hosts));
-    let count = parse_count(text, "nodes").map_err(bad)?;
+    let count = parse_count(text).map_err(bad)?;
     match count.get() <= hosts {
         true => Ok(count),
         false if hosts == 1 => Err(bad(source.show_content("1 host"))),
@@ -80,19 +84,23 @@ fn parse_gpus(pool: &Pool, node_count: usize, text: &str) -> Result<NonZeroUsize
         let unnamed = fewest.filter(|_| differs);
         let unnamed = unnamed.filter(|(host, _)| !why.contains(&format!("`{host}`")));
         let of_host = unnamed.map_or_else(String::new, |(host, slots)| {
-            format!("; `{host}` has {}", show_slots(slots.len()))
+            format!(": `{host}` has only {}", show_slots(slots.len()))
         });
         bad_count(codes::BAD_NUM_GPUS, "--num_gpus", text, &why, range_help(slots_min) + &of_host)
     };
-    let count = parse_count(text, WORKERS).map_err(bad)?;
+    let count = parse_count(text).map_err(bad)?;
     let mut too_small = nodes.iter().filter(|(_, slots)| slots.len() < count.get());
     let Some((host, slots)) = too_small.next() else {
         return Ok(count);
     };
-    let first = format!("`{host}` has {}", show_slots(slots.len()));
     Err(bad(match too_small.count() {
-        0 => first,
-        others => format!("{first}, and {others} more of {} hosts have too few", nodes.len()),
+        0 => format!("`{host}` has {}", show_slots(slots.len())),
+        others => format!(
+            "{} of {} hosts have too few slots; the first is `{host}` with {}",
+            others + 1,
+            nodes.len(),
+            slots.len()
+        ),
     }))
 }
 
@@ -105,7 +113,7 @@ pub fn parse_slot_count(text: &str) -> Result<Option<usize>, Findings> {
     let max = SLOTS_MAX as usize;
     let bad =
         |why: &str, help: String| bad_count(codes::BAD_NUM_GPUS, "--num_gpus", text, why, help);
-    let count = parse_count(text, WORKERS);
+    let count = parse_count(text);
     let count = count.map_err(|why| bad(&why, "write 1 or more".to_owned()))?.get();
     if max < count {
         return Err(bad(&format!("above the limit of {max}"), format!("write {max} at most")));
@@ -125,10 +133,33 @@ fn range_help(max: usize) -> String {
     }
 }
 
+/// Returns the error for `--num_nodes MIN:MAX`; its help has the two numbers, as far as there are hosts.
+fn range_of_nodes((low, high): (i64, i64), hosts: usize, text: &str) -> Findings {
+    let high = high.min(i64::try_from(hosts).unwrap_or(i64::MAX));
+    let help = if 1 <= low && low < high {
+        format!(
+            "write `--num_nodes {high}`; for a job that continues with at least {}, add `--min_nodes {low}`",
+            if low == 1 { "1 host".to_owned() } else { format!("{low} hosts") }
+        )
+    } else {
+        range_help(hosts)
+    };
+    let message = "--num_nodes takes one number, not MIN:MAX".to_owned();
+    let problem = problem(codes::BAD_NUM_NODES, text, message).label("expected one number");
+    findings("--num_nodes", text, problem.help(help))
+}
+
 fn bad_count(code: &'static str, flag: &str, text: &str, why: &str, help: String) -> Findings {
     let message = format!("{flag} {}: {why}", show_typed(text));
-    let problem =
-        Diagnostic::error(code, Span::new(0, text.len()), message).label("out of range").help(help);
+    let problem = problem(code, text, message).label("out of range").help(help);
+    findings(flag, text, problem)
+}
+
+fn problem(code: &'static str, text: &str, message: String) -> Diagnostic {
+    Diagnostic::error(code, Span::new(0, text.len()), message)
+}
+
+fn findings(flag: &str, text: &str, problem: Diagnostic) -> Findings {
     Findings {
         source: Source { name: flag.to_owned(), text: text.to_owned() },
         diagnostics: vec![problem],

@@ -20,8 +20,8 @@ pub type World = Vec<(HostName, Vec<Slot>)>;
 
 /// The name of the source in messages.
 const NAME: &str = "world info";
-const HELP: &str =
-    "world info is base64 of `{\"host\": [0, 1], ...}`, as DeepSpeed's launcher writes it";
+const HELP: &str = "`--world_info` is base64 of `{\"host\": [0, 1]}`; to make it, type \
+                    `printf '{\"n0\": [0, 1]}' | base64 -w0`";
 /// Upper bound of the base64 text: every possible host with every slot is shorter.
 const BYTES_MAX: usize = 64 << 20;
 /// A decoder with Python's rules: padding is required, trailing bits are ignored.

@@ -1,4 +1,4 @@
-//! What a training configuration means, for people: the values that count, and keys without effect.
+//! What a training configuration means, for people: the values that apply, and keys without effect.
 
 use std::fmt::Write as _;
 

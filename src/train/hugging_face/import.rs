@@ -51,7 +51,15 @@ pub enum ImportError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// A file is not what its name says, or the model is no GPT-2.
+    /// A file is not what its name says: it is truncated or was changed.
+    #[error("`{}` cannot be imported: {problem}", path.display())]
+    Damaged {
+        /// Path of the file.
+        path: PathBuf,
+        /// Reason.
+        problem: String,
+    },
+    /// The model is no GPT-2.
     #[error("`{}` cannot be imported: {problem}", path.display())]
     Content {
         /// Path of the file or the directory.
@@ -82,7 +90,10 @@ pub fn import_gpt2(dir: &Path, to: &Path) -> Result<ImportedModel, ImportError> 
     let path = dir.join("config.json");
     let text =
         fs::read(&path).map_err(|source| ImportError::Read { path: path.clone(), source })?;
-    let config = read_config(&text).map_err(|problem| ImportError::Content { path, problem })?;
+    let config = read_config(&text).map_err(|problem| match is_json(&text) {
+        true => ImportError::Content { path, problem },
+        false => ImportError::Damaged { path, problem },
+    })?;
     let table = Gpt::<f32>::new(config, Threads::ONE).parameters().clone();
     let mut params = vec![0.0; table.len()];
     let mut missing: BTreeSet<&str> = table.iter().map(|one| one.name.as_str()).collect();
@@ -90,8 +101,9 @@ pub fn import_gpt2(dir: &Path, to: &Path) -> Result<ImportedModel, ImportError> 
         let content = |problem: String| ImportError::Content { path: path.clone(), problem };
         let file = MappedFile::open(&path)
             .map_err(|source| ImportError::Read { path: path.clone(), source })?;
+        let damaged = |problem: String| ImportError::Damaged { path: path.clone(), problem };
         let tensors =
-            SafeTensors::deserialize(&file).map_err(|error| content(error.to_string()))?;
+            SafeTensors::deserialize(&file).map_err(|error| damaged(error.to_string()))?;
         let mut tensors = tensors.tensors();
         tensors.sort_by(|(one, _), (other, _)| one.cmp(other));
         for (name, tensor) in tensors {
@@ -114,6 +126,10 @@ pub fn import_gpt2(dir: &Path, to: &Path) -> Result<ImportedModel, ImportError> 
     Ok(ImportedModel { path, model, parameters: params.len() })
 }
 
+fn is_json(text: &[u8]) -> bool {
+    serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok()
+}
+
 /// The safetensors of a model: those of its index, or the only one.
 fn files_of(dir: &Path) -> Result<Vec<PathBuf>, ImportError> {
     let path = dir.join("model.safetensors.index.json");
@@ -124,7 +140,7 @@ fn files_of(dir: &Path) -> Result<Vec<PathBuf>, ImportError> {
         read => read.map_err(|source| ImportError::Read { path: path.clone(), source })?,
     };
     let index: ModelIndex = serde_json::from_slice(&text)
-        .map_err(|error| ImportError::Content { path, problem: error.to_string() })?;
+        .map_err(|error| ImportError::Damaged { path, problem: error.to_string() })?;
     let names: BTreeSet<String> = index.weight_map.into_values().collect();
     Ok(names.into_iter().map(|name| dir.join(name)).collect())
 }

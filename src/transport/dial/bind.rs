@@ -29,7 +29,7 @@ pub enum BindError {
     #[error("`{0}` is not an address of this node")]
     NotLocal(String),
     /// The port is in use.
-    #[error("port {port} of `{name}` is taken")]
+    #[error("port {port} of `{name}` is in use")]
     Taken {
         /// Name or address of node 0.
         name: String,
@@ -191,7 +191,7 @@ mod tests {
         check("192.0.2.1", 0, "`192.0.2.1` is not an address of this node");
         let taken = open("127.0.0.3", 0).expect("a free port");
         let port = taken.address.port();
-        check("127.0.0.3", port, &format!("port {port} of `127.0.0.3` is taken"));
+        check("127.0.0.3", port, &format!("port {port} of `127.0.0.3` is in use"));
         check("127.0.0.4", port, "127.0.0.4");
     }
 }

@@ -24,7 +24,8 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         "A checkpoint is a directory such as `step-00000012` with an `index.json`, or a \
          `.safetensors` file of an earlier version of `remuda train`. A directory of several \
          checkpoints stands for the one that its file `latest` names, or for the newest one:\n\n    \
-         remuda checkpoint show run\n    remuda checkpoint show run/step-00000012",
+         remuda checkpoint show run\n    remuda checkpoint show run/step-00000012\n\nA safetensors file that \
+         another program wrote is not a checkpoint: it has no optimizer state.",
     ),
     explanation(
         DAMAGED,
@@ -38,8 +39,7 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     explanation(
         NEWER_FORMAT,
         "the format of a checkpoint is not known",
-        "A newer version of remuda has written the checkpoint. Use that version, or a newer one. A \
-         safetensors file of another program is not a checkpoint: it has no state of an optimizer.",
+        "A newer version of remuda has written the checkpoint. Use that version, or a newer one.",
     ),
     explanation(
         CANNOT_EXPORT,

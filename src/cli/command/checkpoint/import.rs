@@ -36,8 +36,13 @@ pub(super) fn run(args: &ImportArgs, typed: &CommandLine) -> Result<Status, CliE
                 let help = "name a directory with `config.json` and `model.safetensors`";
                 (CANNOT_IMPORT, Status::NoInput, place_of(typed, &args.dir), help)
             }
+            ImportError::Damaged { .. } => {
+                let help = "copy the file again from where the model was published";
+                (CANNOT_IMPORT, Status::BadInput, place_of(typed, &args.dir), help)
+            }
             ImportError::Content { .. } => {
-                let help = "the bundled GPT has the layers of GPT-2 with its usual settings only";
+                let help = "only GPT-2 with its usual settings can be imported; name the directory of such \
+                            a model";
                 (CANNOT_IMPORT, Status::BadInput, place_of(typed, &args.dir), help)
             }
             ImportError::Save(_) => {

@@ -34,7 +34,7 @@ pub struct ConfigArgs {
 #[derive(Clone, Debug, clap::Subcommand)]
 enum ConfigCommand {
     /// Report every error and warning of a `ds_config.json` or of accelerate's YAML, print the values
-    /// that count, and name the keys without effect.
+    /// that apply, and name the keys without effect.
     #[command(after_help = STATUS_HELP, rename_all = "snake_case")]
     Check(check::ConfigCheckArgs),
 }

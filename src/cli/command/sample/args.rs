@@ -22,7 +22,7 @@ pub(super) struct SampleArgs {
     /// Checkpoint of `remuda train`, or directory of checkpoints, of which the latest is used
     #[arg(value_name = "DIR")]
     pub(super) checkpoint: PathBuf,
-    /// Text that the model continues [default: a line break; with --vocab, the begin of a text]
+    /// Text that the model continues [default: a line break; with --vocab, the start of a text]
     #[arg(long, value_name = "TEXT")]
     pub(super) prompt: Option<String>,
     /// Number of tokens that are generated; with --vocab, the end of a text ends it earlier
@@ -41,7 +41,7 @@ pub(super) struct SampleArgs {
     /// `vocab.json` and `merges.txt`
     #[arg(long, value_name = "PATH")]
     pub(super) vocab: Option<PathBuf>,
-    /// Text of the training [default: a snapshot of the text of this project, as for `remuda train`]
+    /// Text of the training [default: the built-in text, as for `remuda train`]
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(super) data: Vec<PathBuf>,
     /// Threads [default: OMP_NUM_THREADS, else 1]

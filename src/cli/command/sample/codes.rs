@@ -24,7 +24,7 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         BAD_PROMPT,
         "the model cannot read the prompt",
         "The prompt has a character that does not occur in the text of the training, it has no token at all, \
-         or there is no prompt and the vocabulary has no token for the begin of a text. Write another \
+         or there is no prompt and the vocabulary has no token for the start of a text. Write another \
          `--prompt`.",
     ),
     explanation(

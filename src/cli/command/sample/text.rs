@@ -99,7 +99,7 @@ impl ModelText {
             let message = if prompt.is_some() {
                 "the prompt is empty"
             } else {
-                "the vocabulary has no token for the begin of a text"
+                "the vocabulary has no token for the start of a text"
             };
             return Err(refuse(message.to_owned(), "write a `--prompt`"));
         }

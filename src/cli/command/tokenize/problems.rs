@@ -40,17 +40,21 @@ pub(super) fn refuse_text(typed: &CommandLine, path: &Path, error: &TextFileErro
 
 /// Error of texts without a single token.
 pub(super) fn refuse_empty(typed: &CommandLine) -> CliError {
-    let message = "the texts have no token".to_owned();
+    let message = "the texts are empty".to_owned();
     let found = Problem { code: BAD_TEXT, status: Status::BadInput, message };
     found.at(typed, typed.end_span(), "name texts that are not empty")
 }
 
 /// Error of a separator that is not in the vocabulary.
 pub(super) fn refuse_separator(typed: &CommandLine, name: &str, known: &[&str]) -> CliError {
-    let message = format!("no special token of the vocabulary is `{}`", name.escape_debug());
+    let message = format!("`{}` is not a special token of the vocabulary", name.escape_debug());
     let help = match known {
-        [] => "it has none; write `--text_separator none`".to_owned(),
-        known => format!("it has `{}`; `--text_separator none` writes none", known.join("`, `")),
+        [] => "the vocabulary has no special tokens; add `--text_separator none`".to_owned(),
+        [one] => format!("the only special token is `{one}`; `--text_separator none` writes none"),
+        known => format!(
+            "the special tokens are `{}`; `--text_separator none` writes none",
+            known.join("`, `")
+        ),
     };
     let found = Problem { code: NO_SEPARATOR, status: Status::Usage, message };
     found.at(typed, typed.value_or_end("text_separator"), &help)

@@ -28,8 +28,7 @@ pub(super) struct TrainArgs {
     /// Model: GPT or GPT-2 on a text, MLP on synthetic samples [default: that of `--resume`, else gpt]
     #[arg(long, value_name = "MODEL", value_enum)]
     pub(super) model: Option<ModelArg>,
-    /// Training text: any files, or shards of `remuda tokenize` [default: a snapshot of the text of this
-    /// project]
+    /// Text files, or shards of `remuda tokenize` [default: the built-in text]
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(super) data: Vec<PathBuf>,
     /// With shards: number of tokens of the vocabulary [default: up to the largest token, a multiple of 64]

@@ -30,7 +30,7 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         TEXT_UNREADABLE,
         "the training text cannot be read",
         "`--data` takes regular files that you can read. Without `--data` the model is trained on \
-         the text of this project:\n\n    remuda train --data \
+         the built-in text, a snapshot of the text of this project:\n\n    remuda train --data \
          text.txt",
     ),
     explanation(
@@ -41,9 +41,11 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     ),
     explanation(
         BAD_SIZES,
-        "the width is not a multiple of the number of heads",
+        "the sizes do not fit together",
         "Every attention head gets an equal part of the width, so `--width` must be a multiple \
-         of `--heads`:\n\n    remuda train --width 128 --heads 4",
+         of `--heads`:\n\n    remuda train --width 128 --heads 4\n\nWith shards, `--vocabulary` must be \
+         larger than every token in them; leave it out to use the largest token plus 1, rounded up to a \
+         multiple of 64. A text has no `--vocabulary`: its tokens are its bytes.",
     ),
     explanation(
         CHECKPOINT_UNUSABLE,

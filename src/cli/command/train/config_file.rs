@@ -33,7 +33,7 @@ pub(super) fn apply(
         blocks: args.layers.map_or(4, NonZeroUsize::get),
     };
     let engine = engine_config(config, &of_line).map_err(|missing| {
-        let message = format!("`remuda train` does not have {} yet", missing.what);
+        let message = format!("`remuda train` does not support {} yet", missing.what);
         let help = format!("write {} in the file", missing.instead);
         let place = line.0.value_or_end("deepspeed_config");
         line.refuse(Status::Config, NOT_IN_ENGINE, place, message, |found| found.help(help))

@@ -75,7 +75,7 @@ pub(super) fn engine_config(
 fn check_memory(zero: &ZeroConfig) -> Result<(), NotInEngine> {
     let in_files = |memory: &ShardMemory| matches!(memory, ShardMemory::Files(_));
     if in_files(&zero.optimizer_memory) || in_files(&zero.parameter_memory) {
-        let what = "state in files (`device: nvme`)";
+        let what = "offload to files (`device: nvme`)";
         return Err(NotInEngine { what, instead: "`device: cpu` or `none`" });
     }
     Ok(())

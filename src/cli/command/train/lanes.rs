@@ -21,10 +21,16 @@ pub(super) fn apply(
     let accumulate = args.accumulate;
     if !args.share_lanes(workers) {
         return Err(typed.refuse(&[typed.value_or_end("lanes")], |spans| {
-            let message = format!("{} cannot share {lanes} lanes", show_count(workers, "worker"));
+            let batches = if lanes == 1 { "micro-batch" } else { "micro-batches" };
+            let message = format!(
+                "--lanes {lanes}: {lanes} {batches} cannot be divided equally among {}",
+                show_count(workers, "worker")
+            );
+            let start =
+                if lanes == 1 { "1 worker".to_owned() } else { divisors(lanes) + " workers" };
             Diagnostic::error(BAD_VALUE, spans[0], message)
-                .label("the number of workers must divide it")
-                .help(format!("use {} workers, or another number of lanes", divisors(lanes)))
+                .label(format!("expected a multiple of {workers}"))
+                .help(format!("start {start} (`--num_gpus`), or write another `--lanes`"))
         }));
     }
     let each = args.accumulate;

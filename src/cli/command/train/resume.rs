@@ -144,16 +144,16 @@ fn check_text_agreement(
         return None;
     }
     let differs = if found == *vocabulary {
-        format!("has {found} different bytes, but not those of")
+        format!("has {found} different bytes, but not those of the text of the checkpoint")
     } else {
-        format!("has {found} different bytes, not the {vocabulary} of")
+        format!("has {found} different bytes; the text of the checkpoint has {vocabulary}")
     };
     let (what, place) = if args.data.is_empty() {
-        ("the text of this project", line.0.value_or_end("resume"))
+        ("the built-in text", line.0.value_or_end("resume"))
     } else {
         ("the text", line.0.value_or_end("data"))
     };
-    let message = format!("{what} {differs} the text of the checkpoint");
+    let message = format!("{what} {differs}");
     let make = |spans: &[_]| {
         Diagnostic::error(CHECKPOINT_DIFFERS, spans[0], message)
             .help("use the `--data` of the run that saved the checkpoint")

@@ -121,7 +121,7 @@ fn check_text(line: &TypedLine<'_>, file: &Path) -> Result<usize, CliError> {
     let cannot = |why: &str| {
         let message = format!("cannot read `{}`: {why}", file.display());
         let help =
-            "use files with training text, or leave `--data` out to train on a built-in text";
+            "use files with training text, or leave `--data` out to train on the built-in text";
         line.refuse(Status::NoInput, TEXT_UNREADABLE, place, message, |found| found.help(help))
     };
     with_disk_timeout(|| fs::metadata(file).map(drop))

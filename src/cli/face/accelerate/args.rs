@@ -33,7 +33,7 @@ enum AccelerateCommand {
 }
 
 /// Run a script as `accelerate launch` does, with its options and its configuration file. With `-H` one
-/// command starts all machines, over ssh; without it, each machine is started by its own line.
+/// command starts all machines, over ssh; without it, start each machine with its own command line.
 #[derive(Args, Clone, Debug)]
 #[command(
     args_override_self = true,

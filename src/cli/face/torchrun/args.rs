@@ -16,7 +16,7 @@ Exit status: that of the worker that failed first, 128 + N if signal N ended it;
 COMPAT.md lists the differences.";
 
 /// Run a script as torchrun does, with its options and variables. With `-H` one command starts all
-/// nodes, over ssh; without it, each node is started by its own line.
+/// nodes, over ssh; without it, start each node with its own command line.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda torchrun", version, args_override_self = true, after_help = HELP_FOOTER)]
 pub struct TorchrunArgs {

@@ -50,7 +50,7 @@ enum Nodes {
         /// How agents are started.
         launcher: Option<String>,
     },
-    /// Every node has a line of its own.
+    /// Every node has its own command line.
     OneByOne(OneByOne),
 }
 

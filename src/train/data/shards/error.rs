@@ -42,7 +42,7 @@ pub enum ShardError {
         found: u64,
     },
     /// All files together are shorter than one sample.
-    #[error("{tokens} tokens are too few for a sample of {needed}")]
+    #[error("{tokens} tokens are too few for this `--block`, at least {needed} are needed")]
     TooFewTokens {
         /// Number of tokens of all files.
         tokens: usize,
@@ -51,8 +51,10 @@ pub enum ShardError {
     },
     /// A token of a file is not in the vocabulary of a model.
     #[error(
-        "`{}` has token {token} at position {position}, and the vocabulary has {size} tokens",
-        path.display()
+        "`{}` has token {token} at position {position}; a vocabulary of {size} tokens has only tokens 0 \
+         to {}",
+        path.display(),
+        size.saturating_sub(1)
     )]
     OutsideVocabulary {
         /// Path of the file.
