@@ -268,7 +268,6 @@ impl Mesh {
         self.connections.clear();
         self.accepted.clear();
         self.handshakes.clear();
-        self.dials.clear();
         self.listener = None;
     }
 
