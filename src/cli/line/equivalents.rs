@@ -1,5 +1,7 @@
 //! Help about unknown options: the equivalent option of remuda, or the option that was mistyped. Pure.
 
+use std::ffi::OsString;
+
 use super::known_options::Equivalent::{
     self, Devices, Endpoint, OfAccelerate, Options, Same, Script, ScriptSwitch, Total, Unneeded,
     UnneededValue,
@@ -20,6 +22,8 @@ struct UnknownOption<'a> {
     typed_name: &'a str,
     /// The text after its `=`.
     attached_value: Option<&'a str>,
+    /// The words before the option, after the name of the command.
+    words_before: &'a [String],
     /// The words after the option.
     words_after: &'a [String],
     /// The name of the command: `remuda run`.
@@ -55,15 +59,23 @@ fn with_option(
     help: impl Fn(UnknownOption<'_>) -> Option<String>,
 ) -> Option<String> {
     let word = typed.words.get(at)?.to_string_lossy();
-    let words_after = typed.words[at + 1..].iter();
-    let words_after: Vec<String> =
-        words_after.map(|word| word.to_string_lossy().into_owned()).collect();
+    let text = |words: &[OsString]| {
+        words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>()
+    };
+    let (words_before, words_after) = (text(&typed.words[..at]), text(&typed.words[at + 1..]));
     let (typed_name, attached_value) = match word.split_once('=') {
         Some((name, value)) => (name, Some(value)),
         None => (&*word, None),
     };
     let given = &typed.options;
-    help(UnknownOption { typed_name, attached_value, words_after: &words_after, program, given })
+    help(UnknownOption {
+        typed_name,
+        attached_value,
+        words_before: &words_before,
+        words_after: &words_after,
+        program,
+        given,
+    })
 }
 
 fn guess(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
@@ -254,9 +266,33 @@ impl UnknownOption<'_> {
     }
 
     fn script_hint(&self, meant: Equivalent) -> String {
-        let (script, option) = self.script_and_option(meant == Script);
-        let name = self.typed_name;
-        format!("`{name}` is an option of the script: `{} {script} {option}`", self.program)
+        let takes_value = meant == Script || self.next_word_is_value();
+        let (script, option) = self.script_and_option(takes_value);
+        let skipped = usize::from(takes_value && self.attached_value.is_none());
+        let script_words = match self.words_after.get(skipped..) {
+            Some([first, rest @ ..]) if !first.starts_with('-') => rest,
+            _ => &[],
+        };
+        let words = |words: &[String]| words.iter().map(quoted).collect::<Vec<_>>().join(" ");
+        let (before, after) = (words(self.words_before), words(script_words));
+        let line = [self.program, &before, &script, &after, &option];
+        let line: Vec<_> = line.into_iter().filter(|part| !part.is_empty()).collect();
+        format!("`{}` is an option of the script: `{}`", self.typed_name, line.join(" "))
+    }
+
+    /// Whether the next word is the value of the option, because the word after it is the script.
+    fn next_word_is_value(&self) -> bool {
+        let is_word = |word: &String| !word.starts_with('-');
+        let looks_like_path = |word: &String| word.contains(['.', '/']);
+        match self.words_after {
+            [value, script, ..] => {
+                is_word(value)
+                    && !looks_like_path(value)
+                    && is_word(script)
+                    && looks_like_path(script)
+            }
+            _ => false,
+        }
     }
 
     /// Returns the script, and the option with its value.
@@ -400,6 +436,10 @@ mod tests {
         check(
             "--deepspeed train.py",
             Some("`--deepspeed` is an option of the script: `remuda run train.py --deepspeed`"),
+        );
+        check(
+            "--zero 2 x.py --lr 1",
+            Some("`--zero` is an option of the script: `remuda run x.py --lr 1 --zero 2`"),
         );
         check("--zero", Some("`--zero` is an option of the script: `remuda run SCRIPT --zero`"));
         check(

@@ -251,15 +251,15 @@ fn items(text: &str) -> impl Iterator<Item = &str> {
 
 /// Reads the value of `-H`: a file, or a list of hosts, `h1:4,h2:4`, if there is no such file.
 ///
-/// `slots` is for hosts without a number; `slots_of_list` is the same for hosts of a list only. With
-/// the latter, the slots of a host do not matter to the command, and a lone name is a list as well.
+/// `slots` is for hosts without a number; `slots_of_list` is the same for hosts of a list only, for commands
+/// to which the slots of a host do not matter. With either, a lone name is a list as well.
 pub(in crate::cli) fn load_value(
     path: &Path,
     trust: Trust,
     slots: Option<SlotCount>,
     slots_of_list: Option<SlotCount>,
 ) -> Result<Reading, LoadError> {
-    let lone = || slots_of_list.and_then(|_| as_lone_host(path));
+    let lone = || slots.or(slots_of_list).and_then(|_| as_lone_host(path));
     let Some(text) = as_list(path).or_else(lone) else {
         return load(path, trust, ReadOptions { dialect: None, slots });
     };

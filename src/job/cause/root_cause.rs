@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use crate::base::Rank;
-use crate::job::cause::evidence::{EXIT_AFTER_TRACEBACK_MAX, Evidence};
+use crate::job::cause::evidence::{EXIT_AFTER_TRACEBACK_MAX, Evidence, EvidenceSource};
 use crate::job::cause::failure::{FailureCause, Failures, LostNode, WorkerEnd};
 use crate::job::cause::known_texts::FailureClass;
 
@@ -34,8 +34,12 @@ struct Candidate<'a> {
 /// as long as there is another one.
 pub(crate) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCause> {
     let mut candidates: Vec<_> = ends.iter().filter_map(|end| candidate(end, failures)).collect();
-    // A worker that was stopped may only have logged what looks like its failure.
-    let is_certain = candidates.iter().any(|candidate| candidate.is_certain)
+    // A worker that was stopped may only have logged what looks like its failure. torch marks the lines of an
+    // exception that ends a rank: where it marked those of one rank, the unmarked ones of others were logged.
+    let is_marked =
+        |evidence: &Evidence| evidence.is_final && evidence.source == EvidenceSource::Output;
+    let is_certain = failures.evidence.values().any(is_marked)
+        || candidates.iter().any(|candidate| candidate.is_certain)
         || !failures.nodes.is_empty()
         || !failures.unstarted.is_empty();
     candidates.retain(|candidate| candidate.is_certain || !is_certain);

@@ -1,11 +1,13 @@
 //! The place of the file that `accelerate config` writes, and its content.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::base::{Source, Status, env_vars};
 use crate::cli::codes::machine::CANNOT_READ;
 use crate::cli::error::CliError;
 use crate::config::accelerate::{ConfigFile, parse_config_file};
+use crate::os::files::input_file::read_regular;
 use crate::os::user::home_of;
 use crate::report::text::show_io_error;
 
@@ -34,7 +36,11 @@ fn with_home(path: &Path, own: Option<&Path>) -> PathBuf {
 
 /// Reads a file.
 pub(super) fn read(path: &Path) -> Result<ConfigFile, CliError> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let text = read_regular(path).and_then(|bytes| {
+        String::from_utf8(bytes)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
+    });
+    let text = text.map_err(|error| {
         let message = format!("cannot read `{}`: {}", path.display(), show_io_error(&error));
         CliError::new(Status::NoInput, CANNOT_READ, message)
             .help("`--config_file` is a file that `accelerate config` wrote")
