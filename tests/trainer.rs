@@ -92,10 +92,10 @@ fn dry_run_shows_the_memory_of_every_stage() {
         "parameters           11.6 MiB  11.6 MiB  11.6 MiB   2.9 MiB",
         "gradients            23.2 MiB  23.2 MiB   5.8 MiB   5.8 MiB",
         "optimizer state      69.4 MiB  17.4 MiB  17.4 MiB  17.4 MiB",
-        "units in use          6.1 MiB   6.1 MiB  34.2 MiB  48.3 MiB",
+        "units in use          4.0 MiB   4.0 MiB  12.0 MiB  16.1 MiB",
         "activations           6.3 MiB   6.3 MiB   6.3 MiB   6.3 MiB",
         "program               2.0 MiB   2.0 MiB   2.0 MiB   2.0 MiB",
-        "total               118.6 MiB  66.6 MiB  77.3 MiB  82.7 MiB",
+        "total               116.4 MiB  64.5 MiB  55.1 MiB  50.4 MiB",
     ];
     assert_eq!(table, expected);
 }

@@ -101,7 +101,7 @@ const RULES: &[&str] = &[
     "slots of a machine without GPUs",
     "`--num_nodes` above 1 without a hostfile",
     "whether hosts can be reached",
-    "the master address",
+    "node 0 reports the master address",
     "a job on one remote host",
     "`--num_nodes` and `--num_gpus` trim",
     "filters that Slurm cannot express",

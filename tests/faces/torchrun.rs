@@ -540,10 +540,10 @@ fn lines_of_torchrun_behind_run_are_shown_with_remuda() {
     };
     help(
         &["torchrun", "--nproc_per_node", "2", "x.py"],
-        "help: `remuda torchrun --nproc_per_node 2 x.py --`\n",
+        "help: type `remuda torchrun --nproc_per_node 2 x.py --`\n",
     );
     let module = ["python3", "-m", "torch.distributed.launch", "x.py"];
-    help(&module, "help: `remuda torch.distributed.launch x.py --`\n");
+    help(&module, "; type `remuda torch.distributed.launch x.py --`\n");
 }
 
 #[test]
