@@ -543,7 +543,7 @@ fn lines_of_torchrun_behind_run_are_shown_with_remuda() {
         "help: type `remuda torchrun --nproc_per_node 2 x.py --`\n",
     );
     let module = ["python3", "-m", "torch.distributed.launch", "x.py"];
-    help(&module, "; type `remuda torch.distributed.launch x.py --`\n");
+    help(&module, "help: type `remuda torch.distributed.launch x.py --`\n");
 }
 
 #[test]
