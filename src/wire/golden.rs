@@ -36,7 +36,9 @@ fn show<M: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(messages:
         let name = format!("{message:?}");
         let name = name.split(|end: char| !end.is_alphanumeric()).next().expect("a name");
         write!(lines, "{VERSION} {name} ").expect("a string");
-        body.iter().for_each(|byte| write!(lines, "{byte:02x}").expect("a string"));
+        for byte in body {
+            write!(lines, "{byte:02x}").expect("a string");
+        }
         lines.push('\n');
     }
     let next = u8::try_from(messages.len()).expect("few variants");

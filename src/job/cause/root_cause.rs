@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use crate::base::Rank;
-use crate::job::cause::evidence::{EXIT_AFTER_TRACEBACK_MAX, Evidence, EvidenceSource};
+use crate::job::cause::evidence::{EXIT_AFTER_TRACEBACK_MAX, Evidence};
 use crate::job::cause::failure::{FailureCause, Failures, LostNode, WorkerEnd};
 use crate::job::cause::known_texts::FailureClass;
 
@@ -34,12 +34,8 @@ struct Candidate<'a> {
 /// as long as there is another one.
 pub(crate) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCause> {
     let mut candidates: Vec<_> = ends.iter().filter_map(|end| candidate(end, failures)).collect();
-    // A worker that was stopped may only have logged what looks like its failure. torch marks the lines of an
-    // exception that ends a rank: where it marked those of one rank, the unmarked ones of others were logged.
-    let is_marked =
-        |evidence: &Evidence| evidence.is_final && evidence.source == EvidenceSource::Output;
-    let is_certain = failures.evidence.values().any(is_marked)
-        || candidates.iter().any(|candidate| candidate.is_certain)
+    // A worker that was stopped may only have logged what looks like its failure.
+    let is_certain = candidates.iter().any(|candidate| candidate.is_certain)
         || !failures.nodes.is_empty()
         || !failures.unstarted.is_empty();
     candidates.retain(|candidate| candidate.is_certain || !is_certain);
@@ -50,9 +46,12 @@ pub(crate) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
         let begin = lost.silent_since.or_else(|| lost.loss.is_noticed_at_once().then_some(lost.at));
         begin.zip(stop).is_some_and(|(begin, stop)| stop < begin)
     };
-    // Of nodes that were lost at the same time, the first one reported.
+    // A loss that led to the stop precedes those noticed later, which may have begun before it or after it. Of
+    // nodes that were lost at the same time, the first one reported.
+    let is_later = |lost: &LostNode| failures.stopped_at.is_some_and(|stop| stop < lost.at);
     let begin = |lost: &LostNode| lost.silent_since.unwrap_or(lost.at);
-    let lost = failures.nodes.iter().min_by_key(|lost| (is_late(lost), begin(lost)));
+    let lost =
+        failures.nodes.iter().min_by_key(|lost| (is_late(lost), is_later(lost), begin(lost)));
     let not_started = failures.unstarted.iter().min_by_key(|(at, ..)| *at);
     let times = [own.map(|own| own.at), lost.map(|lost| lost.at), not_started.map(|(at, ..)| *at)];
     let Some(first) = times.into_iter().flatten().min() else {

@@ -411,9 +411,10 @@ fn no_value(syntax: CountSyntax<'_>, value: HostToken<'_>) -> Diagnostic {
         CountSyntax::Colon => "the number after `:` is missing".to_owned(),
         CountSyntax::Word | CountSyntax::Runs => "the number of slots is missing".to_owned(),
     };
-    let help = match syntax.is_limit() {
-        true => write_limit(syntax),
-        false => format!("set the number of workers of the host: {}", syntax.example()),
+    let help = if syntax.is_limit() {
+        write_limit(syntax)
+    } else {
+        format!("set the number of workers of the host: {}", syntax.example())
     };
     Diagnostic::error(codes::BAD_COUNT, value.span, message).label("expected a number").help(help)
 }
@@ -426,9 +427,10 @@ fn bad_count(syntax: CountSyntax<'_>, value: HostToken<'_>, found: &str) -> Diag
     let message = format!("{} must be a whole number of at least 1, {found}", syntax.name());
     let digits = value.text.trim_start_matches('-');
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let help = match syntax.is_limit() {
-        true => write_limit(syntax),
-        false => format!("write the number of workers: {}", syntax.example()),
+    let help = if syntax.is_limit() {
+        write_limit(syntax)
+    } else {
+        format!("write the number of workers: {}", syntax.example())
     };
     Diagnostic::error(codes::BAD_COUNT, value.span, message)
         .label(if is_number { "expected 1 or more" } else { "expected a number" })

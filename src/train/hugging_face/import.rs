@@ -90,9 +90,12 @@ pub fn import_gpt2(dir: &Path, to: &Path) -> Result<ImportedModel, ImportError> 
     let path = dir.join("config.json");
     let text =
         fs::read(&path).map_err(|source| ImportError::Read { path: path.clone(), source })?;
-    let config = read_config(&text).map_err(|problem| match is_json(&text) {
-        true => ImportError::Content { path, problem },
-        false => ImportError::Damaged { path, problem },
+    let config = read_config(&text).map_err(|problem| {
+        if is_json(&text) {
+            ImportError::Content { path, problem }
+        } else {
+            ImportError::Damaged { path, problem }
+        }
     })?;
     let table = Gpt::<f32>::new(config, Threads::ONE).parameters().clone();
     let mut params = vec![0.0; table.len()];
