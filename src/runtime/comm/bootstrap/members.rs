@@ -315,10 +315,15 @@ impl Meeting<'_> {
 
     /// Fails if the parent group has failed.
     fn check_parent(&self) -> Result<(), Cause> {
+        // The watchdog looks at the abort record of the job.
+        self.check_aborts(|key| key != ABORT_KEY)
+    }
+
+    /// Fails if the parent group was aborted, as this node knows or one of these records says.
+    fn check_aborts(&self, is_read: impl Fn(&str) -> bool) -> Result<(), Cause> {
         let mut record = self.founder.segment.abort_record();
         if let Some(net) = self.founder.net.as_ref().filter(|_| record.is_none()) {
-            // The watchdog looks at the abort record of the job only.
-            for key in net.abort_keys.iter().filter(|key| *key != ABORT_KEY) {
+            for key in net.abort_keys.iter().filter(|key| is_read(key)) {
                 let notice = self.ask(|store, until| store.peek(key, until))?;
                 let notice =
                     notice.and_then(|notice| postcard::from_bytes::<AbortNotice>(&notice).ok());
@@ -364,6 +369,9 @@ impl Meeting<'_> {
             )));
         }
         let Some(how) = departure else { return Ok(()) };
+        // A member that has noticed an abort can have left since: the abort is the cause. The watchdog of this
+        // node may notice it later.
+        self.check_aborts(|_| true)?;
         // A member that gave up because of a lost rank can have exited since: the first loss is the cause.
         let cause = self.last_arrival(rank)?.and_then(|arrival| arrival.lost);
         Err(match cause {
