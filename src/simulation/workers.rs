@@ -117,7 +117,10 @@ impl Simulation {
             .filter(|_| exit != KILLED || reason == EndReason::Fault);
         if let Some(habits) = leftover {
             self.workers[index].leftover = LeftoverState::Running;
-            self.after(habits.run_time, Happening::LeftoverExits(index));
+            // A shim that kills everything finds it, too.
+            let is_being_killed = self.agents[agent].shim.killing_until.is_some();
+            let run_time = if is_being_killed { 0 } else { habits.run_time };
+            self.after(run_time, Happening::LeftoverExits(index));
         }
         if leftover.is_none_or(|habits| !habits.holds_output) {
             self.end_streams_soon(index);
