@@ -403,6 +403,10 @@ impl Simulation {
             Some(exit) => format!("exits: {exit}"),
             None => "is gone".to_owned(),
         });
+        if !self.agents[index].shim.is_alive {
+            // As in `exit_shim`: the process that started the agent kills what both have left.
+            self.kill_orphans(index);
+        }
         self.close_by_agent(connection, exit);
         self.soon(Happening::ShimRuns(index));
         self.dial_again(host);

@@ -188,7 +188,7 @@ impl Simulation {
             self.kill_orphan(worker);
         }
         if !self.agents[agent].is_alive {
-            // Nothing of the agent is left: what the shim left is killed with its session.
+            // The process that started the agent kills what both have left.
             self.kill_orphans(agent);
         }
         self.soon(Happening::AgentRuns(agent));
