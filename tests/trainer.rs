@@ -118,7 +118,12 @@ fn train_refuses_unusable_lines_before_the_start() {
     scratch.write(
         "files.json",
         "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 3, \
-        \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/x\"}}}",
+        \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"text/x\"}}}",
+    );
+    scratch.write(
+        "groups.json",
+        "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 3, \
+        \"zero_hpz_partition_size\": 4}}",
     );
     scratch.write(
         "monitor.json",
@@ -191,6 +196,11 @@ fn train_refuses_unusable_lines_before_the_start() {
             "--num_gpus 2 --deepspeed_config ds.json --lr 0.02",
             "--num_gpus 2 --deepspeed_config ds.json --stage 3",
             "--num_gpus 2 --config files.json",
+            "--num_gpus 2 --config groups.json",
+            "--num_gpus 6 --stage 3 --shard_group 4",
+            "--num_gpus 4 --stage 3 --shard_group 1",
+            "--num_gpus 4 --stage 2 --shard_group 2",
+            "--num_gpus 6 --stage 3 --shard_group 2 --accumulate 3",
         ],
         without_this_machine,
     );
