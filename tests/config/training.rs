@@ -3,8 +3,8 @@
 use remuda::config::{
     AdamArithmetic, BatchSizes, CommunicationType, ConfigInputs, DecayTarget, LossScaleConfig,
     MomentumCycle, MonitorConfig, OneCycleConfig, OptimizerConfig, PrecisionConfig,
-    RecomputeConfig, ReportConfig, ScheduleConfig, ShardGroupConfig, ShardMemory, TrainingConfig, UpdateRule,
-    WarmupCurve, ZeroConfig, ZeroStage, read_config,
+    RecomputeConfig, ReportConfig, ScheduleConfig, ShardGroupConfig, ShardMemory, TrainingConfig,
+    UpdateRule, WarmupCurve, ZeroConfig, ZeroStage, read_config,
 };
 
 #[track_caller]

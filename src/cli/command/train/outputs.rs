@@ -115,7 +115,9 @@ pub(super) fn bad_output(args: &TrainArgs) -> Option<BadOutput<'_>> {
     let offload = args.engine.iter().map(|engine| &engine.offload);
     let offload = offload.flat_map(|found| found.optimizer.iter().chain(&found.parameters));
     let offload = offload.map(|dir| ("deepspeed_config", dir));
-    if let Some(bad) = dirs.chain(monitors).chain(offload).find_map(|(flag, dir)| bad_directory(flag, dir)) {
+    if let Some(bad) =
+        dirs.chain(monitors).chain(offload).find_map(|(flag, dir)| bad_directory(flag, dir))
+    {
         return Some(bad);
     }
     let files = [("metrics", &args.metrics), ("plot", &args.plot)].into_iter();
