@@ -2,6 +2,7 @@
 //! the same lanes; traffic is that of the plan; wrong calls and wrong models are errors on all ranks.
 #![cfg(feature = "train")]
 
+use std::fs;
 use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use remuda::base::clock;
 use remuda::runtime::engine::{
     BackwardPass, Engine, EngineConfig, EngineError, ForwardPass, HostReplica, Init, Model,
-    ModelPass, ParameterTable, PassError, PlanOptions, Precision, Prefetch, Sharding,
+    ModelPass, Offload, ParameterTable, PassError, PlanOptions, Precision, Prefetch, Sharding,
 };
 use remuda::runtime::optim::{
     AdamOptions, DynamicScaling, LossScaling, LrSchedule, Optimizer, Schedule,
@@ -37,11 +38,22 @@ struct Split {
     plan: PlanOptions,
     persistent_len_max: usize,
     no_sync: bool,
+    shard_group: Option<usize>,
+    offload: Offload,
 }
 
 fn ways(world: usize, accumulate: usize, sharding: Sharding) -> Split {
     let plan = PlanOptions { prefetch: Prefetch::Elements(0), reduce_max: 0, recompute: 0 };
-    Split { nodes: vec![world], accumulate, sharding, plan, persistent_len_max: 0, no_sync: false }
+    Split {
+        nodes: vec![world],
+        accumulate,
+        sharding,
+        plan,
+        persistent_len_max: 0,
+        no_sync: false,
+        shard_group: None,
+        offload: Offload::default(),
+    }
 }
 
 /// A GPT with units of 48 blocks of the norm.
@@ -94,6 +106,8 @@ fn options(model: &ModelOptions, precision: Precision, split: &Split) -> TrainOp
             gradient_rounding: None,
             persistent_len_max: split.persistent_len_max,
             no_sync: split.no_sync,
+            shard_group: split.shard_group,
+            offload: split.offload.clone(),
             plan: split.plan,
             seed: 7,
         },
@@ -160,6 +174,96 @@ fn stages_change_no_bit() {
 }
 
 #[test]
+fn shard_groups_change_no_bit() {
+    for (nodes, accumulate, size) in [
+        (vec![4], 3, 2),
+        (vec![2, 2], 6, 2),
+        (vec![3, 3], 2, 2),
+        (vec![4, 4], 3, 4),
+        (vec![8], 1, 2),
+        (vec![2], 4, 2),
+    ] {
+        let world = nodes.iter().sum();
+        let alone = outcome(&gpt(), Precision::Bf16, &ways(1, world * accumulate, Sharding::None));
+        for persistent_len_max in [0, 10_000] {
+            let split = Split {
+                nodes: nodes.clone(),
+                shard_group: Some(size),
+                persistent_len_max,
+                ..ways(world, accumulate, Sharding::Parameters)
+            };
+            assert_eq!(outcome(&gpt(), Precision::Bf16, &split), alone, "{split:?}");
+        }
+    }
+}
+
+#[test]
+fn shard_groups_that_do_not_fit_are_errors() {
+    let config = |sharding, size, accumulate| EngineConfig {
+        sharding,
+        shard_group: Some(size),
+        accumulate,
+        ..EngineConfig::default()
+    };
+    let problem =
+        |config: EngineConfig, world| config.check(world).expect_err("it is refused").to_string();
+    assert_eq!(
+        problem(config(Sharding::Gradients, 2, 1), 4),
+        "parameters are not divided at stage 2; shard groups need stage 3"
+    );
+    for (size, world) in [(3, 6), (4, 6), (8, 4), (1, 4), (0, 4)] {
+        assert_eq!(
+            problem(config(Sharding::Parameters, size, 1), world),
+            format!(
+                "{world} ranks cannot be divided into shard groups of {size}; the size is a power of \
+                 two, at least 2, that divides the number of ranks"
+            )
+        );
+    }
+    assert_eq!(
+        problem(config(Sharding::Parameters, 2, 3), 6),
+        "shard groups of 6 ranks with 3 micro-batches in a step; one of these numbers must be a power \
+         of two"
+    );
+    assert!(config(Sharding::Parameters, 4, 3).check(4).is_ok(), "a group of all ranks");
+}
+
+#[test]
+fn offload_to_files_changes_no_bit_and_leaves_no_file() {
+    let dir = std::env::temp_dir().join(format!("remuda-offload-{}", std::process::id()));
+    fs::create_dir(&dir).expect("a new directory");
+    for (precision, shard_group) in [(Precision::F32, None), (Precision::F16, Some(2))] {
+        let expected = outcome(&gpt(), precision, &ways(1, 4, Sharding::None));
+        let offload = Offload { optimizer: Some(dir.clone()), parameters: Some(dir.clone()) };
+        for sharding in Sharding::ALL {
+            let shard_group = shard_group.filter(|_| sharding == Sharding::Parameters);
+            let split = Split { offload: offload.clone(), shard_group, ..ways(4, 1, sharding) };
+            assert_eq!(outcome(&gpt(), precision, &split), expected, "{split:?}");
+        }
+    }
+    fs::remove_dir(&dir).expect("nothing is in it");
+}
+
+#[test]
+fn offload_to_a_missing_directory_is_an_error() {
+    let dir = std::env::temp_dir().join("remuda-no-such-directory");
+    for offload in [
+        Offload { optimizer: Some(dir.clone()), parameters: None },
+        Offload { optimizer: None, parameters: Some(dir.clone()) },
+    ] {
+        let options =
+            options(&mlp(), Precision::F32, &Split { offload, ..ways(2, 1, Sharding::Parameters) });
+        let run = |group: &Group| train(group, &options, &|| false, &mut |_| ());
+        let errors =
+            Group::on_threads(2, |group| Ok(run(&group).err().map(|error| error.to_string())));
+        for error in errors.expect("a group on threads") {
+            let error = error.expect("there is no directory");
+            assert!(error.contains("remuda-no-such-directory` for offloaded state"), "{error}");
+        }
+    }
+}
+
+#[test]
 fn stages_change_no_bit_in_16_bit_types() {
     for precision in [Precision::Bf16, Precision::F16] {
         check(&gpt(), precision, 2, 2);
@@ -180,7 +284,7 @@ fn draw(stream: &mut RandomStream, lanes: usize) -> Split {
     while nodes.iter().sum::<usize>() < world {
         nodes.push(1 + stream.below(world - nodes.iter().sum::<usize>()));
     }
-    Split {
+    let mut split = Split {
         nodes,
         accumulate: lanes / world,
         sharding: pick(stream, &Sharding::ALL),
@@ -199,7 +303,18 @@ fn draw(stream: &mut RandomStream, lanes: usize) -> Split {
         },
         persistent_len_max: pick(stream, &[0, 100, 10_000, usize::MAX]),
         no_sync: stream.below(2) == 0,
+        shard_group: None,
+        offload: Offload {
+            optimizer: (stream.below(3) == 0).then(std::env::temp_dir),
+            parameters: (stream.below(3) == 0).then(std::env::temp_dir),
+        },
+    };
+    let groups: Vec<usize> =
+        [2, 4, 8].into_iter().filter(|size| world.is_multiple_of(*size)).collect();
+    if split.sharding == Sharding::Parameters && !groups.is_empty() && stream.below(2) == 0 {
+        split.shard_group = Some(pick(stream, &groups));
     }
+    split
 }
 
 /// Random numbers of ranks, placements, stages and limits; the number of cases and the seed are those of

@@ -118,7 +118,12 @@ fn train_refuses_unusable_lines_before_the_start() {
     scratch.write(
         "files.json",
         "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 3, \
-        \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/x\"}}}",
+        \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"text/x\"}}}",
+    );
+    scratch.write(
+        "groups.json",
+        "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 3, \
+        \"zero_hpz_partition_size\": 4}}",
     );
     scratch.write(
         "monitor.json",
@@ -191,6 +196,11 @@ fn train_refuses_unusable_lines_before_the_start() {
             "--num_gpus 2 --deepspeed_config ds.json --lr 0.02",
             "--num_gpus 2 --deepspeed_config ds.json --stage 3",
             "--num_gpus 2 --config files.json",
+            "--num_gpus 2 --config groups.json",
+            "--num_gpus 6 --stage 3 --shard_group 4",
+            "--num_gpus 4 --stage 3 --shard_group 1",
+            "--num_gpus 4 --stage 2 --shard_group 2",
+            "--num_gpus 6 --stage 3 --shard_group 2 --accumulate 3",
         ],
         without_this_machine,
     );
@@ -223,6 +233,75 @@ fn resumed_run_reads_sizes_from_the_checkpoint() {
     scratch.succeed("--model mlp --layers 1 --width 8 --steps 2 --seed 5 --checkpoint_dir mlp");
     let shown = scratch.succeed("--resume mlp --steps 3");
     assert!(shown.starts_with("mlp of 1 layer of width 8,"), "{shown}");
+}
+
+/// The digest of parameters and moments at the end of a run.
+fn digest(scratch: &Scratch, file: &str) -> String {
+    let metrics = fs::read_to_string(scratch.path(file)).expect("a metrics file");
+    let last: serde_json::Value =
+        serde_json::from_str(metrics.lines().last().expect("a record")).expect("JSON");
+    last["digest"].as_str().expect("the last record has a digest").to_owned()
+}
+
+/// A run that goes on with other workers, at another stage or with offload has the bits of one run.
+#[test]
+fn run_goes_on_with_other_workers_and_another_stage() {
+    let scratch = Scratch::new("train", "changed");
+    scratch.write("text", "the quick brown fox jumps over the lazy dog. ".repeat(40));
+    scratch.write(
+        "nvme.json",
+        "{\"train_batch_size\": 24, \"train_micro_batch_size_per_gpu\": 2, \"zero_optimization\": \
+        {\"stage\": 3, \"zero_hpz_partition_size\": 2, \"offload_optimizer\": {\"device\": \"nvme\", \
+        \"nvme_path\": \"nvme\"}, \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"nvme\"}}, \
+        \"gradient_clipping\": 1}",
+    );
+    let sizes = "--layers 2 --heads 2 --width 32 --block 8 --data text --batch_size 2 --lanes 12 \
+                 --lr 0.01 --min_lr 0.01 --warmup 0 --eval_every 0";
+    for precision in ["fp32", "bf16"] {
+        let line = format!("{sizes} --precision {precision}");
+        let whole = format!("whole-{precision}");
+        scratch.succeed(&format!("{line} --num_gpus 3 --steps 4 --metrics {whole}"));
+        let ways = [
+            ["--num_gpus 4 --stage 3 --shard_group 2", "--num_gpus 2 --stage 1"],
+            ["--num_gpus 1", "--num_gpus 6 --stage 3"],
+            ["--num_gpus 2 --stage 2", "--num_gpus 4 --deepspeed_config nvme.json"],
+        ];
+        for (index, [first, second]) in ways.into_iter().enumerate() {
+            if precision == "bf16" && second.contains("nvme") {
+                continue;
+            }
+            let dir = format!("kept-{precision}-{index}");
+            scratch.succeed(&format!("{line} {first} --steps 2 --checkpoint_dir {dir}"));
+            scratch.succeed(&format!(
+                "{line} {second} --resume {dir} --steps 4 --metrics {dir}.metrics"
+            ));
+            let found = digest(&scratch, &format!("{dir}.metrics"));
+            assert_eq!(found, digest(&scratch, &whole), "{first}, then {second}");
+        }
+    }
+    assert_eq!(fs::read_dir(scratch.path("nvme")).expect("a directory").count(), 0);
+}
+
+/// The files that a user of DeepSpeed, of the Hugging Face Trainer and of accelerate has.
+#[test]
+fn files_of_users_train_on_1_2_4_and_8_workers() {
+    let scratch = Scratch::new("train", "users");
+    let files = [
+        ("ds.json", include_str!("config/valid/adam_fp16_zero.json")),
+        ("trainer.json", include_str!("config/valid/zero3_auto.json")),
+        ("accelerate.yaml", include_str!("config/accelerate/zero3_cpu.yaml")),
+    ];
+    for (name, content) in files {
+        scratch.write(name, content);
+        for workers in [1, 2, 4, 8] {
+            let metrics = format!("{name}-{workers}");
+            scratch.succeed(&format!(
+                "--model mlp --layers 1 --width 8 --steps 2 --num_gpus {workers} \
+                 --deepspeed_config {name} --metrics {metrics}"
+            ));
+            assert_eq!(losses(&scratch, &metrics).len(), 2, "{metrics}");
+        }
+    }
 }
 
 /// The same settings, from a file and from options.

@@ -38,6 +38,7 @@ pub use resolve::{
 pub use training::{
     AdamArithmetic, BatchSizes, CommunicationType, DecayTarget, LossScaleConfig, MomentumCycle,
     MonitorConfig, OneCycleConfig, OptimizerConfig, PrecisionConfig, RecomputeConfig, ReportConfig,
-    ScheduleConfig, ShardMemory, TrainingConfig, UpdateRule, WarmupCurve, ZeroConfig, ZeroStage,
+    ScheduleConfig, ShardGroupConfig, ShardMemory, TrainingConfig, UpdateRule, WarmupCurve,
+    ZeroConfig, ZeroStage,
 };
 pub use tree::{ConfigEntry, ConfigNode, ConfigValue, show_number};

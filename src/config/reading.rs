@@ -6,7 +6,7 @@ use super::codes::CONFIG_NOT_TEXT;
 use super::hjson::parse_hjson;
 use super::inputs::ConfigInputs;
 use super::resolve::{Resolution, ResolvedValue, WorldSize, resolve};
-use super::training::TrainingConfig;
+use super::training::{ShardGroupConfig, TrainingConfig};
 use crate::base::{Diagnostic, Findings, NotUtf8, Source, Span, decode_text};
 
 /// The kind of a configuration file.
@@ -128,7 +128,16 @@ fn read_accelerate(source: Source, inputs: &ConfigInputs) -> ConfigReading {
         Ok(tree) => tree,
         Err(problem) => return unreadable(source, ConfigDialect::Accelerate, vec![*problem]),
     };
-    let AccelerateTree { root, problems, ineffective, implied, recomputes, ranks, included } = tree;
+    let AccelerateTree {
+        root,
+        problems,
+        ineffective,
+        implied,
+        recomputes,
+        shards_within_node,
+        ranks,
+        included,
+    } = tree;
     let inputs = ConfigInputs { world_size: inputs.world_size.or(ranks), ..inputs.clone() };
     let checked = check_tree(&root);
     let mut reading = resolved(source, ConfigDialect::Accelerate, checked, &inputs);
@@ -137,6 +146,12 @@ fn read_accelerate(source: Source, inputs: &ConfigInputs) -> ConfigReading {
     reading.included = included;
     for (path, words) in implied {
         super::resolve::set_origin(&mut reading.values, path, words);
+    }
+    if shards_within_node {
+        if let Some(config) = &mut reading.config {
+            config.zero.shard_group = ShardGroupConfig::Node;
+        }
+        super::resolve::note_shards_of_node(&mut reading.values);
     }
     if let Some(recomputation) = recomputes {
         if let Some(config) = &mut reading.config {

@@ -304,6 +304,8 @@ pub enum ZeroStage {
 pub struct ZeroConfig {
     /// What is sharded.
     pub stage: ZeroStage,
+    /// Ranks over which parameters are divided (stage 3).
+    pub shard_group: ShardGroupConfig,
     /// Elements of a bucket of gradients, at least 1.
     pub reduce_bucket: u64,
     /// Elements of parameters that are gathered ahead of their use (stage 3).
@@ -318,6 +320,17 @@ pub struct ZeroConfig {
     pub optimizer_memory: ShardMemory,
     /// Where the shard of the parameters is (stage 3).
     pub parameter_memory: ShardMemory,
+}
+
+/// Ranks over which the parameters of stage 3 are divided; the other groups of ranks have copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShardGroupConfig {
+    /// All ranks.
+    All,
+    /// This number of successive ranks, at least 2.
+    Ranks(u64),
+    /// The ranks of a node.
+    Node,
 }
 
 /// The memory in which a shard is.

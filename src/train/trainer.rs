@@ -71,7 +71,12 @@ impl<'a, T: Task> Run<'a, T> {
         task: T,
         on_event: &'a mut dyn FnMut(&TrainEvent),
     ) -> Result<Self, TrainError> {
-        let mut engine = Engine::new(group, task.new_model(), options.engine.clone())?;
+        let mut config = options.engine.clone();
+        if 0 < group.restart_count() && config.check(group.world_size()).is_err() {
+            // The shard groups of the start need not fit the workers that are left; the bits are the same.
+            config.shard_group = None;
+        }
+        let mut engine = Engine::new(group, task.new_model(), config)?;
         let mut reporter = Rank0Reporter::new(group.rank() == 0, on_event);
         let parameters = engine.table().len();
         reporter.report(|| TrainEvent::Started(start(group, options, &task.title(), parameters)));

@@ -40,6 +40,8 @@ pub struct WorkerMemory {
     pub checkpoint_copy: f64,
     /// Program, libraries and buffers.
     pub program: f64,
+    /// Files of offloaded state; not part of the total.
+    pub files: f64,
 }
 
 impl WorkerMemory {
@@ -63,7 +65,7 @@ impl WorkerMemory {
         }
     }
 
-    /// Returns all uses with their names.
+    /// Returns all uses of memory with their names.
     pub fn uses(&self) -> [(&'static str, f64); 8] {
         let Self { parameters, gradients, optimizer, live_units, .. } = *self;
         let Self { micro_batch_sums, activations, checkpoint_copy, program, .. } = *self;
@@ -86,14 +88,15 @@ impl WorkerMemory {
 
     /// The part of an engine.
     fn of_engine(engine: EngineMemory) -> Self {
-        let EngineMemory { parameters, gradients, optimizer, live_units, micro_batch_sums } =
-            engine;
+        let EngineMemory { parameters, gradients, optimizer, live_units, .. } = engine;
+        let EngineMemory { micro_batch_sums, files, .. } = engine;
         Self {
             parameters: parameters as f64,
             gradients: gradients as f64,
             optimizer: optimizer as f64,
             live_units: live_units as f64,
             micro_batch_sums: micro_batch_sums as f64,
+            files: files as f64,
             ..Self::default()
         }
     }

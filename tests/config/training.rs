@@ -3,8 +3,8 @@
 use remuda::config::{
     AdamArithmetic, BatchSizes, CommunicationType, ConfigInputs, DecayTarget, LossScaleConfig,
     MomentumCycle, MonitorConfig, OneCycleConfig, OptimizerConfig, PrecisionConfig,
-    RecomputeConfig, ReportConfig, ScheduleConfig, ShardMemory, TrainingConfig, UpdateRule,
-    WarmupCurve, ZeroConfig, ZeroStage, read_config,
+    RecomputeConfig, ReportConfig, ScheduleConfig, ShardGroupConfig, ShardMemory, TrainingConfig,
+    UpdateRule, WarmupCurve, ZeroConfig, ZeroStage, read_config,
 };
 
 #[track_caller]
@@ -25,6 +25,7 @@ fn plain(world_size: u64, batch: BatchSizes) -> TrainingConfig {
         precision: PrecisionConfig::Full,
         communication: None,
         zero: ZeroConfig {
+            shard_group: ShardGroupConfig::All,
             stage: ZeroStage::None,
             reduce_bucket: 500_000_000,
             prefetch_bucket: 0,
@@ -109,6 +110,7 @@ fn every_key_that_works_is_in_the_result() {
         precision: PrecisionConfig::Bf16 { skips_overflow: true },
         communication: Some(CommunicationType::Bf16),
         zero: ZeroConfig {
+            shard_group: ShardGroupConfig::All,
             stage: ZeroStage::Parameters,
             reduce_bucket: 50_000_000,
             prefetch_bucket: 10_000_000,

@@ -113,6 +113,13 @@ impl ResolvedCluster {
     pub(in crate::cli) fn workers(&self) -> usize {
         self.nodes.iter().map(|(_, slots)| slots.len()).sum()
     }
+
+    /// Number of workers of every node; `None` if it differs.
+    pub(in crate::cli) fn workers_per_node(&self) -> Option<usize> {
+        let mut counts = self.nodes.iter().map(|(_, slots)| slots.len());
+        let first = counts.next()?;
+        counts.all(|count| count == first).then_some(first)
+    }
 }
 
 /// Finds the hosts, and applies the selection.

@@ -16,6 +16,8 @@ pub(in crate::config) struct AccelerateTree {
     /// Values that the file does not have, with where they come from.
     pub(in crate::config) implied: Vec<(&'static str, &'static str)>,
     pub(in crate::config) recomputes: Option<RecomputeConfig>,
+    /// Whether the parameters of stage 3 are divided over the ranks of a node only.
+    pub(in crate::config) shards_within_node: bool,
     /// `num_processes`.
     pub(in crate::config) ranks: Option<u64>,
     /// `deepspeed_config_file`.
@@ -30,7 +32,6 @@ const NAMES: &str = "parameters keep their names";
 const OF_LAUNCH: &str = "for `remuda accelerate launch`, which reads it";
 const NO_COMPILER: &str = "remuda has no graph compiler";
 const OTHER_ENGINE: &str = "use `zero_stage: 3`, which shards the parameters as well";
-const NO_HYBRID: &str = "use `FULL_SHARD`, which shards over all ranks";
 
 /// Keys of `fsdp_config` without effect.
 const IDLE_FSDP: &[(&str, &str)] = &[
@@ -111,6 +112,7 @@ impl<'a> Builder<'a> {
             ineffective: Vec::new(),
             implied: Vec::new(),
             recomputes: None,
+            shards_within_node: false,
             ranks,
             included: None,
         };
@@ -331,16 +333,17 @@ impl<'a> Builder<'a> {
             "FULL_SHARD" | "1" => 3,
             "SHARD_GRAD_OP" | "2" => 2,
             "NO_SHARD" | "3" => 0,
-            "HYBRID_SHARD" | "4" | "HYBRID_SHARD_ZERO2" | "5" => {
-                self.refuse(
-                    entry.node.span,
-                    "`HYBRID_SHARD` (shards within a node, copies between nodes)",
-                    NO_HYBRID,
-                );
+            "HYBRID_SHARD" | "4" => {
+                self.tree.shards_within_node = true;
                 3
             }
+            // Gradients and optimizer state are divided over all ranks; parameters are whole in either case.
+            "HYBRID_SHARD_ZERO2" | "5" => 2,
             _ => {
-                self.bad_value(entry, "`FULL_SHARD`, `SHARD_GRAD_OP` or `NO_SHARD`");
+                self.bad_value(
+                    entry,
+                    "`FULL_SHARD`, `SHARD_GRAD_OP`, `NO_SHARD`, `HYBRID_SHARD` or `HYBRID_SHARD_ZERO2`",
+                );
                 3
             }
         }
@@ -414,8 +417,9 @@ impl<'a> Builder<'a> {
                 self.refuse(entry.node.span, what, OTHER_ENGINE);
             }
         }
-        if let (Some(entry), Some(_)) = (size("dp_replicate_size"), size("dp_shard_size")) {
-            self.refuse(entry.node.span, "copies of shards", NO_HYBRID);
+        if let (Some(_), Some(entry)) = (size("dp_replicate_size"), size("dp_shard_size")) {
+            let path = ["zero_optimization", "zero_hpz_partition_size"];
+            self.put(&path, entry.node.value.clone(), entry);
         }
     }
 }

@@ -92,11 +92,11 @@ pub(super) static ZERO: SectionSpec = SectionSpec {
         refused("legacy_stage1", KeyKind::Bool, OFF, "remove the key; stage 1 is `stage: 1`"),
         idle("round_robin_gradients", KeyKind::Bool, OFF, OWN_PLAN),
         idle("parameter_alignment", KeyKind::Bool, OFF, "shards begin at whole blocks of elements"),
-        refused(
+        works_as(
             "zero_hpz_partition_size",
             COUNT,
             KeyDefault::Whole(1),
-            "remuda shards over all ranks, without a second copy inside of a node; remove the key",
+            "parameters are divided over every so many ranks, gradients and optimizer state over all",
         ),
         refused("zero_quantized_weights", KeyKind::Bool, OFF, FULL_PRECISION),
         refused("zero_quantized_nontrainable_weights", KeyKind::Bool, OFF, FULL_PRECISION),

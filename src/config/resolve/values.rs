@@ -51,6 +51,15 @@ pub(in crate::config) fn set_origin(values: &mut [ResolvedValue], path: &str, wo
     }
 }
 
+/// Notes that parameters are divided over the ranks of a node.
+pub(in crate::config) fn note_shards_of_node(values: &mut [ResolvedValue]) {
+    let path = "zero_optimization.zero_hpz_partition_size";
+    for value in values.iter_mut().filter(|value| value.path == path) {
+        value.value = ConfigValue::Text("the ranks of a node".to_owned());
+        value.origin = ValueOrigin::File;
+    }
+}
+
 /// Notes that the activations of every block are computed again.
 pub(in crate::config) fn note_recomputation(values: &mut [ResolvedValue]) {
     let path = "activation_checkpointing.number_checkpoints";

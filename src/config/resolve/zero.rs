@@ -3,11 +3,12 @@
 use super::resolver::Resolver;
 use crate::base::Diagnostic;
 use crate::config::codes::{CONTRADICTION, MISSING_KEY};
-use crate::config::training::{ShardMemory, ZeroConfig, ZeroStage};
+use crate::config::training::{ShardGroupConfig, ShardMemory, ZeroConfig, ZeroStage};
 use crate::config::tree::ConfigValue;
 
 /// Keys that only stage 3 has.
-const OF_STAGE_3: [&str; 3] = [
+const OF_STAGE_3: [&str; 4] = [
+    "zero_optimization.zero_hpz_partition_size",
     "zero_optimization.stage3_prefetch_bucket_size",
     "zero_optimization.stage3_param_persistence_threshold",
     "zero_optimization.stage3_gather_16bit_weights_on_model_save",
@@ -31,19 +32,25 @@ impl Resolver<'_> {
                 self.idle(path, "only stage 3 shards parameters");
             }
         }
-        let (prefetch_bucket, persistence_threshold, gathers_16bit_weights) = if is_stage_3 {
-            let mut section = self.section("zero_optimization");
-            (
-                section.count("stage3_prefetch_bucket_size"),
-                section.count("stage3_param_persistence_threshold"),
-                section.flag("stage3_gather_16bit_weights_on_model_save"),
-            )
-        } else {
-            (0, 0, false)
-        };
+        let (shard_group, prefetch_bucket, persistence_threshold, gathers_16bit_weights) =
+            if is_stage_3 {
+                let mut section = self.section("zero_optimization");
+                (
+                    section.count("zero_hpz_partition_size"),
+                    section.count("stage3_prefetch_bucket_size"),
+                    section.count("stage3_param_persistence_threshold"),
+                    section.flag("stage3_gather_16bit_weights_on_model_save"),
+                )
+            } else {
+                (1, 0, 0, false)
+            };
         self.check_norm(stage);
         ZeroConfig {
             stage,
+            shard_group: match shard_group {
+                0 | 1 => ShardGroupConfig::All,
+                ranks => ShardGroupConfig::Ranks(ranks),
+            },
             reduce_bucket,
             prefetch_bucket,
             persistence_threshold,

@@ -5,6 +5,7 @@ pub mod async_fd;
 pub mod fds;
 pub mod input_file;
 pub mod io_errors;
+pub mod scratch_memory;
 #[cfg(feature = "cli")]
 pub mod shared_file;
 pub mod writeback;

@@ -1,10 +1,14 @@
 //! [`EngineConfig`]: how an engine trains.
 
+use std::fmt::Display;
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::runtime::dtype::element::Dtype;
+use crate::runtime::engine::error::EngineError;
 use crate::runtime::optim::{LossScaling, LrSchedule, Optimizer};
-use crate::runtime::parallel::zero::lanes::LaneAssignment;
+use crate::runtime::parallel::zero::lanes::{LaneAssignment, LaneOrder};
 use crate::runtime::parallel::zero::sharding::Sharding;
 use crate::runtime::parallel::zero::step_plan::{PlanOptions, Prefetch};
 
@@ -34,6 +38,13 @@ pub struct EngineConfig {
     /// Units of at most this number of elements are kept whole by every rank, although parameters are
     /// divided.
     pub persistent_len_max: usize,
+    /// With [`Sharding::Parameters`]: number of successive ranks over which parameters are divided (hybrid
+    /// sharding), so that they are gathered within these ranks, for example those of a node. A power of two
+    /// that divides the number of ranks. Gradients and optimizer state are divided over all ranks in any
+    /// case. `None`: parameters too.
+    pub shard_group: Option<usize>,
+    /// State that is kept in files instead of memory.
+    pub offload: Offload,
     /// Limits of gathering, reducing and recomputing.
     pub plan: PlanOptions,
     /// Seed of the initial values.
@@ -54,6 +65,8 @@ impl Default for EngineConfig {
             gradient_rounding: None,
             no_sync: false,
             persistent_len_max: 0,
+            shard_group: None,
+            offload: Offload::default(),
             plan: PlanOptions { prefetch: Prefetch::NextPass, reduce_max: 0, recompute: 0 },
             seed: 1,
         }
@@ -61,6 +74,52 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
+    /// Checks the settings for a group of `world` ranks.
+    ///
+    /// # Errors
+    /// [`EngineError::Config`] if settings contradict each other or the number of ranks.
+    pub fn check(&self, world: usize) -> Result<(), EngineError> {
+        if self.accumulate == 0 {
+            return contradiction("a step has no micro-batch", "set `accumulate` to at least 1");
+        }
+        if let Err(error) = self.optimizer.check() {
+            return contradiction(error, "the documentation of `Optimizer` has the ranges");
+        }
+        if let Err(error) = self.schedule.check() {
+            return contradiction(error, "set it to at least 1");
+        }
+        if let Err(error) = self.loss_scaling.check() {
+            return contradiction(error, "the documentation of `LossScaling` has the ranges");
+        }
+        self.shard_group.map_or(Ok(()), |size| self.check_shard_group(size, world))
+    }
+
+    /// Fails if parameters cannot be divided over groups of `size` ranks.
+    fn check_shard_group(&self, size: usize, world: usize) -> Result<(), EngineError> {
+        if !self.sharding.divides_parameters() {
+            return contradiction(
+                format_args!("parameters are not divided at stage {}", self.sharding.stage()),
+                "shard groups need stage 3",
+            );
+        }
+        if size < 2 || !size.is_power_of_two() || !world.is_multiple_of(size) {
+            return contradiction(
+                format_args!("{world} ranks cannot be divided into shard groups of {size}"),
+                "the size is a power of two, at least 2, that divides the number of ranks",
+            );
+        }
+        if size < world && self.lanes(world).order() == LaneOrder::Subtrees {
+            return contradiction(
+                format_args!(
+                    "shard groups of {world} ranks with {} micro-batches in a step",
+                    self.accumulate
+                ),
+                "one of these numbers must be a power of two",
+            );
+        }
+        Ok(())
+    }
+
     /// The lanes of `world` ranks.
     pub(crate) fn lanes(&self, world: usize) -> LaneAssignment {
         if self.no_sync && 1 < self.accumulate {
@@ -69,6 +128,20 @@ impl EngineConfig {
             LaneAssignment::new(world, self.accumulate, self.sharding)
         }
     }
+}
+
+fn contradiction(problem: impl Display, instead: &str) -> Result<(), EngineError> {
+    Err(EngineError::Config { problem: problem.to_string(), instead: instead.to_owned() })
+}
+
+/// State that every rank keeps in files of a directory, which it maps; the directory exists on every node, best on
+/// a fast disk of its own. The files have no names, and end with the process. `None`: in memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offload {
+    /// Directory for moments and master weights.
+    pub optimizer: Option<PathBuf>,
+    /// Directory for the parts of parameters, with [`Sharding::Parameters`].
+    pub parameters: Option<PathBuf>,
 }
 
 /// Floating-point type of weights and activations. Master weights, moments and sums are `f32` always.

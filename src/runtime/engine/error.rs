@@ -1,5 +1,8 @@
 //! [`EngineError`]: why a step, a save or a load failed.
 
+use std::io;
+use std::path::PathBuf;
+
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::engine::model::PassError;
 use crate::runtime::error::Error;
@@ -26,6 +29,14 @@ pub enum EngineError {
         when: String,
         /// What to call.
         instead: &'static str,
+    },
+    /// State cannot be moved to files of a directory.
+    #[error("cannot use `{}` for offloaded state: {}", dir.display(), source)]
+    Offload {
+        /// The directory.
+        dir: PathBuf,
+        /// What the system says.
+        source: io::Error,
     },
     /// The configuration contradicts itself or the model.
     #[error("{problem}; {instead}")]

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::runtime::engine::buffers::PlannedPool;
 use crate::runtime::engine::config::{EngineConfig, Precision};
-use crate::runtime::engine::host::weights::Residence;
+use crate::runtime::engine::host::weights::{Residence, shard_layout};
 use crate::runtime::engine::model::{Model, plan_passes};
 use crate::runtime::parallel::zero::lanes::{LaneAssignment, LaneOrder};
 use crate::runtime::parallel::zero::shards::ShardLayout;
@@ -27,6 +27,8 @@ pub struct EngineMemory {
     pub live_units: usize,
     /// Sums of earlier micro-batches of a step.
     pub micro_batch_sums: usize,
+    /// Files of offloaded state, whose pages the kernel keeps in memory only as long as it has room.
+    pub files: usize,
 }
 
 impl EngineMemory {
@@ -37,17 +39,19 @@ impl EngineMemory {
     pub fn forecast<M: Model>(model: &M, config: &EngineConfig, world: usize) -> Self {
         let forecast = Forecast::new(model, config, world);
         Self {
-            parameters: forecast.parameters(),
+            parameters: forecast.parameters(false),
             gradients: forecast.gradients(),
-            optimizer: forecast.optimizer(),
+            optimizer: if config.offload.optimizer.is_some() { 0 } else { forecast.optimizer() },
             live_units: forecast.live_units(&plan_passes(model)),
             micro_batch_sums: forecast.micro_batch_sums(),
+            files: forecast.files(),
         }
     }
 
-    /// Returns the sum of all uses in bytes.
+    /// Returns the sum of all uses of memory in bytes, without files.
     pub fn total(&self) -> usize {
-        let Self { parameters, gradients, optimizer, live_units, micro_batch_sums } = self;
+        let Self { parameters, gradients, optimizer, live_units, micro_batch_sums, files: _ } =
+            self;
         parameters + gradients + optimizer + live_units + micro_batch_sums
     }
 }
@@ -63,7 +67,7 @@ struct Forecast<'a> {
 impl<'a> Forecast<'a> {
     fn new<M: Model>(model: &M, config: &'a EngineConfig, world: usize) -> Self {
         let lens = model.parameters().units().iter().map(|unit| unit.range.len());
-        let layout = ShardLayout::new(lens, world);
+        let layout = shard_layout(lens, config, world);
         let units = layout.units().iter();
         let residences = units.map(|unit| Residence::of(unit.len, config)).collect();
         let lanes = config.lanes(world);
@@ -96,12 +100,26 @@ impl<'a> Forecast<'a> {
         }
     }
 
-    fn parameters(&self) -> usize {
-        let stored = self.units().map(|unit| match self.residences[unit] {
-            Residence::Whole | Residence::WholeUpdatedInParts => self.layout.padded_len(unit),
-            Residence::Part => self.layout.units()[unit].shard_len,
+    /// Stored weights: those in files, or those in memory.
+    fn parameters(&self, in_files: bool) -> usize {
+        let stored = self.units().map(|unit| {
+            let (is_in_file, len) = match self.residences[unit] {
+                Residence::Whole | Residence::WholeUpdatedInParts => {
+                    (false, self.layout.padded_len(unit))
+                }
+                Residence::Part => {
+                    let is_in_file = self.config.offload.parameters.is_some();
+                    (is_in_file, self.layout.units()[unit].part_len())
+                }
+            };
+            if is_in_file == in_files { len } else { 0 }
         });
         self.weight_bytes() * stored.sum::<usize>()
+    }
+
+    fn files(&self) -> usize {
+        let optimizer = self.config.offload.optimizer.as_ref().map_or(0, |_| self.optimizer());
+        self.parameters(true) + optimizer
     }
 
     fn gradients(&self) -> usize {

@@ -25,7 +25,7 @@ mod replica;
 mod training;
 mod whole;
 
-pub use config::{EngineConfig, Precision};
+pub use config::{EngineConfig, Offload, Precision};
 pub use error::EngineError;
 pub use host::replica::HostReplica;
 pub use host::state::{ReadState, Section, StatePiece};

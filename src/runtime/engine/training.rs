@@ -83,7 +83,7 @@ impl<M: Model> Engine<HostReplica<M>> {
     /// # Errors
     /// If the settings or the model of a rank differ, or there is not enough memory.
     pub fn new(group: &Group, model: M, config: EngineConfig) -> Result<Self, EngineError> {
-        check(&config)?;
+        config.check(group.world_size())?;
         Plan::agree(group, digest(&model, &config), "model or settings")?;
         let lanes = config.lanes(group.world_size());
         let unit_lens: Vec<usize> =
@@ -433,26 +433,6 @@ fn run<R: Replica>(
     at: MicroBatch,
 ) -> Result<(), EngineError> {
     steps.iter().try_for_each(|step| replica.run(*step, batch, at))
-}
-
-/// Fails if settings contradict each other.
-fn check(config: &EngineConfig) -> Result<(), EngineError> {
-    let problem = |problem: &str, instead: &str| {
-        Err(EngineError::Config { problem: problem.to_owned(), instead: instead.to_owned() })
-    };
-    if config.accumulate == 0 {
-        return problem("a step has no micro-batch", "set `accumulate` to at least 1");
-    }
-    if let Err(error) = config.optimizer.check() {
-        return problem(&error.to_string(), "the documentation of `Optimizer` has the ranges");
-    }
-    if let Err(error) = config.schedule.check() {
-        return problem(&error.to_string(), "set it to at least 1");
-    }
-    if let Err(error) = config.loss_scaling.check() {
-        return problem(&error.to_string(), "the documentation of `LossScaling` has the ranges");
-    }
-    Ok(())
 }
 
 /// Digest of what must be equal on all ranks; otherwise they would add unrelated data, or hang.

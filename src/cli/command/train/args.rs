@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use crate::base::env_vars;
 use crate::cli::args::values::parse_positive_int;
 use crate::cli::line::{BadValue, parse_whole};
-use crate::runtime::engine::{EngineConfig, PlanOptions, Precision, Sharding};
+use crate::runtime::engine::{EngineConfig, Offload, PlanOptions, Precision, Sharding};
 use crate::runtime::optim::{
     AdamOptions, DynamicScaling, LossScaling, LrSchedule, Optimizer, Schedule,
 };
@@ -84,6 +84,10 @@ pub(super) struct TrainArgs {
     /// parameters (FSDP); the results are the same
     #[arg(long, value_name = "N", default_value = "0", value_parser = parse_stage)]
     pub(super) stage: u8,
+    /// With --stage 3: divide the parameters over every N workers instead of all, so that they are gathered
+    /// within a node (hybrid sharding)
+    #[arg(long, value_name = "N")]
+    pub(super) shard_group: Option<NonZeroUsize>,
     /// Settings of the engine: `ds_config.json` of DeepSpeed, or the YAML of `accelerate config`. Options of this
     /// line fill its `auto`; an option that contradicts the file is an error
     #[arg(long, visible_alias = "config", value_name = "FILE")]
@@ -278,6 +282,8 @@ impl TrainArgs {
             gradient_rounding: None,
             no_sync: self.no_sync,
             persistent_len_max: 0,
+            shard_group: self.shard_group.map(NonZeroUsize::get),
+            offload: Offload::default(),
             plan: PlanOptions {
                 recompute: usize::from(self.activation_checkpointing),
                 ..EngineConfig::default().plan
@@ -364,6 +370,7 @@ impl TrainArgs {
         push("weight_decay", number(&self.weight_decay));
         push("clip", number(&self.clip));
         push("stage", number(&self.stage));
+        push("shard_group", count(self.shard_group));
         let precision = self.precision.to_possible_value();
         push("precision", precision.map(|value| value.get_name().into()));
         let engine = self.engine.as_ref().map(serde_json::to_string);

@@ -24,6 +24,9 @@ pub(super) const CONFIG_DIFFERS: &str = "T009";
 /// A setting of `--deepspeed_config` that the engine does not have.
 pub(super) const NOT_IN_ENGINE: &str = "T010";
 
+/// Shard groups into which the workers cannot be divided.
+pub(super) const BAD_SHARD_GROUP: &str = "T011";
+
 /// The `remuda explain` page of every code.
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     explanation(
@@ -87,6 +90,14 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         "the engine does not have this setting yet",
         "`remuda config check FILE` shows what a file means. `remuda train` refuses settings that change the \
          result and that its engine does not have yet; choose one that the message names.",
+    ),
+    explanation(
+        BAD_SHARD_GROUP,
+        "the workers cannot be divided into shard groups",
+        "With `--shard_group N` (in a file of DeepSpeed `zero_hpz_partition_size`, in a file of accelerate \
+         `HYBRID_SHARD`) every N workers with successive ranks hold the parameters together; the other groups \
+         hold copies. N is a power of two that divides the number of workers, usually the number of workers of \
+         a node:\n\n    remuda train -H hosts --stage 3 --shard_group 8",
     ),
     explanation(
         IN_USE,

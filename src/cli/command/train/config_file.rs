@@ -10,6 +10,7 @@ use super::typed_line::TypedLine;
 use crate::base::{Findings, Status};
 use crate::cli::command::config::file::read_bytes;
 use crate::cli::error::CliError;
+use crate::cli::resolve::ResolvedCluster;
 use crate::config::{
     ConfigInputs, ConfigReading, PrecisionConfig, ReportConfig, TrainingConfig, ZeroStage,
     read_config,
@@ -21,16 +22,17 @@ use crate::train::{ScalarFormat, ScalarNames, ScalarOutput};
 pub(super) fn apply(
     line: &TypedLine<'_>,
     args: &mut TrainArgs,
-    workers: usize,
+    cluster: &ResolvedCluster,
 ) -> Result<String, CliError> {
     let Some(path) = args.deepspeed_config.clone() else { return Ok(String::new()) };
-    let reading = read(&path, &inputs(line, args, workers))?;
+    let reading = read(&path, &inputs(line, args, cluster.workers()))?;
     let Some(config) = &reading.config else { return Err(refused(reading.findings)) };
     check_agreement(line, args, config)?;
     let of_line = LineSettings {
         line: args.engine(0),
         steps: args.steps,
         blocks: args.layers.map_or(4, NonZeroUsize::get),
+        workers_per_node: cluster.workers_per_node(),
     };
     let engine = engine_config(config, &of_line).map_err(|missing| {
         let message = format!("`remuda train` does not support {} yet", missing.what);

@@ -2,10 +2,10 @@
 
 use crate::config::{
     CommunicationType, DecayTarget, LossScaleConfig, OneCycleConfig, OptimizerConfig,
-    PrecisionConfig, RecomputeConfig, ScheduleConfig, ShardMemory, TrainingConfig, UpdateRule,
-    WarmupCurve, ZeroConfig, ZeroStage,
+    PrecisionConfig, RecomputeConfig, ScheduleConfig, ShardGroupConfig, ShardMemory,
+    TrainingConfig, UpdateRule, WarmupCurve, ZeroConfig, ZeroStage,
 };
-use crate::runtime::engine::{EngineConfig, PlanOptions, Precision, Prefetch, Sharding};
+use crate::runtime::engine::{EngineConfig, Offload, PlanOptions, Precision, Prefetch, Sharding};
 use crate::runtime::optim::{
     AdamOptions, CycleMomentum, DynamicScaling, LionOptions, LossScaling, LrRangeTest, LrSchedule,
     OneCycle, Optimizer, SgdOptions, TorchFactor, Warmup, WarmupCosineLr, WarmupDecayLr,
@@ -29,6 +29,8 @@ pub(super) struct LineSettings {
     pub(super) steps: u64,
     /// Number of blocks of the model.
     pub(super) blocks: usize,
+    /// Number of workers of every node; `None` if it differs.
+    pub(super) workers_per_node: Option<usize>,
 }
 
 /// Returns the settings of the engine.
@@ -39,7 +41,7 @@ pub(super) fn engine_config(
     found: &TrainingConfig,
     of_line: &LineSettings,
 ) -> Result<EngineConfig, NotInEngine> {
-    let LineSettings { line, steps, blocks } = of_line;
+    let LineSettings { line, steps, blocks, workers_per_node } = of_line;
     let rate = found.optimizer.map_or(line.schedule.rate(0), |optimizer| optimizer.learning_rate);
     let schedule = match (&found.schedule, found.optimizer) {
         (Some(schedule), _) => schedule_of(schedule, rate, *steps),
@@ -47,7 +49,6 @@ pub(super) fn engine_config(
         (None, None) => line.schedule,
     };
     let (precision, loss_scaling) = precision_of(found.precision);
-    check_memory(&found.zero)?;
     Ok(EngineConfig {
         accumulate: found.batch.accumulation as usize,
         sharding: sharding_of(found.zero.stage),
@@ -59,6 +60,17 @@ pub(super) fn engine_config(
         gradient_rounding: found.communication.and_then(rounding_of),
         no_sync: false,
         persistent_len_max: found.zero.persistence_threshold as usize,
+        shard_group: match found.zero.shard_group {
+            ShardGroupConfig::All => line.shard_group,
+            ShardGroupConfig::Ranks(ranks) => Some(ranks as usize),
+            ShardGroupConfig::Node => {
+                let what = "`HYBRID_SHARD` on nodes with different numbers of workers";
+                let instead = "`FULL_SHARD`";
+                let ranks = workers_per_node.ok_or(NotInEngine { what, instead })?;
+                Some(ranks).filter(|ranks| 1 < *ranks)
+            }
+        },
+        offload: offload_of(&found.zero),
         plan: PlanOptions {
             prefetch: Prefetch::Elements(found.zero.prefetch_bucket as usize),
             reduce_max: found.zero.reduce_bucket as usize,
@@ -72,13 +84,13 @@ pub(super) fn engine_config(
     })
 }
 
-fn check_memory(zero: &ZeroConfig) -> Result<(), NotInEngine> {
-    let in_files = |memory: &ShardMemory| matches!(memory, ShardMemory::Files(_));
-    if in_files(&zero.optimizer_memory) || in_files(&zero.parameter_memory) {
-        let what = "offload to files (`device: nvme`)";
-        return Err(NotInEngine { what, instead: "`device: cpu` or `none`" });
-    }
-    Ok(())
+/// Directories of the state that is in files.
+fn offload_of(zero: &ZeroConfig) -> Offload {
+    let dir = |memory: &ShardMemory| match memory {
+        ShardMemory::Files(dir) => Some(dir.into()),
+        ShardMemory::Device | ShardMemory::Host => None,
+    };
+    Offload { optimizer: dir(&zero.optimizer_memory), parameters: dir(&zero.parameter_memory) }
 }
 
 fn sharding_of(stage: ZeroStage) -> Sharding {

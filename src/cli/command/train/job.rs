@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser};
 
 use super::typed_line::TypedLine;
 use super::worker::{WORKER_COMMAND, worker_main};
-use super::{check, config_file, lanes};
+use super::{check, config_file, lanes, shard_group};
 use crate::base::Status;
 use crate::cli::args::{self, ClusterArgs, ElasticArgs, WatchArgs, WorkerArgs};
 use crate::cli::command::parse::parse;
@@ -68,7 +68,8 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         }
     };
     lanes::apply(&mut cli.train, workers.count(), &typed)?;
-    let notes = config_file::apply(&TypedLine(&typed), &mut cli.train, workers.count())?;
+    let notes = config_file::apply(&TypedLine(&typed), &mut cli.train, &cluster)?;
+    shard_group::check(&cli.train, workers.count(), &typed)?;
     if cli.watch.prints_warnings() {
         print_message(&notes, terminal.paint);
     }

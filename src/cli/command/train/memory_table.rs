@@ -29,5 +29,8 @@ pub(super) fn show_memory(options: &TrainOptions, vocabulary: usize, workers: us
     let mut rows = vec![row("memory of a worker", Sharding::ALL.map(title))];
     rows.extend((0..uses[0].len()).filter_map(of_use));
     rows.push(row("total", forecasts.map(|forecast| show_bytes(forecast.total()))));
+    if forecasts.iter().any(|forecast| 0.0 < forecast.files) {
+        rows.push(row("files of a worker", forecasts.map(|forecast| show_bytes(forecast.files))));
+    }
     show_columns(&rows, [Align::Left, Align::Right, Align::Right, Align::Right, Align::Right])
 }

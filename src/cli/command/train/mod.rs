@@ -10,6 +10,7 @@ mod lanes;
 mod memory_table;
 mod outputs;
 mod resume;
+mod shard_group;
 mod sizes;
 mod typed_line;
 mod worker;

@@ -112,7 +112,12 @@ pub(super) fn bad_output(args: &TrainArgs) -> Option<BadOutput<'_>> {
     let monitors = args.monitor.iter().map(|monitor| ("deepspeed_config", &monitor.dir));
     let dirs = [("checkpoint_dir", &args.checkpoint_dir), ("tensorboard", &args.tensorboard)];
     let dirs = dirs.into_iter().filter_map(|(flag, dir)| Some((flag, dir.as_ref()?)));
-    if let Some(bad) = dirs.chain(monitors).find_map(|(flag, dir)| bad_directory(flag, dir)) {
+    let offload = args.engine.iter().map(|engine| &engine.offload);
+    let offload = offload.flat_map(|found| found.optimizer.iter().chain(&found.parameters));
+    let offload = offload.map(|dir| ("deepspeed_config", dir));
+    if let Some(bad) =
+        dirs.chain(monitors).chain(offload).find_map(|(flag, dir)| bad_directory(flag, dir))
+    {
         return Some(bad);
     }
     let files = [("metrics", &args.metrics), ("plot", &args.plot)].into_iter();

@@ -5,17 +5,17 @@ use std::ops::Range;
 use crate::runtime::comm::collectives::Collectives as _;
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::operation::DividedReduction;
-use crate::runtime::comm::group::Group;
 use crate::runtime::comm::shm::buffer::{Lent, SharedBuffer};
 use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::{Dtype, Element, ReduceOp};
 use crate::runtime::engine::buffers::UnitBuffers;
+use crate::runtime::engine::host::groups::UnitGroups;
 use crate::runtime::engine::host::rounding::round_to;
 use crate::runtime::error::Result;
 use crate::runtime::flat::accumulate::BinaryCounter;
 use crate::runtime::parallel::zero::lanes::{LaneAssignment, LaneOrder};
 use crate::runtime::parallel::zero::sharding::Sharding;
-use crate::runtime::parallel::zero::shards::ShardLayout;
+use crate::runtime::parallel::zero::shards::{ShardLayout, UnitShards};
 
 /// What the store must know of a step.
 pub(super) struct GradientOptions {
@@ -27,7 +27,7 @@ pub(super) struct GradientOptions {
 
 /// Gradients of all units.
 pub(super) struct GradientStore {
-    group: Group,
+    groups: UnitGroups,
     layout: ShardLayout,
     options: GradientOptions,
     /// Number of additions after every lane of this rank, for [`LaneOrder::Subtrees`].
@@ -75,7 +75,7 @@ enum Open {
 impl GradientStore {
     /// Allocates the gradients of all units.
     pub(super) fn new(
-        group: &Group,
+        groups: &UnitGroups,
         layout: &ShardLayout,
         options: GradientOptions,
     ) -> Result<Self> {
@@ -83,10 +83,10 @@ impl GradientStore {
         for (unit, shards) in layout.units().iter().enumerate() {
             let own = if options.lanes.reduces_every_micro_batch() {
                 let is_divided = options.sharding.divides_optimizer();
-                let owned = shards.owned(group.rank()).len();
+                let owned = shards.owned(groups.all.rank()).len();
                 Own::Part(vec![0.0; if is_divided { owned } else { shards.len }])
             } else {
-                Own::Whole(group.alloc_shared(layout.padded_len(unit))?)
+                Own::Whole(groups.all.alloc_shared(layout.padded_len(unit))?)
             };
             let earlier = BinaryCounter::new();
             units.push(UnitGradient {
@@ -99,17 +99,17 @@ impl GradientStore {
         }
         let additions = match options.lanes.order() {
             LaneOrder::RankMajor | LaneOrder::MicroBatchMajor => Vec::new(),
-            LaneOrder::Subtrees => options.lanes.tree().additions_of(group.rank()),
+            LaneOrder::Subtrees => options.lanes.tree().additions_of(groups.all.rank()),
         };
-        let (group, layout) = (group.clone(), layout.clone());
-        Ok(Self { group, layout, options, additions, units, buffers: UnitBuffers::new() })
+        let (groups, layout) = (groups.clone(), layout.clone());
+        Ok(Self { groups, layout, options, additions, units, buffers: UnitBuffers::new() })
     }
 
     /// Part of a unit that this rank updates.
     pub(super) fn own_range(&self, unit: usize) -> Range<usize> {
         let shards = &self.layout.units()[unit];
         if self.options.sharding.divides_optimizer() {
-            shards.owned(self.group.rank())
+            shards.owned(self.groups.all.rank())
         } else {
             0..shards.len
         }
@@ -132,7 +132,8 @@ impl GradientStore {
             }
             Own::Part(_) => {
                 let padded = self.layout.padded_len(unit);
-                let mut buffer = self.buffers.take(padded, |len| self.group.alloc_shared(len))?;
+                let allocate = |len| self.groups.all.alloc_shared(len);
+                let mut buffer = self.buffers.take(padded, allocate)?;
                 buffer.slice_mut(&(0..padded)).fill(0.0);
                 Open::Buffer(buffer)
             }
@@ -168,9 +169,12 @@ impl GradientStore {
         if !self.additions.is_empty() {
             return self.add_to_subtrees(unit, is_last);
         }
-        let range = 0..self.layout.padded_len(unit);
         let UnitGradient { own, open, earlier, .. } = &mut self.units[unit];
-        let reduction = Reduction { group: &self.group, options: &self.options };
+        let reduction = Reduction {
+            groups: &self.groups,
+            shards: &self.layout.units()[unit],
+            options: &self.options,
+        };
         *open = match (open.take(), own) {
             (Some(Open::Private(private)), _) => {
                 earlier.push(private, add);
@@ -182,14 +186,12 @@ impl GradientStore {
                     f32::combine_right(ReduceOp::Sum, older, buffer.slice_mut(&(0..len)));
                 }
                 earlier.clear();
-                reduction.start(buffer, &range).map(|work| Open::Reducing(work, None))
+                reduction.start(buffer).map(|work| Open::Reducing(work, None))
             }
-            (Some(Open::Buffer(mut buffer)), _) => {
-                Some(match reduction.start(&mut buffer, &range) {
-                    Some(work) => Open::Reducing(work, Some(buffer)),
-                    None => Open::Buffer(buffer),
-                })
-            }
+            (Some(Open::Buffer(mut buffer)), _) => Some(match reduction.start(&mut buffer) {
+                Some(work) => Open::Reducing(work, Some(buffer)),
+                None => Open::Buffer(buffer),
+            }),
             _ => panic!("the gradient of unit {unit} is not open"),
         };
         Ok(())
@@ -216,10 +218,10 @@ impl GradientStore {
 
     fn reduce_subtrees(&mut self, unit: usize) -> Result<()> {
         let (len, padded) = (self.layout.units()[unit].len, self.layout.padded_len(unit));
-        let part = self.layout.units()[unit].shard_len;
+        let shard = self.layout.units()[unit].shard(self.groups.all.rank());
         let mut buffers = Vec::new();
         for sum in std::mem::take(&mut self.units[unit].subtrees) {
-            let mut buffer = self.group.alloc_shared(padded)?;
+            let mut buffer = self.groups.all.alloc_shared(padded)?;
             buffer.slice_mut(&(0..len)).copy_from_slice(&sum);
             buffers.push(buffer);
             self.units[unit].earlier.keep(sum);
@@ -228,11 +230,11 @@ impl GradientStore {
         let UnitGradient { own: Own::Whole(whole), open, .. } = &mut self.units[unit] else {
             unreachable!("subtrees are reduced once a step")
         };
-        let output = whole.lend(&(self.group.rank() * part..(self.group.rank() + 1) * part));
+        let output = whole.lend(&shard);
         let lanes = self.options.lanes;
         let mean = DividedReduction::mean_of(lanes.count() as u64);
         let each = lanes.accumulate();
-        let work = self.group.submit_reduce_scatter_of_pieces(pieces, output, each, mean);
+        let work = self.groups.all.submit_reduce_scatter_of_pieces(pieces, output, each, mean);
         *open = Some(Open::ReducingSubtrees(work, buffers));
         Ok(())
     }
@@ -248,7 +250,7 @@ impl GradientStore {
         buffers.iter_mut().zip(pieces).for_each(|(buffer, piece)| buffer.restore(piece));
         if !self.options.sharding.divides_optimizer() {
             let all = whole.lend(&(0..self.layout.padded_len(unit)));
-            whole.restore(self.group.submit_all_gather_in_place(all).wait()?);
+            whole.restore(self.groups.all.submit_all_gather_in_place(all).wait()?);
         }
         Ok(())
     }
@@ -263,21 +265,21 @@ impl GradientStore {
             return self.finish_subtrees(unit);
         }
         let range = self.own_range(unit);
+        let reduction = Reduction {
+            groups: &self.groups,
+            shards: &self.layout.units()[unit],
+            options: &self.options,
+        };
         let UnitGradient { own, open, earlier, .. } = &mut self.units[unit];
         let buffer = match open.take() {
-            Some(Open::Reducing(work, buffer)) => {
-                let data = work.wait()?;
-                match (buffer, &mut *own) {
-                    (Some(mut buffer), _) => {
-                        buffer.restore(data);
-                        Some(buffer)
-                    }
-                    (None, Own::Whole(buffer)) => {
-                        buffer.restore(data);
-                        None
-                    }
-                    (None, Own::Part(_)) => unreachable!("parts are reduced in buffers"),
-                }
+            Some(Open::Reducing(work, Some(mut buffer))) => {
+                reduction.finish(&mut buffer, work)?;
+                Some(buffer)
+            }
+            Some(Open::Reducing(work, None)) => {
+                let Own::Whole(whole) = own else { unreachable!("parts are reduced in buffers") };
+                reduction.finish(whole, work)?;
+                None
             }
             Some(Open::Buffer(buffer)) => Some(buffer),
             Some(Open::Whole | Open::Private(_) | Open::ReducingSubtrees(..)) | None => None,
@@ -317,34 +319,58 @@ fn add(older: &Vec<f32>, newer: &mut Vec<f32>) {
     f32::combine_right(ReduceOp::Sum, older, newer);
 }
 
-/// How gradients are reduced.
+/// How the gradient of a unit is reduced.
 struct Reduction<'a> {
-    group: &'a Group,
+    groups: &'a UnitGroups,
+    shards: &'a UnitShards,
     options: &'a GradientOptions,
 }
 
 impl Reduction<'_> {
-    /// Starts to reduce a range in place; without other ranks it is done at once.
-    fn start(
-        &self,
-        buffer: &mut SharedBuffer<f32>,
-        range: &Range<usize>,
-    ) -> Option<Work<Lent<f32>>> {
-        let Self { group, options } = self;
-        let is_last_sum = !options.lanes.reduces_every_micro_batch();
-        let divisor = if is_last_sum { options.lanes.count() as u64 } else { 1 };
-        if group.world_size() == 1 {
-            if is_last_sum {
-                f32::divide(buffer.slice_mut(range), divisor);
-            }
+    /// Starts to reduce a unit in place; without other ranks it is done at once.
+    fn start(&self, buffer: &mut SharedBuffer<f32>) -> Option<Work<Lent<f32>>> {
+        let Self { groups, shards, options } = self;
+        let range = 0..shards.padded_len();
+        if groups.all.world_size() == 1 {
+            f32::divide(buffer.slice_mut(&range), self.divisor());
             return None;
         }
-        let reduction = DividedReduction { op: ReduceOp::Sum, divisor };
-        let data = buffer.lend(range);
-        Some(if options.sharding.divides_optimizer() {
-            group.submit_reduce_scatter_in_place(data, reduction)
-        } else {
-            group.submit_all_reduce(data, reduction, |_| {})
+        let data = buffer.lend(&range);
+        Some(match groups.hybrid_of(shards) {
+            Some(hybrid) => {
+                let sum = DividedReduction { op: ReduceOp::Sum, divisor: 1 };
+                hybrid.shard_group.submit_reduce_scatter_in_place(data, sum)
+            }
+            None if options.sharding.divides_optimizer() => {
+                groups.all.submit_reduce_scatter_in_place(data, self.last())
+            }
+            None => groups.all.submit_all_reduce(data, self.last(), |_| {}),
         })
+    }
+
+    /// Waits for a reduction; the sums of a shard group are then added over all of them.
+    fn finish(
+        &self,
+        buffer: &mut SharedBuffer<f32>,
+        started: Work<Lent<f32>>,
+    ) -> Result<(), CollectiveError> {
+        buffer.restore(started.wait()?);
+        if let Some(hybrid) = self.groups.hybrid_of(self.shards) {
+            let data = buffer.lend(&self.shards.part(self.groups.all.rank()));
+            let work = hybrid.copies.submit_reduce_scatter_in_place(data, self.last());
+            buffer.restore(work.wait()?);
+        }
+        Ok(())
+    }
+
+    /// The reduction whose result is the gradient of the step, or of a micro-batch.
+    fn last(&self) -> DividedReduction {
+        DividedReduction { op: ReduceOp::Sum, divisor: self.divisor() }
+    }
+
+    /// Number by which the last sum is divided.
+    fn divisor(&self) -> u64 {
+        let lanes = &self.options.lanes;
+        if lanes.reduces_every_micro_batch() { 1 } else { lanes.count() as u64 }
     }
 }

@@ -1,6 +1,7 @@
 //! [`HostReplica`]: a rank whose memory is that of the host, with a model that computes on the processor.
 
 use std::ops::Range;
+use std::path::Path;
 
 use crate::runtime::comm::group::Group;
 use crate::runtime::dtype::element::Dtype;
@@ -8,7 +9,9 @@ use crate::runtime::dtype::half::{Bf16, F16};
 use crate::runtime::engine::config::{EngineConfig, Precision};
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::host::gradients::{GradientOptions, GradientStore};
-use crate::runtime::engine::host::weights::{Residence, StoredWeights, Weights};
+use crate::runtime::engine::host::groups::UnitGroups;
+use crate::runtime::engine::host::values::StateValues;
+use crate::runtime::engine::host::weights::{StoredWeights, Weights, shard_layout};
 use crate::runtime::engine::model::{BackwardPass, ForwardPass, Model, plan_passes};
 use crate::runtime::engine::parameters::{Parameter, ParameterTable};
 use crate::runtime::engine::replica::{MicroBatch, Replica};
@@ -39,9 +42,33 @@ pub struct HostReplica<M: Model> {
 /// Optimizer state of a unit.
 pub(super) struct UnitState {
     /// Weights in full precision; `None` if the stored weights are.
-    pub(super) master: Option<Vec<f32>>,
+    pub(super) master: Option<StateValues<f32>>,
     /// Moments, in the order of [`Optimizer::state_names`].
-    pub(super) moments: Vec<Vec<f32>>,
+    pub(super) moments: Vec<StateValues<f32>>,
+}
+
+impl UnitState {
+    /// Allocates zeros for `len` elements that this rank updates.
+    fn zeros(len: usize, config: &EngineConfig) -> Result<Self, EngineError> {
+        let dir = config.offload.optimizer.as_deref();
+        let zeros = || {
+            StateValues::zeros(len, dir).map_err(|source| EngineError::Offload {
+                dir: dir.unwrap_or(Path::new("")).to_owned(),
+                source,
+            })
+        };
+        let has_master = config.precision != Precision::F32;
+        let moments = config.optimizer.state_names().iter();
+        Ok(Self {
+            master: has_master.then(zeros).transpose()?,
+            moments: moments.map(|_| zeros()).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The state is not used for a while.
+    pub(super) fn release(&self) {
+        self.master.iter().chain(&self.moments).for_each(StateValues::release);
+    }
 }
 
 impl<M: Model> HostReplica<M> {
@@ -51,26 +78,19 @@ impl<M: Model> HostReplica<M> {
         mut model: M,
         config: &EngineConfig,
         lanes: LaneAssignment,
-    ) -> Result<Self> {
+    ) -> Result<Self, EngineError> {
         let passes = plan_passes(&model);
         model.set_segments(&segments(&passes, config.plan.recompute));
         let unit_lens = model.parameters().units().iter().map(|unit| unit.range.len());
-        let layout = ShardLayout::new(unit_lens, group.world_size());
-        let weights = allocate_weights(group, &layout, config)?;
+        let layout = shard_layout(unit_lens, config, group.world_size());
+        let groups = UnitGroups::new(group, config.shard_group)?;
+        let weights = allocate_weights(&groups, &layout, config)?;
         let rounding = config.gradient_rounding.map_or(Dtype::F32, Precision::dtype);
         let options = GradientOptions { lanes, sharding: config.sharding, rounding };
-        let gradients = GradientStore::new(group, &layout, options)?;
-        let has_masters = config.precision != Precision::F32;
-        let moments = config.optimizer.state_names().len();
-        let states = (0..layout.units().len())
-            .map(|unit| {
-                let zeros = || vec![0.0; gradients.own_range(unit).len()];
-                UnitState {
-                    master: has_masters.then(zeros),
-                    moments: (0..moments).map(|_| zeros()).collect(),
-                }
-            })
-            .collect();
+        let gradients = GradientStore::new(&groups, &layout, options)?;
+        let zeros = |unit| UnitState::zeros(gradients.own_range(unit).len(), config);
+        let states: Result<_, _> = (0..layout.units().len()).map(zeros).collect();
+        let states = states.inspect_err(|error| abort_if_offload(group, error))?;
         let mut replica = Self {
             group: group.clone(),
             model,
@@ -186,21 +206,33 @@ impl<M: Model> HostReplica<M> {
         if let Some(master) = master {
             weights.store(unit, &own, master);
         }
+        states[unit].release();
     }
+}
+
+/// Tells the other ranks, which would wait for this one, that it cannot use its directory.
+fn abort_if_offload(group: &Group, error: &EngineError) {
+    if matches!(error, EngineError::Offload { .. }) {
+        group.abort(&error.to_string());
+    }
+}
+
+fn boxed<W: Weights + 'static>(weights: W) -> Box<dyn Weights> {
+    Box::new(weights)
 }
 
 /// Allocates the weights in the type of the arithmetic.
 fn allocate_weights(
-    group: &Group,
+    groups: &UnitGroups,
     layout: &ShardLayout,
     config: &EngineConfig,
-) -> Result<Box<dyn Weights>> {
-    let residences = layout.units().iter().map(|unit| Residence::of(unit.len, config));
-    Ok(match config.precision {
-        Precision::F32 => Box::new(StoredWeights::<f32>::new(group, layout, residences)?),
-        Precision::Bf16 => Box::new(StoredWeights::<Bf16>::new(group, layout, residences)?),
-        Precision::F16 => Box::new(StoredWeights::<F16>::new(group, layout, residences)?),
-    })
+) -> Result<Box<dyn Weights>, EngineError> {
+    let weights: Result<Box<dyn Weights>, EngineError> = match config.precision {
+        Precision::F32 => StoredWeights::<f32>::new(groups, layout, config).map(boxed),
+        Precision::Bf16 => StoredWeights::<Bf16>::new(groups, layout, config).map(boxed),
+        Precision::F16 => StoredWeights::<F16>::new(groups, layout, config).map(boxed),
+    };
+    weights.inspect_err(|error| abort_if_offload(&groups.all, error))
 }
 
 impl<M: Model> Replica for HostReplica<M> {

@@ -141,8 +141,9 @@ impl<M: Model> HostReplica<M> {
                     Section::Moment(name) => {
                         let names = self.optimizer.state_names();
                         let index = names.iter().position(|known| *known == name);
-                        self.states[unit].moments[index.expect("a moment of this optimizer")] =
-                            values;
+                        let index = index.expect("a moment of this optimizer");
+                        self.states[unit].moments[index].copy_from_slice(&values);
+                        self.states[unit].release();
                     }
                 }
             }
@@ -160,10 +161,11 @@ impl<M: Model> HostReplica<M> {
         if !self.sharding.divides_optimizer() {
             return Ok(padded);
         }
-        padded.resize(self.layout.units()[unit].shard_len, 0.0);
-        let mut all = vec![0.0; self.layout.padded_len(unit)];
+        self.states[unit].release();
+        let shards = &self.layout.units()[unit];
+        padded.resize(shards.shard_len, 0.0);
+        let mut all = vec![0.0; shards.padded_len()];
         self.group.all_gather(&padded, &mut all)?;
-        all.truncate(self.layout.units()[unit].len);
-        Ok(all)
+        Ok(shards.in_order(all))
     }
 }

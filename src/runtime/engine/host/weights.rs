@@ -5,14 +5,16 @@ use std::ops::Range;
 
 use crate::runtime::comm::collectives::Collectives as _;
 use crate::runtime::comm::core::error::CollectiveError;
-use crate::runtime::comm::group::Group;
 use crate::runtime::comm::shm::buffer::{Lent, SharedBuffer};
 use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::Element;
 use crate::runtime::engine::buffers::UnitBuffers;
 use crate::runtime::engine::config::EngineConfig;
+use crate::runtime::engine::error::EngineError;
+use crate::runtime::engine::host::groups::UnitGroups;
+use crate::runtime::engine::host::stored::{GatherWork, StoredPart};
 use crate::runtime::error::Result;
-use crate::runtime::parallel::zero::shards::ShardLayout;
+use crate::runtime::parallel::zero::shards::{ShardLayout, UnitShards};
 
 /// Weights of all units, of any element type.
 pub(super) trait Weights: Send {
@@ -37,7 +39,7 @@ pub(super) trait Weights: Send {
     /// The same, to update in place.
     fn master_mut(&mut self, unit: usize) -> Option<&mut [f32]>;
 
-    /// Collects the updated parts of all ranks, for units that every rank keeps whole.
+    /// Collects the updated shards of other ranks, for units of which this rank keeps more than its own.
     fn start_publish(&mut self) -> Result<()>;
 
     /// Waits for [`Self::start_publish`].
@@ -91,9 +93,9 @@ converted!(crate::runtime::dtype::half::Bf16, crate::runtime::dtype::half::F16);
 pub(in crate::runtime::engine) enum Residence {
     /// The whole unit, which this rank updates alone.
     Whole,
-    /// The whole unit; every rank updates its part.
+    /// The whole unit; every rank updates its shard.
     WholeUpdatedInParts,
-    /// This rank's part.
+    /// The part of this rank.
     Part,
 }
 
@@ -112,21 +114,46 @@ impl Residence {
 
 /// Weights stored as elements of type `E`.
 pub(super) struct StoredWeights<E: Element> {
-    group: Group,
+    groups: UnitGroups,
     layout: ShardLayout,
     units: Vec<StoredUnit<E>>,
     /// Buffers for gathered units.
     buffers: UnitBuffers<SharedBuffer<E>>,
     /// Buffers for converted units.
     wide_buffers: UnitBuffers<Vec<f32>>,
-    publishing: Vec<(usize, Work<Lent<E>>)>,
+    publishing: Vec<Publication<E>>,
+}
+
+/// Collection of the updated shards of a unit.
+struct Publication<E: Element> {
+    unit: usize,
+    work: Work<Lent<E>>,
+    /// Memory of the operation if the stored part is in a file.
+    staging: Option<SharedBuffer<E>>,
+}
+
+/// Divides the units of a model over `world` ranks: those of which a rank keeps a part over the ranks of its
+/// shard group, all others over all ranks.
+pub(in crate::runtime::engine) fn shard_layout(
+    unit_lens: impl IntoIterator<Item = usize>,
+    config: &EngineConfig,
+    world: usize,
+) -> ShardLayout {
+    let units = unit_lens.into_iter().map(|len| {
+        let group = match Residence::of(len, config) {
+            Residence::Part => config.shard_group.unwrap_or(world),
+            Residence::Whole | Residence::WholeUpdatedInParts => world,
+        };
+        UnitShards::new(len, world, group)
+    });
+    ShardLayout::new(units, world)
 }
 
 /// Weights of a unit.
 struct StoredUnit<E: Element> {
     residence: Residence,
     /// The whole unit with padding, or this rank's part.
-    stored: SharedBuffer<E>,
+    stored: StoredPart<E>,
     gathered: Gathered<E>,
     /// The elements that passes read, if they are converted.
     wide: Option<Vec<f32>>,
@@ -135,28 +162,33 @@ struct StoredUnit<E: Element> {
 /// A unit of which a rank stores a part.
 enum Gathered<E: Element> {
     No,
-    Started { buffer: SharedBuffer<E>, work: Work<(Lent<E>, Lent<E>)> },
+    Started { buffer: SharedBuffer<E>, work: GatherWork<E> },
     Yes(SharedBuffer<E>),
 }
 
 impl<E: WeightElement> StoredWeights<E> {
     /// Allocates zeros.
     pub(super) fn new(
-        group: &Group,
+        groups: &UnitGroups,
         layout: &ShardLayout,
-        residences: impl IntoIterator<Item = Residence>,
-    ) -> Result<Self> {
+        config: &EngineConfig,
+    ) -> Result<Self, EngineError> {
         let mut units = Vec::new();
-        for (unit, residence) in residences.into_iter().enumerate() {
-            let len = match residence {
-                Residence::Whole | Residence::WholeUpdatedInParts => layout.padded_len(unit),
-                Residence::Part => layout.units()[unit].shard_len,
-            };
-            let stored = group.alloc_shared(len)?;
+        for shards in layout.units() {
+            let residence = Residence::of(shards.len, config);
+            let shared = |len| Ok(StoredPart::Shared(groups.all.alloc_shared(len)?));
+            let stored = match (residence, &config.offload.parameters) {
+                (Residence::Part, Some(dir)) => StoredPart::in_file(dir, shards.part_len())
+                    .map_err(|source| EngineError::Offload { dir: dir.clone(), source }),
+                (Residence::Part, None) => shared(shards.part_len()),
+                (Residence::Whole | Residence::WholeUpdatedInParts, _) => {
+                    shared(shards.padded_len())
+                }
+            }?;
             units.push(StoredUnit { residence, stored, gathered: Gathered::No, wide: None });
         }
         Ok(Self {
-            group: group.clone(),
+            groups: groups.clone(),
             layout: layout.clone(),
             units,
             buffers: UnitBuffers::new(),
@@ -172,7 +204,7 @@ impl<E: WeightElement> StoredWeights<E> {
             // The part of a rank behind the end of a short unit is empty.
             Residence::Part if range.is_empty() => 0..0,
             Residence::Part => {
-                let begin = self.group.rank() * self.layout.units()[unit].shard_len;
+                let begin = self.layout.units()[unit].part(self.groups.all.rank()).start;
                 range.start - begin..range.end - begin
             }
         }
@@ -183,7 +215,7 @@ impl<E: WeightElement> StoredWeights<E> {
         match self.units[unit].residence {
             Residence::Whole => 0..self.layout.units()[unit].len,
             Residence::WholeUpdatedInParts | Residence::Part => {
-                self.layout.units()[unit].owned(self.group.rank())
+                self.layout.units()[unit].owned(self.groups.all.rank())
             }
         }
     }
@@ -214,12 +246,13 @@ impl<E: WeightElement> Weights for StoredWeights<E> {
         {
             return Ok(());
         }
-        let padded = self.layout.padded_len(unit);
-        let mut buffer = self.buffers.take(padded, |len| self.group.alloc_shared(len))?;
+        let shards = &self.layout.units()[unit];
+        let padded = shards.padded_len();
+        let mut buffer = self.buffers.take(padded, |len| self.groups.all.alloc_shared(len))?;
         let of_unit = &mut self.units[unit];
-        let input = of_unit.stored.lend(&(0..self.layout.units()[unit].shard_len));
-        let output = buffer.lend(&(0..padded));
-        let work = self.group.submit_all_gather(input, output);
+        let group = self.groups.of_parts(shards);
+        let part = shards.part(self.groups.all.rank());
+        let work = of_unit.stored.start_gather(group, &mut buffer, &(0..padded), &part);
         of_unit.gathered = Gathered::Started { buffer, work };
         Ok(())
     }
@@ -232,9 +265,7 @@ impl<E: WeightElement> Weights for StoredWeights<E> {
             else {
                 unreachable!("the state was looked at")
             };
-            let (input, output) = work.wait()?;
-            of_unit.stored.restore(input);
-            buffer.restore(output);
+            of_unit.stored.finish_gather(work, &mut buffer)?;
             of_unit.gathered = Gathered::Yes(buffer);
         }
         self.widen(unit);
@@ -271,6 +302,7 @@ impl<E: WeightElement> Weights for StoredWeights<E> {
         let mut narrowed = Vec::new();
         let narrow = E::narrow(values, &mut narrowed);
         self.units[unit].stored.slice_mut(&position).copy_from_slice(narrow);
+        self.units[unit].stored.release();
     }
 
     fn master(&self, unit: usize) -> Option<&[f32]> {
@@ -285,18 +317,43 @@ impl<E: WeightElement> Weights for StoredWeights<E> {
 
     fn start_publish(&mut self) -> Result<()> {
         for (unit, of_unit) in self.units.iter_mut().enumerate() {
-            if of_unit.residence == Residence::WholeUpdatedInParts && 1 < self.group.world_size() {
-                let data = of_unit.stored.lend(&(0..self.layout.padded_len(unit)));
-                self.publishing.push((unit, self.group.submit_all_gather_in_place(data)));
-            }
+            let shards = &self.layout.units()[unit];
+            let group = match of_unit.residence {
+                Residence::WholeUpdatedInParts => Some(&self.groups.all),
+                Residence::Part => self.groups.hybrid_of(shards).map(|hybrid| &hybrid.copies),
+                Residence::Whole => None,
+            };
+            let Some(group) = group.filter(|group| 1 < group.world_size()) else { continue };
+            let range = 0..of_unit.stored.len();
+            let (data, staging) = match &mut of_unit.stored {
+                StoredPart::Shared(stored) => (stored.lend(&range), None),
+                StoredPart::File(values) => {
+                    let allocate = |len| self.groups.all.alloc_shared(len);
+                    let mut staging = self.buffers.take(range.end, allocate)?;
+                    staging.slice_mut(&range).copy_from_slice(values);
+                    (staging.lend(&range), Some(staging))
+                }
+            };
+            let work = group.submit_all_gather_in_place(data);
+            self.publishing.push(Publication { unit, work, staging });
         }
         Ok(())
     }
 
     fn finish_publish(&mut self) -> Result<(), CollectiveError> {
-        for (unit, work) in self.publishing.drain(..) {
+        for Publication { unit, work, staging } in self.publishing.drain(..) {
             let data = work.wait()?;
-            self.units[unit].stored.restore(data);
+            match (&mut self.units[unit].stored, staging) {
+                (StoredPart::File(values), Some(mut staging)) => {
+                    staging.restore(data);
+                    let range = 0..values.len();
+                    values.copy_from_slice(staging.slice(&range));
+                    values.release();
+                    self.buffers.keep(staging);
+                }
+                (StoredPart::Shared(stored), _) => stored.restore(data),
+                (StoredPart::File(_), None) => unreachable!("files are staged"),
+            }
         }
         Ok(())
     }
