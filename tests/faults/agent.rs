@@ -114,6 +114,18 @@ fn agent_exits_on_invalid_data() {
     assert_eq!((agent.end(), said), (Some(76), vec![]), "the agent sends nothing");
 }
 
+/// Over ssh only the shim can end an agent that is stopped.
+#[test]
+fn stopped_agent_is_killed_with_its_workers() {
+    let mut agent = Agent::start("stopped", Stdio::inherit());
+    agent.start_job(1000);
+    agent.wait_for_worker();
+    // A ping has told the shim how long the agent may take.
+    agent.wait_until_it_says(|message| matches!(message, FromAgent::Heartbeat));
+    rustix::process::kill_process(agent.pid(), Signal::STOP).expect("it runs");
+    assert_eq!(agent.end(), None, "it was killed");
+}
+
 /// A request that no launcher sends: the answer would be longer than a frame, which panics.
 #[test]
 fn agent_panic_is_reported_and_stops_workers() {

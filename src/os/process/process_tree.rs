@@ -270,6 +270,21 @@ pub fn reap_except(excluded: impl Fn(Pid) -> bool, mut on_end: impl FnMut(Pid, W
     }
 }
 
+/// Kills the parent of this process and the other descendants of that parent, if `parent` still is the
+/// parent.
+pub fn kill_parent(parent: Pid) {
+    let mut others = hold_children(parent);
+    others.retain(|child| child.pid != getpid());
+    hold_descendants(&mut others);
+    if rustix::process::getppid() != Some(parent) {
+        return;
+    }
+    signals::send(parent, libc::SIGKILL);
+    for process in others {
+        process.signal(libc::SIGKILL);
+    }
+}
+
 /// Result of [`wait_or_kill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildEnd {
