@@ -465,7 +465,7 @@ impl MemberLoop<'_> {
             () = third_signal => return,
         };
         if exit != Some(WorkerExit::Code(0)) {
-            self.reap_orphans().await;
+            self.reaper.end_descendants().await;
         }
     }
 
