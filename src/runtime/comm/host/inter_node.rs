@@ -344,9 +344,8 @@ impl InterNode {
         &mut self,
         peer: usize,
         node: &LocalNode,
-        deadline: Deadline,
     ) -> Result<bool, Cause> {
-        self.net.advance_connect(peer, node, deadline)
+        self.net.advance_connect(peer, node)
     }
 
     /// Posts data to send to a peer; connects to it first.
