@@ -14,8 +14,8 @@ use super::agent::{AgentEnd, AgentHandle, Link, SessionInfo, WaitForEnd};
 use super::link::{LinkReader, LinkWriter};
 use crate::base::{WorkerExit, clock, env_vars};
 use crate::os::files::fds;
-use crate::os::process::process_tree::{self, Reaped};
 use crate::os::process::fork;
+use crate::os::process::process_tree::{self, Reaped};
 
 /// What the environment of an agent on this machine has, beside that of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -128,8 +128,7 @@ impl Shim {
         let pause = (!self.sweeping.is_empty()).then_some(SWEEP_PAUSE);
         let limit = pause.into_iter().chain(self.watch.check_interval()).min();
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        let _ =
-            rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, limit.as_ref()));
+        let _ = rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, limit.as_ref()));
         let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
         if ready.get(2) == Some(&true) {
             self.read_failures()?;

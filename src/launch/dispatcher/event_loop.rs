@@ -130,7 +130,8 @@ impl Dispatcher<'_> {
     async fn next_event(&mut self) -> LauncherEvent {
         let heartbeat_at = self.nodes.table.heartbeat_at();
         let paused = self.user.pause.total();
-        let deadline = self.options.limits.job.map(|limit| self.limit_runs_since() + limit + paused);
+        let deadline =
+            self.options.limits.job.map(|limit| self.limit_runs_since() + limit + paused);
         tokio::select! {
             // The user and the clock first: they cause few events. Messages of nodes may be many.
             biased;

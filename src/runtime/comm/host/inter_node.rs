@@ -340,11 +340,7 @@ impl InterNode {
     }
 
     /// Continues to connect to a peer without waiting; returns whether it is connected.
-    pub(crate) fn advance_connect(
-        &mut self,
-        peer: usize,
-        node: &LocalNode,
-    ) -> Result<bool, Cause> {
+    pub(crate) fn advance_connect(&mut self, peer: usize, node: &LocalNode) -> Result<bool, Cause> {
         self.net.advance_connect(peer, node)
     }
 

@@ -359,11 +359,7 @@ impl Mesh {
     }
 
     /// Continues to connect to a peer without waiting for it; returns whether it is connected.
-    pub(crate) fn advance_connect(
-        &mut self,
-        peer: usize,
-        node: &LocalNode,
-    ) -> Result<bool, Cause> {
+    pub(crate) fn advance_connect(&mut self, peer: usize, node: &LocalNode) -> Result<bool, Cause> {
         if self.connections.contains_key(&peer) {
             return Ok(true);
         }
