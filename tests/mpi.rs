@@ -1,5 +1,7 @@
 //! Agents that a real Open MPI or MPICH starts, on this machine.
 
+use rustix::process::Signal;
+
 use crate::support::launch::{Launch, Outcome, face};
 use crate::support::proof::has;
 
@@ -39,6 +41,60 @@ fn mpich_starts_agents() {
     if has("mpich", "mpich_starts_agents") {
         check("mpich");
     }
+}
+
+/// The first attempt fails, and then an agent is killed.
+#[test]
+fn mpich_job_is_restarted() {
+    if !has("mpich", "mpich_job_is_restarted") {
+        return;
+    }
+    let restarts = ["--max_restarts", "2", "--grace", "300ms"];
+    let script = "echo $RANK in attempt $TORCHELASTIC_RESTART_COUNT; \
+                  case $TORCHELASTIC_RESTART_COUNT$RANK in 01) exit 7;; 2?) exit 0;; esac; \
+                  exec sleep 1000";
+    let running = job("mpich").options(restarts).sh(script).start();
+    running.wait_for_lines("in attempt 1", 2);
+    let agents = running.processes().into_iter().filter(|process| process.name == "remuda-agent");
+    agents.for_each(|agent| agent.signal(Signal::KILL));
+    let outcome = running.end().code(0);
+    let attempts = lines(&outcome).into_iter().filter(|line| line.ends_with(" 2"));
+    assert_eq!(attempts.collect::<Vec<_>>(), ["0 in attempt 2", "1 in attempt 2"]);
+    let outcome = outcome.says("rank 1 (localhost) exited with code 7");
+    drop(outcome.says("the agent on localhost was killed by signal 9 (SIGKILL); restart 2 of 2"));
+}
+
+/// MPICH does not exit when ssh cannot reach a host.
+#[test]
+fn manager_that_starts_no_agent_in_time_is_quoted() {
+    if !has("mpich", "manager_that_starts_no_agent_in_time_is_quoted") {
+        return;
+    }
+    let launch = Launch::new().options(["--no_python", "--no_local_rank", "--accelerator", "cpu"]);
+    let launch = launch.options(["--launcher", "mpich", "-H", "n1.invalid:1"]);
+    let outcome = launch.options(["--agent_timeout", "10s"]).program(["true"]).end().code(69);
+    let outcome = outcome.says(
+        "the agent was not started in time:\n    n1.invalid: `mpiexec.mpich` did not start it within \
+         10 s (--agent_timeout)\n      ssh: Could not resolve hostname n1.invalid: ",
+    );
+    let outcome = outcome.says(
+        "help: `mpiexec.mpich -hosts n1.invalid -ppn 1 -n 1 -disable-auto-cleanup hostname` must print \
+         the name of the host; `--launcher ssh` starts the agents without MPICH; `--agent_timeout TIME` \
+         waits longer\n",
+    );
+    drop(outcome.does_not_say("--join_timeout").does_not_say("--node_rank"));
+}
+
+#[test]
+fn missing_manager_says_how_to_get_it() {
+    let outcome = job("pbs").program(["true"]).end().code(127);
+    drop(outcome.says(
+        "error[R107]: no agent can be started from this machine; nothing was started\n  \
+         a program that remuda needs cannot be started on this machine:\n    \
+         localhost: there is no `pbsdsh` in PATH\n  \
+         help: `pbsdsh` belongs to PBS: load its module or install it; `--launcher ssh` starts the \
+         agents without it\n",
+    ));
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub use entry::{serve, serve_if_agent};
 #[cfg(test)]
 pub(crate) use flow_control::Credit;
 pub use preflight::{OWN_EXECUTABLE, find_missing};
-pub use shim::{FromShim, ToShim};
+pub use shim::{FromShim, TERMINATION_SIGNALS, ToShim};
 pub use state::{
     AgentEffect, AgentEvent, AgentState, ExitReport, GroupCheck, PreflightRequest, ShimCheck,
     ShimStatus, StartRequest,

@@ -96,7 +96,7 @@ pub(super) fn spawn(shim: &ShimProcess, workers: &[ShimWorker]) -> io::Result<()
     if shim.pid().is_none() {
         return Ok(());
     }
-    let segment = contract::create_segment(workers.len()).map_err(io::Error::other)?;
+    let segment = contract::create_segment(workers.len())?;
     match shim.spawn(workers, segment.as_fd()) {
         Err(error) if is_disconnected(&error) => Ok(()),
         Err(error) => Err(error),

@@ -7,7 +7,7 @@ use super::incidents::Check;
 use super::processes::{LeftoverState, ShimRequest, SimulatedWorker};
 use super::story::Teller;
 use super::world::{Happening, Simulation};
-use crate::agent::{FromShim, ToShim};
+use crate::agent::{FromShim, TERMINATION_SIGNALS, ToShim};
 use crate::base::{Epoch, Rank};
 use crate::wire::{Leftover, WorkerStartStep};
 
@@ -15,8 +15,6 @@ use crate::wire::{Leftover, WorkerStartStep};
 const KILL_LIMIT: u64 = 10 * SECOND;
 const ENOENT: i32 = 2;
 const SIGKILL: i32 = 9;
-/// Signals after which an exit is attributed to remuda.
-const TERMINATION_SIGNALS: [i32; 5] = [15, 2, 1, 3, SIGKILL];
 
 impl Simulation {
     /// The shim handles everything that it has received.
@@ -60,7 +58,7 @@ impl Simulation {
                 }
             }
             ShimRequest::Message(ToShim::Kill) => self.begin_kill(agent),
-            ShimRequest::Message(ToShim::Ping) => self.tell_agent(agent, FromShim::Pong),
+            ShimRequest::Message(ToShim::Ping { .. }) => self.tell_agent(agent, FromShim::Pong),
             ShimRequest::Message(ToShim::TerminateLeftovers { worker, unless_busy }) => {
                 self.terminate_leftovers(agent, worker, unless_busy);
             }

@@ -11,6 +11,8 @@ pub struct Fault {
     pub detail: String,
     /// Commands with which a user can reproduce or solve the problem.
     pub commands: ManualCommands,
+    /// Advice for the user that replaces the one for the kind.
+    pub advice: Option<String>,
 }
 
 /// Arguments and commands for a shell, with the options for the path to the host.
@@ -67,6 +69,8 @@ pub enum FaultKind {
     Damaged,
     /// The process manager did not start the agent, or ended.
     Manager,
+    /// The process manager runs, and the agent did not connect in time.
+    ManagerTimeout,
     /// The node should have joined by itself, and did not.
     NotJoined,
     /// The node tried to join with a key that differs from this node's.
@@ -80,16 +84,27 @@ pub enum FaultKind {
 impl Fault {
     /// A fault of this kind, with the default commands for the user.
     pub fn new(kind: FaultKind, words: impl Into<String>) -> Self {
-        Self { kind, detail: words.into(), commands: ManualCommands::default() }
+        let commands = ManualCommands::default();
+        Self { kind, detail: words.into(), commands, advice: None }
+    }
+
+    /// The same fault with advice that replaces the one for the kind.
+    #[must_use]
+    pub fn with_advice(self, advice: String) -> Self {
+        Self { advice: Some(advice), ..self }
     }
 
     /// Advice for the user.
     pub fn help(&self) -> Option<String> {
-        self.advice().map(str::to_owned).or_else(|| self.advice_with_command())
+        self.advice.clone().or_else(|| self.help_of_kind())
+    }
+
+    fn help_of_kind(&self) -> Option<String> {
+        self.advice_without_command().map(str::to_owned).or_else(|| self.advice_with_command())
     }
 
     /// Advice that is the same for every host.
-    fn advice(&self) -> Option<&'static str> {
+    fn advice_without_command(&self) -> Option<&'static str> {
         Some(match self.kind {
             FaultKind::NoProgram if self.detail.contains("`ssh`") => "install the OpenSSH client",
             FaultKind::NoProgram => {
@@ -184,6 +199,7 @@ impl FaultKind {
             Self::NoDirectory => "no usable directory for the agent",
             Self::Damaged => "the agent cannot run on the host",
             Self::Manager => "the agent was not started",
+            Self::ManagerTimeout => "the agent was not started in time",
             Self::NotJoined => "did not join",
             Self::OtherKey => "has a different key",
             Self::OtherPlan => "has a different plan",
@@ -196,6 +212,7 @@ impl FaultKind {
         match self {
             Self::NoSuchName
             | Self::Manager
+            | Self::ManagerTimeout
             | Self::Refused
             | Self::NoAnswer
             | Self::Penalty

@@ -14,7 +14,8 @@ use super::agent::{AgentEnd, AgentHandle, Link, SessionInfo, WaitForEnd};
 use super::link::{LinkReader, LinkWriter};
 use crate::base::{WorkerExit, clock, env_vars};
 use crate::os::files::fds;
-use crate::os::process::{fork, process_tree};
+use crate::os::process::fork;
+use crate::os::process::process_tree::{self, Reaped};
 
 /// What the environment of an agent on this machine has, beside that of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,9 +113,12 @@ async fn wait_for_child(child: &Child, limit: Duration) -> Option<WorkerExit> {
     const PAUSE: Duration = Duration::from_micros(200);
     let deadline = clock::now() + limit;
     loop {
-        let exit = process_tree::reap_one(Pid::from_child(child));
-        if exit.is_some() || deadline < clock::now() {
-            return exit;
+        match process_tree::reap_child(Pid::from_child(child)) {
+            Reaped::Exited(_, exit) => return Some(exit),
+            // The launcher has killed and reaped the agent of a lost node.
+            Reaped::NoChildren => return None,
+            Reaped::NoneExited if deadline < clock::now() => return None,
+            Reaped::NoneExited => {}
         }
         tokio::time::sleep(PAUSE).await;
     }

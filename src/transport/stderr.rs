@@ -20,6 +20,19 @@ pub(in crate::transport) struct StderrCapture {
     reader: tokio::task::JoinHandle<()>,
 }
 
+/// What a process has printed so far, readable beside [`StderrCapture`].
+#[derive(Clone)]
+pub(in crate::transport) struct PrintedLines(Arc<Mutex<StderrState>>);
+
+impl PrintedLines {
+    /// All lines that are kept and are not empty.
+    pub(in crate::transport) fn read(&self) -> Vec<String> {
+        let state = self.0.lock().expect("no thread panics while it holds the lock");
+        let text = String::from_utf8_lossy(&state.bytes);
+        text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
+    }
+}
+
 struct StderrState {
     bytes: Vec<u8>,
     /// Callback for the lines; `None` until the agent is up.
@@ -46,6 +59,11 @@ impl StderrCapture {
     /// Waits at most `limit` until all output has been passed on.
     pub(in crate::transport) async fn finish(&mut self, limit: Duration) {
         let _ = tokio::time::timeout(limit, &mut self.reader).await;
+    }
+
+    /// The output so far, for other tasks.
+    pub(in crate::transport) fn printed(&self) -> PrintedLines {
+        PrintedLines(Arc::clone(&self.state))
     }
 
     /// All output so far. Waits for a short time, because a node prints the reason just before it

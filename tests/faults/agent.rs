@@ -114,6 +114,20 @@ fn agent_exits_on_invalid_data() {
     assert_eq!((agent.end(), said), (Some(76), vec![]), "the agent sends nothing");
 }
 
+/// Over ssh only the shim can end an agent that is stopped.
+#[test]
+fn stopped_agent_is_killed_with_its_workers() {
+    let mut agent = Agent::start("stopped", Stdio::inherit());
+    agent.start_job(1000);
+    agent.wait_for_worker();
+    // The agent has sent a ping before its second heartbeat.
+    for _ in 0..2 {
+        agent.wait_until_it_says(|message| matches!(message, FromAgent::Heartbeat));
+    }
+    rustix::process::kill_process(agent.pid(), Signal::STOP).expect("it runs");
+    assert_eq!(agent.end(), None, "it was killed");
+}
+
 /// A request that no launcher sends: the answer would be longer than a frame, which panics.
 #[test]
 fn agent_panic_is_reported_and_stops_workers() {
@@ -331,7 +345,7 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 4] {
         key: JobKey::from_random([0; 32]),
         world_size: 1,
         lease_ms,
-        heartbeat_ms: 3_000,
+        heartbeat_ms: 3_000.min(lease_ms / 4),
         grace_ms: 10_000,
         cores: None,
         venv_script: None,

@@ -1,4 +1,5 @@
-//! A shim that is stopped by a signal (SIGSTOP): continued once, then killed, and nothing is left.
+//! A shim that is stopped by a signal (SIGSTOP): continued once, then killed, and nothing is left. An
+//! agent that is stopped is killed.
 
 use rustix::process::Signal;
 
@@ -86,4 +87,16 @@ fn stopped_shim_of_a_killed_launcher_leaves_nothing() {
     let shim = job.the(Role::Shim);
     job.signal(Signal::KILL);
     while_stopped(&shim, || job.end()).killed_by(Signal::KILL);
+}
+
+#[test]
+fn stopped_agent_leaves_no_process_and_no_warning() {
+    let launch = workers(2).options(["--grace", "300ms", "--lease", "1s"]);
+    let flag = launch.dir().join("flag");
+    let job = launch.env("FLAG", flag).sh(DAEMON).start();
+    job.wait_for_lines("ready", 2);
+    let agent = job.the(Role::Agent);
+    let outcome = while_stopped(&agent, || job.end()).code(75);
+    let outcome = outcome.says("received no heartbeat from localhost for 1.0 s (--lease)");
+    drop(outcome.does_not_say("still running"));
 }

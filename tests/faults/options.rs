@@ -520,6 +520,11 @@ fn soft_limit_of_descriptors_is_raised() {
 }
 
 #[test]
+fn limited_address_space_holds_the_memory_of_the_workers() {
+    workers(2).under("ulimit -v 4000000").sh("exit 0").end().code(0);
+}
+
+#[test]
 fn workers_are_the_only_children_of_the_shim() {
     let job = workers(3).sh("echo ready; exec sleep 1000").start();
     job.wait_for_lines("ready", 3);

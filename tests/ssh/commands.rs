@@ -53,6 +53,25 @@ fn ssh_runs_on_the_hosts_that_can_be_reached() {
     assert_eq!(output.status.code(), Some(69));
 }
 
+/// The login works, and then the host sends nothing.
+#[test]
+fn silent_host_does_not_cancel_the_other_hosts() {
+    if !can_run("silent_host_does_not_cancel_the_other_hosts") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1), ("n3", 1)]);
+    // It ends with its connection.
+    cluster.configure_one(1, "ForceCommand cat >/dev/null");
+    let output = ssh(&cluster, &launch, &["--timeout", "10s"], "echo hello");
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    let rule = "---------------";
+    assert_eq!(stdout, format!("{rule}\nn[1,3] (2)\n{rule}\nhello\n"), "{stderr}");
+    let expect = "error[R107]: 1 of 3 hosts cannot take part; the command ran on the other nodes\n  \
+                  no response after the ssh login:\n    n2: no answer within 10 s (--timeout)\n";
+    assert!(stderr.contains(expect), "{stderr}");
+    assert_eq!(output.status.code(), Some(69));
+}
+
 /// ssh and pdsh do the same.
 #[test]
 fn ssh_passes_a_shell_line_to_a_shell() {

@@ -60,6 +60,21 @@ fn train(cluster: &mut Option<Cluster>) -> Running {
     running
 }
 
+/// The launcher cannot kill an agent on another machine; the shim of that agent does.
+#[test]
+fn stopped_agent_of_a_lost_node_is_killed_there() {
+    if !can_run("stopped_agent_of_a_lost_node_is_killed_there") {
+        return;
+    }
+    let (_hosts, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    let running = launch.options(["--grace", "300ms", "--lease", "2s"]).sh(SCRIPT).start();
+    running.wait_for_lines("ready", 2);
+    let agents = named(&running, "remuda-agent");
+    let agent = agents.iter().find(|agent| agent.command.contains("node=1")).expect("n2 has one");
+    let outcome = while_stopped(agent, || running.end()).code(75);
+    drop(outcome.says("the launcher received no heartbeat from n2 for 2.0 s (--lease)"));
+}
+
 /// The files of the other workers contain their errors; the screen has the cause.
 #[test]
 fn training_that_loses_an_agent_shows_one_error() {

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,10 @@ pub(super) const PACKET_BYTES_MAX: usize = 4 * 1024;
 
 /// Maximum number of leftovers named in one packet; more are killed without being listed.
 pub(super) const LEFTOVERS_MAX: usize = 64;
+
+/// Signals after which the exit of a worker is attributed to remuda.
+pub const TERMINATION_SIGNALS: [i32; 5] =
+    [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGKILL];
 
 /// Agent → shim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,8 +49,12 @@ pub enum ToShim {
     },
     /// Kill everything.
     Kill,
-    /// Answer with [`FromShim::Pong`].
-    Ping,
+    /// Answer with [`FromShim::Pong`]. The next ping follows within the lease; if it does not, the
+    /// agent is lost, and the shim kills everything and the agent.
+    Ping {
+        /// Time without a heartbeat after which the launcher declares the agent lost.
+        lease: Duration,
+    },
 }
 
 /// Shim → agent.

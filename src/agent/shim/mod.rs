@@ -2,6 +2,7 @@
 //! It has one thread and no async runtime, so `fork` copies nothing inconsistent, and the
 //! parent-death signal of a worker means that this process has exited.
 
+mod agent_watch;
 mod handle;
 mod message;
 mod process;
@@ -9,5 +10,5 @@ mod run;
 
 pub(super) use handle::Shim;
 pub(super) use message::ShimWorker;
-pub use message::{FromShim, ToShim};
+pub use message::{FromShim, TERMINATION_SIGNALS, ToShim};
 pub(super) use process::ShimProcess;

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Pid;
 
+use super::agent_watch::AgentWatch;
 use super::message::{
-    self, FromShim, LEFTOVERS_MAX, PACKET_BYTES_MAX, ShimWorker, ToShim, describe,
+    self, FromShim, LEFTOVERS_MAX, PACKET_BYTES_MAX, ShimWorker, TERMINATION_SIGNALS, ToShim,
+    describe,
 };
 use crate::agent::affinity::memory_policy;
 use crate::base::{WorkerExit, clock, env_vars};
@@ -28,13 +30,10 @@ const SWEEP_LIMIT: Duration = Duration::from_millis(100);
 /// Maximum number of scans in a row, for processes that keep forking.
 const SCANS_MAX: usize = 16;
 /// Pause between two such rows of scans.
-const SWEEP_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+const SWEEP_PAUSE: Duration = Duration::from_millis(10);
 
-/// Signals after which the exit of a worker is attributed to remuda.
-const TERMINATION_SIGNALS: [i32; 5] =
-    [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGKILL];
-
-/// Serves the agent until it exits, then kills all processes that are left. Returns the exit code.
+/// Serves the agent until it exits or is lost, then kills all processes that are left, and the lost
+/// agent. Returns the exit code.
 pub(super) fn main(control: OwnedFd) -> u8 {
     process_tree::set_name(c"remuda-shim");
     process_tree::become_subreaper();
@@ -43,7 +42,9 @@ pub(super) fn main(control: OwnedFd) -> u8 {
     let Ok(children) = signals::child_events() else {
         return 71;
     };
+    let agent = rustix::process::getppid();
     let mut shim = Shim {
+        watch: AgentWatch::new(clock::now()),
         control,
         children,
         failures: None,
@@ -57,11 +58,15 @@ pub(super) fn main(control: OwnedFd) -> u8 {
     };
     while shim.handle_next_event().is_ok() {}
     process_tree::kill_descendants(KILL_LIMIT, |_, _| {});
+    if let Some(agent) = agent.filter(|_| shim.watch.is_lost()) {
+        process_tree::kill_parent(agent);
+    }
     0
 }
 
 /// State of the shim process.
 struct Shim {
+    watch: AgentWatch,
     control: OwnedFd,
     children: OwnedFd,
     /// Pipe on which children report that they failed before exec; open until all have executed or
@@ -108,7 +113,7 @@ enum State {
     Exited(Pid),
 }
 
-/// Error: the agent has exited.
+/// Error: the agent has exited, or is lost.
 struct AgentGone;
 
 impl Shim {
@@ -120,8 +125,10 @@ impl Shim {
         if let Some(failures) = &self.failures {
             polled.push(PollFd::new(failures, PollFlags::IN));
         }
-        let limit = (!self.sweeping.is_empty()).then_some(&SWEEP_PAUSE);
-        let _ = rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, limit));
+        let pause = (!self.sweeping.is_empty()).then_some(SWEEP_PAUSE);
+        let limit = pause.into_iter().chain(self.watch.check_interval()).min();
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        let _ = rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, limit.as_ref()));
         let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
         if ready.get(2) == Some(&true) {
             self.read_failures()?;
@@ -131,7 +138,13 @@ impl Shim {
             self.reap()?;
         }
         self.continue_sweeps()?;
-        if ready[0] { self.on_agent_message() } else { Ok(()) }
+        if ready[0] {
+            self.on_agent_message()
+        } else if self.watch.check(clock::now()) {
+            Err(AgentGone)
+        } else {
+            Ok(())
+        }
     }
 
     /// Receives and handles one message of the agent.
@@ -164,7 +177,10 @@ impl Shim {
                 self.continue_sweeps()
             }
             ToShim::Kill => self.kill_all(),
-            ToShim::Ping => self.send(&FromShim::Pong, &[]),
+            ToShim::Ping { lease } => {
+                self.watch.on_ping(clock::now(), lease);
+                self.send(&FromShim::Pong, &[])
+            }
         }
     }
 

@@ -77,7 +77,10 @@ impl AgentState {
         let is_suspended = status != ShimStatus::Running;
         match self.shim_heartbeat.tick(now, late, lease, is_suspended) {
             ShimAction::Wait => {}
-            ShimAction::Ping => self.push(AgentEffect::SendToShim(ToShim::Ping)),
+            ShimAction::Ping => {
+                let lease = lease.max(2 * self.terms.heartbeat);
+                self.push(AgentEffect::SendToShim(ToShim::Ping { lease }));
+            }
             ShimAction::Continue => {
                 self.push(AgentEffect::SignalShim(SIGCONT));
                 let lease = show_duration(lease);

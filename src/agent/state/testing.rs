@@ -83,7 +83,7 @@ impl TestAgent {
                     AgentEffect::InspectShim(check) => {
                         events.push_back(AgentEvent::ShimInspected(check, self.shim_status));
                     }
-                    AgentEffect::SendToShim(ToShim::Ping) => {
+                    AgentEffect::SendToShim(ToShim::Ping { .. }) => {
                         let (message, descriptors) = (FromShim::Pong, 0);
                         if self.shim_status == ShimStatus::Running {
                             events.push_back(AgentEvent::ShimMessage { message, descriptors });

@@ -135,7 +135,7 @@ pub(in crate::cli) fn resolve_hosts(
     let (transport, key_warning) =
         match slurm_step(args, &nodes, &found)?.filter(|_| node.is_none()) {
             Some(step) => (step, String::new()),
-            None if is_local_with_manager(args, &found) => (Transport::Local, String::new()),
+            None if is_local_with_manager(args, &found) => (Transport::Local, local_note(args)),
             None => connection(args, &nodes, users, node, typed)?,
         };
     let is_here = matches!(transport, Transport::Local | Transport::Dial(_));
@@ -219,6 +219,22 @@ fn is_local_with_manager(args: &ClusterArgs, found: &FoundPool) -> bool {
     let is_manager = matches!(args.transport.launcher, Some(LauncherArg::Manager(_)));
     let has_no_hosts = matches!(found.source, HostSource::ThisMachine);
     is_manager && has_no_hosts && !args.transport.force_multi
+}
+
+/// Returns the note that the named process manager is not used.
+fn local_note(args: &ClusterArgs) -> String {
+    let Some(LauncherArg::Manager(manager)) = args.transport.launcher else {
+        return String::new();
+    };
+    let hosts = if manager == ProcessManager::Slurm {
+        "type `salloc -N 2 remuda …`, or name hosts with `-H`"
+    } else {
+        "name hosts with `-H`"
+    };
+    format!(
+        "note: `--launcher {}` has no hosts here, so the job runs on this machine alone; {hosts}\n",
+        manager.option()
+    )
 }
 
 /// Returns the transport to the nodes, and a warning about the key.

@@ -101,7 +101,7 @@ impl Dispatcher<'_> {
                 Some(Event::Signal(libc::SIGTERM))
             }
             LauncherEvent::Timer => Some(self.on_job_timer()),
-            LauncherEvent::TimedOut => Some(self.on_time_limit()),
+            LauncherEvent::TimedOut => self.on_time_limit(),
             LauncherEvent::Heartbeat => self.on_heartbeat_timer(),
             LauncherEvent::Suspend => Some(self.suspend_launcher()),
             LauncherEvent::Evidence(printed) => {
@@ -130,7 +130,8 @@ impl Dispatcher<'_> {
     async fn next_event(&mut self) -> LauncherEvent {
         let heartbeat_at = self.nodes.table.heartbeat_at();
         let paused = self.user.pause.total();
-        let deadline = self.options.limits.job.map(|limit| self.recorder.began_at + limit + paused);
+        let deadline =
+            self.options.limits.job.map(|limit| self.limit_runs_since() + limit + paused);
         tokio::select! {
             // The user and the clock first: they cause few events. Messages of nodes may be many.
             biased;

@@ -22,12 +22,13 @@ impl Dispatcher<'_> {
         // Later messages of nodes are ignored, and must not block the nodes.
         self.inbox.nodes.close();
         let is_confirmed = verdict.unconfirmed.is_empty();
-        let limit = if is_confirmed { CLOSE_LIMIT } else { Duration::ZERO };
-        self.nodes.wait_for_ends(limit).await;
+        // The link of a lost agent that is suspended ends when the agent is killed.
         while let (Some(at), true) = (self.reaper.next_check_at(), is_confirmed) {
             sleep_until(Some(at)).await;
             self.check_orphans();
         }
+        let limit = if is_confirmed { CLOSE_LIMIT } else { Duration::ZERO };
+        self.nodes.wait_for_ends(limit).await;
         self.keep_error_files();
         let mut pages = self.reporter.finish();
         pages.finish();

@@ -51,7 +51,10 @@ impl Dispatcher<'_> {
             }
             NodeMessage::Unreachable(fault) => {
                 // All missing nodes have one deadline, and each is to be named.
-                let is_late = matches!(fault.kind, FaultKind::NotJoined | FaultKind::OtherKey);
+                let is_late = matches!(
+                    fault.kind,
+                    FaultKind::NotJoined | FaultKind::ManagerTimeout | FaultKind::OtherKey
+                );
                 self.startup.faults.push((node, fault));
                 if is_late { self.refuse(node) } else { self.on_node_refused(node) }
             }

@@ -9,6 +9,8 @@ use crate::launch::dispatcher::Dispatcher;
 use crate::launch::node::handle::Connector;
 use crate::launch::node::heartbeats::Silence;
 use crate::launch::node::orphan_reaper;
+use crate::launch::node::table::StartStage;
+use crate::launch::options::Transport;
 use crate::launch::pod::metrics::JobNumbers;
 use crate::launch::screen::messages;
 use crate::launch::startup::pending;
@@ -28,11 +30,50 @@ impl Dispatcher<'_> {
     }
 
     /// The time limit of the job has passed.
-    pub(super) fn on_time_limit(&mut self) -> Event {
+    pub(super) fn on_time_limit(&mut self) -> Option<Event> {
         if self.job.is_preparing() {
+            if self.refuse_silent_nodes() {
+                return None;
+            }
             self.startup.pending_at_timeout = Some(self.pending_nodes());
         }
-        Event::TimedOut
+        Some(Event::TimedOut)
+    }
+
+    /// Since when the time limit runs. A command that runs on each host for itself has the whole time,
+    /// also after a wait for hosts that did not answer.
+    pub(super) fn limit_runs_since(&self) -> Instant {
+        let began_at = self.recorder.began_at;
+        let started_at = self.recorder.first_started_at();
+        started_at.filter(|_| self.options.failure.lets_others_run).unwrap_or(began_at)
+    }
+
+    /// Gives up the nodes that have not answered within the time limit, if the command runs on each node
+    /// for itself and others are ready; returns whether it did.
+    fn refuse_silent_nodes(&mut self) -> bool {
+        let silent: Vec<_> = self.nodes.table.unanswered().collect();
+        let is_ready = |node| self.nodes.table.prepared(node).is_some();
+        let has_ready = self.nodes.table.all().any(is_ready);
+        if silent.is_empty() || !has_ready || !self.options.failure.lets_others_run {
+            return false;
+        }
+        let limit = show_duration(self.options.limits.job.unwrap_or_default());
+        for (node, stage) in silent {
+            let kind = match stage {
+                StartStage::Connecting | StartStage::Preparing(_) => FaultKind::NoAnswer,
+                StartStage::LoggedIn => FaultKind::Hangs,
+            };
+            let mut fault = Fault::new(kind, format!("no answer within {limit} (--timeout)"));
+            if let Transport::Ssh(ssh) = &self.options.transport {
+                fault.commands.ssh_args = ssh.ssh_args(&self.plan.nodes[node.index()].host);
+            }
+            self.startup.faults.push((node, fault));
+            self.nodes.close(node);
+            if let Some(refusal) = self.refuse(node) {
+                self.step(refusal);
+            }
+        }
+        true
     }
 
     /// Does what is due with every heartbeat.

@@ -1,21 +1,34 @@
 //! The commands of a process manager: one for all nodes, and one for each node that is replaced.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
 use crate::base::NodeRank;
-use crate::transport::manager::{ManagerOptions, ManagerProcess, Ticket};
-use crate::transport::{Fault, FaultKind};
+use crate::transport::Fault;
+use crate::transport::manager::{ManagerOptions, ManagerProcess, ManagerProgress, Ticket};
 
-/// Why a command has ended; `None` while it runs.
-pub(in crate::launch) type CommandFault = watch::Receiver<Option<Fault>>;
+/// State of a command of a process manager.
+#[derive(Default)]
+pub(in crate::launch) enum CommandState {
+    /// It was requested.
+    #[default]
+    Requested,
+    /// It runs.
+    Running(ManagerProgress),
+    /// It could not be started, or has ended, for this reason.
+    Ended(Fault),
+}
+
+/// The state of a command, for the tasks that wait for its nodes.
+pub(in crate::launch) type ManagedCommand = watch::Receiver<CommandState>;
 
 /// Starts agents through a process manager.
 pub(in crate::launch) struct ManagedAgents {
-    requests: mpsc::UnboundedSender<(Vec<NodeRank>, watch::Sender<Option<Fault>>)>,
+    requests: mpsc::UnboundedSender<(Vec<NodeRank>, watch::Sender<CommandState>)>,
     /// The command for all nodes.
-    first: CommandFault,
+    first: ManagedCommand,
 }
 
 impl ManagedAgents {
@@ -26,35 +39,46 @@ impl ManagedAgents {
         ticket: Ticket,
     ) -> (Arc<Self>, impl Future<Output = ()>) {
         let (requests, queue) = mpsc::unbounded_channel();
-        let (ended, first) = watch::channel(None);
+        let (ended, first) = watch::channel(CommandState::default());
         let all = ticket.hosts.iter().map(|host| host.node).collect();
         let _ = requests.send((all, ended));
         (Arc::new(Self { requests, first }), run(options, ticket, queue))
     }
 
     /// The command that starts a node: the first one, or a new one for this node alone.
-    pub(in crate::launch) fn command_of(&self, node: NodeRank, is_again: bool) -> CommandFault {
+    pub(in crate::launch) fn command_of(&self, node: NodeRank, is_again: bool) -> ManagedCommand {
         if !is_again {
             return self.first.clone();
         }
-        let (ended, receiver) = watch::channel(None);
+        let (ended, receiver) = watch::channel(CommandState::default());
         let _ = self.requests.send((vec![node], ended));
         receiver
     }
 }
 
 /// Waits until a command has ended; never returns if the launcher ends it.
-pub(in crate::launch) async fn fault_of(mut command: CommandFault) -> Fault {
-    match command.wait_for(Option::is_some).await.map(|fault| fault.clone()) {
-        Ok(Some(fault)) => fault,
-        Ok(None) | Err(_) => std::future::pending().await,
+pub(in crate::launch) async fn fault_of(mut command: ManagedCommand) -> Fault {
+    let has_ended = |state: &CommandState| matches!(state, CommandState::Ended(_));
+    if let Ok(state) = command.wait_for(has_ended).await
+        && let CommandState::Ended(fault) = &*state
+    {
+        return fault.clone();
+    }
+    std::future::pending().await
+}
+
+/// The fault of a node of a command that runs and did not start the agent within this time.
+pub(in crate::launch) fn late_fault(command: &ManagedCommand, limit: Duration) -> Option<Fault> {
+    match &*command.borrow() {
+        CommandState::Running(progress) => Some(progress.late_fault(limit)),
+        CommandState::Requested | CommandState::Ended(_) => None,
     }
 }
 
 async fn run(
     options: ManagerOptions,
     ticket: Ticket,
-    mut queue: mpsc::UnboundedReceiver<(Vec<NodeRank>, watch::Sender<Option<Fault>>)>,
+    mut queue: mpsc::UnboundedReceiver<(Vec<NodeRank>, watch::Sender<CommandState>)>,
 ) {
     let mut commands = tokio::task::JoinSet::new();
     loop {
@@ -70,10 +94,13 @@ async fn run(
     }
 }
 
-async fn run_command(options: ManagerOptions, ticket: Ticket, ended: watch::Sender<Option<Fault>>) {
+async fn run_command(options: ManagerOptions, ticket: Ticket, state: watch::Sender<CommandState>) {
     let fault = match ManagerProcess::start(&options, &ticket) {
         Err(fault) => fault,
-        Ok(mut process) => Fault::new(FaultKind::Manager, process.wait().await),
+        Ok(mut process) => {
+            state.send_replace(CommandState::Running(process.progress()));
+            process.wait().await
+        }
     };
-    let _ = ended.send(Some(fault));
+    state.send_replace(CommandState::Ended(fault));
 }

@@ -4,14 +4,13 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use crate::base::{NodeRank, Status, WorkerExit, clock};
-use crate::launch::node::nodes::LocalAgents;
+use crate::base::{NodeRank, Status, WorkerExit};
 use crate::launch::node::orphan_reaper::OrphanReaper;
 use crate::launch::options::LaunchError;
 use crate::launch::user::signals::{Signals, UserRequest};
 use crate::os::cpu::malloc;
 use crate::os::process::{process_tree, signals};
-use crate::os::tasks::{Tasks, sleep_until};
+use crate::os::tasks::Tasks;
 use crate::report::print_error;
 use crate::transport::dial::{AttachedMember, MemberEvent};
 use crate::transport::manager::Ticket;
@@ -78,7 +77,7 @@ async fn serve(
         None => Some(WorkerExit::Code(0)),
     };
     if exit != Some(WorkerExit::Code(0)) {
-        reap_orphans(reaper).await;
+        reaper.end_descendants().await;
     }
     Ok(end)
 }
@@ -117,13 +116,4 @@ async fn take_part(
 
 async fn end_of(agent: Box<dyn AgentHandle>) -> Option<WorkerExit> {
     agent.wait_for_exit(AGENT_EXIT_LIMIT).await.exit
-}
-
-/// Ends what a killed agent has left.
-async fn reap_orphans(reaper: &mut OrphanReaper) {
-    reaper.start(LocalAgents::default(), clock::now());
-    while let Some(at) = reaper.next_check_at() {
-        sleep_until(Some(at)).await;
-        reaper.check(clock::now());
-    }
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use crate::base::{Epoch, HostName, JobId, NodeRank, Note, Rank, clock};
-use crate::launch::manager::agents::{CommandFault, ManagedAgents, fault_of};
+use crate::launch::manager::agents::{ManagedAgents, ManagedCommand, fault_of, late_fault};
 use crate::launch::node::protocol::foreign_rank_error;
 use crate::launch::pod::metrics::LinkTraffic;
 use crate::launch::startup::requests::NodeToConnect;
@@ -411,7 +411,7 @@ async fn serve_remote(
 /// Waits for a node that a process manager starts, and serves it. The end of the manager before that is
 /// the reason why there is no link.
 async fn serve_managed(
-    (acceptor, command): (Arc<Acceptor>, CommandFault),
+    (acceptor, command): (Arc<Acceptor>, ManagedCommand),
     until: (Instant, Duration),
     ends: LinkContext,
     queue: FrameQueue,
@@ -419,8 +419,12 @@ async fn serve_managed(
     let joined = tokio::select! {
         biased;
         joined = wait_for_node(&acceptor, until, &ends) => joined,
-        fault = fault_of(command) => Err(fault),
+        fault = fault_of(command.clone()) => Err(fault),
     };
+    let joined = joined.map_err(|fault| {
+        let is_late = fault.kind == FaultKind::NotJoined;
+        late_fault(&command, until.1).filter(|_| is_late).unwrap_or(fault)
+    });
     serve_if_joined(joined, ends, queue).await;
 }
 

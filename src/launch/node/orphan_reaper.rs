@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 
 use super::nodes::LocalAgents;
-use crate::base::{JobId, env_vars};
+use crate::base::{JobId, clock, env_vars};
 use crate::os::process::process_tree::{self, Reaper, Stat};
+use crate::os::tasks::sleep_until;
 
 /// Time limit for killing what an agent that exited left behind.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -48,6 +49,15 @@ impl OrphanReaper {
         let (reaper, _) = self.open.as_ref()?;
         let left = reaper.scan(|_, _| {});
         self.on_scanned(left, now)
+    }
+
+    /// Ends all descendants of this process and returns when none is left, or the time limit has passed.
+    pub(in crate::launch) async fn end_descendants(&mut self) {
+        self.start(LocalAgents::default(), clock::now());
+        while let Some(at) = self.next_check_at() {
+            sleep_until(Some(at)).await;
+            self.check(clock::now());
+        }
     }
 
     /// Handles the result of a scan: `None` if processes remain that may still end in time.
@@ -124,7 +134,6 @@ fn is_of_job(pid: Pid, job: &str, agents: &[Pid]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::clock;
 
     fn pids(numbers: &[i32]) -> Vec<Pid> {
         numbers.iter().map(|number| Pid::from_raw(*number).expect("not 0")).collect()

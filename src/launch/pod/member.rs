@@ -436,17 +436,9 @@ impl MemberLoop<'_> {
         // The shim of a killed agent becomes a child of this process: the shim is ended with its
         // workers, and so is everything else that is left.
         if end.exit != Some(WorkerExit::Code(0)) {
-            self.reap_orphans().await;
+            self.reaper.end_descendants().await;
         }
         end.exit
-    }
-
-    async fn reap_orphans(&mut self) {
-        self.reaper.start(LocalAgents::default(), clock::now());
-        while let Some(at) = self.reaper.next_check_at() {
-            sleep_until(Some(at)).await;
-            self.reaper.check(clock::now());
-        }
     }
 
     /// Waits for the agent, which stops its workers by itself once its link has ended; a third
@@ -473,7 +465,7 @@ impl MemberLoop<'_> {
             () = third_signal => return,
         };
         if exit != Some(WorkerExit::Code(0)) {
-            self.reap_orphans().await;
+            self.reaper.end_descendants().await;
         }
     }
 

@@ -334,6 +334,7 @@ impl JobReport<'_> {
                 vec!["a script needs `#!` and its interpreter in the first line".to_owned()]
             }
             libc::EAGAIN => vec!["check `ulimit -u` and the pids limit of the cgroup".to_owned()],
+            libc::ENOMEM => vec!["check `ulimit -v` and the memory limit of the cgroup".to_owned()],
             _ => Vec::new(),
         };
         Failure {

@@ -44,7 +44,11 @@ pub(in crate::launch) fn show(
     let code = codes::UNREACHABLE;
     let were_reached = faults.iter().all(|(_, fault)| fault.kind.was_reached());
     let problem = if were_reached { "cannot take part" } else { "cannot be reached" };
-    let mut text = format!("error[{code}]: {what} {problem}; {consequence}\n");
+    let mut text = if faults.iter().all(|(_, fault)| fault.kind == FaultKind::NoProgram) {
+        format!("error[{code}]: no agent can be started from this machine; {consequence}\n")
+    } else {
+        format!("error[{code}]: {what} {problem}; {consequence}\n")
+    };
     for of_kind in faults.chunk_by(|(_, a), (_, b)| a.kind == b.kind) {
         show_kind(&mut text, of_kind);
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
 use rustix::thread::futex;
 
 use crate::os::atomic::AtomicU32;
@@ -41,6 +42,13 @@ pub fn machine_bytes() -> u64 {
     pages.max(0) as u64 * page_bytes.max(0) as u64
 }
 
+/// Returns the largest file that this process can create and map (`ulimit -v`, `ulimit -f`), in bytes;
+/// `None`: unlimited.
+pub fn shared_bytes_limit() -> Option<u64> {
+    let limits = [Resource::As, Resource::Fsize].map(|resource| getrlimit(resource).current);
+    limits.into_iter().flatten().min()
+}
+
 /// Returns a private copy of an inherited descriptor whose number was in an environment variable;
 /// `None` when no such descriptor is open. Neither is inherited any further.
 pub fn duplicate_inherited(number: i32) -> Option<OwnedFd> {
@@ -54,7 +62,7 @@ pub fn duplicate_inherited(number: i32) -> Option<OwnedFd> {
     (0 <= copy).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// A mapping of a whole shared file; unmapped when dropped.
+/// A mapping of a shared file, from its first byte; unmapped when dropped.
 ///
 /// It returns addresses, never references: which process may access which bytes when is defined by
 /// a protocol between processes, which this module does not know.
@@ -76,6 +84,12 @@ impl Mapping {
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
         let bytes = usize::try_from(rustix::fs::fstat(&fd)?.st_size)
             .map_err(|_| io::Error::other("the segment does not fit the address space"))?;
+        Self::of_first(fd, bytes)
+    }
+
+    /// Maps the first `bytes` bytes of the file, readable and writable, shared. The file must have
+    /// that many.
+    pub fn of_first(fd: OwnedFd, bytes: usize) -> io::Result<Self> {
         // SAFETY: a null hint lets the kernel choose unused addresses, so no mapping is replaced.
         let base = unsafe {
             rustix::mm::mmap(

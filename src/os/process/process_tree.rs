@@ -270,6 +270,21 @@ pub fn reap_except(excluded: impl Fn(Pid) -> bool, mut on_end: impl FnMut(Pid, W
     }
 }
 
+/// Kills the parent of this process and the other descendants of that parent, if `parent` still is the
+/// parent.
+pub fn kill_parent(parent: Pid) {
+    let mut others = hold_children(parent);
+    others.retain(|child| child.pid != getpid());
+    hold_descendants(&mut others);
+    if rustix::process::getppid() != Some(parent) {
+        return;
+    }
+    signals::send(parent, libc::SIGKILL);
+    for process in others {
+        process.signal(libc::SIGKILL);
+    }
+}
+
 /// Result of [`wait_or_kill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildEnd {
@@ -331,8 +346,20 @@ pub fn wait_for(pid: Pid) {
 
 /// Reaps this child if it has exited.
 pub fn reap_one(pid: Pid) -> Option<WorkerExit> {
-    let (_, status) = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG).ok()??;
-    Some(worker_exit(status))
+    match reap_child(pid) {
+        Reaped::Exited(_, exit) => Some(exit),
+        Reaped::NoneExited | Reaped::NoChildren => None,
+    }
+}
+
+/// Reaps this child if it has exited; [`Reaped::NoChildren`] if it was reaped before.
+pub fn reap_child(pid: Pid) -> Reaped {
+    let wait = || rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
+    match rustix::io::retry_on_intr(wait) {
+        Ok(Some((pid, status))) => Reaped::Exited(pid, worker_exit(status)),
+        Ok(None) => Reaped::NoneExited,
+        Err(_) => Reaped::NoChildren,
+    }
 }
 
 #[cfg(test)]

@@ -65,6 +65,16 @@ impl ProcessManager {
         }
     }
 
+    /// Returns the package of Debian that has the program, if there is one.
+    pub(super) fn package(self) -> Option<&'static str> {
+        match self {
+            Self::Slurm => Some("slurm-client"),
+            Self::OpenMpi => Some("openmpi-bin"),
+            Self::Mpich => Some("mpich"),
+            Self::IntelMpi | Self::Mvapich | Self::Pbs | Self::Lsf | Self::Flux => None,
+        }
+    }
+
     /// Whether it numbers the processes of a command in the order of the hosts.
     pub fn numbers_in_order(self) -> bool {
         !matches!(self, Self::Pbs | Self::Flux)

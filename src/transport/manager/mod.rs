@@ -17,5 +17,5 @@ mod ticket;
 
 pub use command::ManagerCommand;
 pub use kind::ProcessManager;
-pub use process::{GpuCounts, ManagerOptions, ManagerProcess};
+pub use process::{GpuCounts, ManagerOptions, ManagerProcess, ManagerProgress};
 pub use ticket::{Ticket, TicketError, TicketHost};

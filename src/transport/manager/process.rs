@@ -9,11 +9,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::base::env_vars;
+use crate::base::shell::quoted;
+use crate::base::show_duration;
 use crate::transport::manager::command::ManagerCommand;
 use crate::transport::manager::kind::ProcessManager;
 use crate::transport::manager::ticket::Ticket;
 use crate::transport::process::HelperProcess;
-use crate::transport::stderr::StderrCapture;
+use crate::transport::stderr::{PrintedLines, StderrCapture};
 use crate::transport::{Fault, FaultKind, LinkReader};
 
 /// The command of remuda on a node.
@@ -35,6 +37,7 @@ pub struct ManagerOptions {
 /// A process manager that has started one process on each of some hosts. Dropping it ends it.
 pub struct ManagerProcess {
     program: &'static str,
+    advice: String,
     process: HelperProcess,
     stderr: StderrCapture,
     /// The ticket, if processes do not read standard input.
@@ -67,7 +70,7 @@ impl ManagerProcess {
             Some(file)
         };
         let hosts: Vec<_> = ticket.hosts.iter().map(|host| host.name.as_str()).collect();
-        let argv = ManagerCommand {
+        let starts = ManagerCommand {
             manager,
             manager_program,
             hosts: &hosts,
@@ -75,8 +78,8 @@ impl ManagerProcess {
             gpus_per_node: gpus_per_node(manager),
             is_root: rustix::process::geteuid().is_root(),
             program: &program,
-        }
-        .argv();
+        };
+        let (argv, advice) = (starts.argv(), advice(starts));
         // A pipe holds less than the ticket of a large cluster.
         let input = if file.is_some() {
             Stdio::null()
@@ -89,15 +92,22 @@ impl ManagerProcess {
         if manager == ProcessManager::IntelMpi {
             command.env("I_MPI_PIN", "0");
         }
-        let process = HelperProcess::start(&mut command)?;
+        let process = HelperProcess::start(&mut command)
+            .map_err(|fault| fault.with_advice(help_to_get(manager, manager_program)))?;
         drop(command);
         let stderr =
             StderrCapture::collect(LinkReader::new(read).map_err(failed)?, Box::new(|_| {}));
-        Ok(Self { program: manager_program, process, stderr, _file: file })
+        Ok(Self { program: manager_program, advice, process, stderr, _file: file })
     }
 
-    /// Waits until the manager has ended; returns how it did, and what it printed.
-    pub async fn wait(&mut self) -> String {
+    /// Returns what explains why an agent has not connected while the manager runs.
+    pub fn progress(&self) -> ManagerProgress {
+        let (program, advice) = (self.program, self.advice.clone());
+        ManagerProgress { program, advice, printed: self.stderr.printed() }
+    }
+
+    /// Waits until the manager has ended; the fault states how it did, and what it printed.
+    pub async fn wait(&mut self) -> Fault {
         let program = self.program;
         let end = match self.process.wait().await {
             Some(exit) => format!("`{program}` {exit}"),
@@ -105,8 +115,56 @@ impl ManagerProcess {
         };
         let printed = self.stderr.output_so_far().await;
         let printed: Vec<_> = printed.lines().filter(|line| !line.trim().is_empty()).collect();
-        [&[end.as_str()], &printed[..]].concat().join("\n")
+        let words = [&[end.as_str()], &printed[..]].concat().join("\n");
+        Fault::new(FaultKind::Manager, words).with_advice(self.advice.clone())
     }
+}
+
+/// A process manager that runs, as far as it explains why an agent has not connected.
+#[derive(Clone)]
+pub struct ManagerProgress {
+    program: &'static str,
+    advice: String,
+    printed: PrintedLines,
+}
+
+impl ManagerProgress {
+    /// The fault of a node whose agent has not connected within this time.
+    pub fn late_fault(&self, limit: Duration) -> Fault {
+        let (program, limit) = (self.program, show_duration(limit));
+        let late = format!("`{program}` did not start it within {limit} (--agent_timeout)");
+        let words = std::iter::once(late).chain(self.printed.read()).collect::<Vec<_>>().join("\n");
+        let advice = format!("{}; `--agent_timeout TIME` waits longer", self.advice);
+        Fault::new(FaultKind::ManagerTimeout, words).with_advice(advice)
+    }
+}
+
+/// What a user can type if the manager does not start the agents of this command.
+fn advice(starts: ManagerCommand<'_>) -> String {
+    let (manager, count) = (starts.manager, starts.hosts.len());
+    if manager == ProcessManager::Slurm && env_vars::get(env_vars::SLURM_JOB_ID).is_none() {
+        return format!(
+            "this process is not in an allocation of Slurm: type `salloc -N {count} remuda …` or use \
+             `sbatch`; `--launcher ssh` starts the agents without Slurm"
+        );
+    }
+    let program = ["hostname".into()];
+    let hosts = &starts.hosts[..count.min(1)];
+    let argv = ManagerCommand { hosts, program: &program, ..starts }.argv();
+    let line = argv.iter().map(quoted).collect::<Vec<_>>().join(" ");
+    format!(
+        "`{line}` must print the name of the host; `--launcher ssh` starts the agents without {manager}"
+    )
+}
+
+/// Where a user gets the program of a manager.
+fn help_to_get(manager: ProcessManager, program: &str) -> String {
+    let package = manager.package().map(|name| format!(" (Debian: `apt install {name}`)"));
+    let package = package.unwrap_or_default();
+    format!(
+        "`{program}` belongs to {manager}: load its module or install it{package}; `--launcher ssh` \
+         starts the agents without it"
+    )
 }
 
 /// The first program of a manager that is in PATH, else the usual one.

@@ -340,13 +340,8 @@ impl InterNode {
     }
 
     /// Continues to connect to a peer without waiting; returns whether it is connected.
-    pub(crate) fn advance_connect(
-        &mut self,
-        peer: usize,
-        node: &LocalNode,
-        deadline: Deadline,
-    ) -> Result<bool, Cause> {
-        self.net.advance_connect(peer, node, deadline)
+    pub(crate) fn advance_connect(&mut self, peer: usize, node: &LocalNode) -> Result<bool, Cause> {
+        self.net.advance_connect(peer, node)
     }
 
     /// Posts data to send to a peer; connects to it first.

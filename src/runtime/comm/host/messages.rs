@@ -255,7 +255,7 @@ impl HostBackend {
             let (mut pauses, mut checked_at) = (0, clock::now());
             while let Some(messages) = batch.take(flight.messages.is_empty()) {
                 flight.take_in(messages);
-                let has_moved = engine.advance_messages(&mut flight, limit)?;
+                let has_moved = engine.advance_messages(&mut flight)?;
                 flight.remove_complete();
                 if has_moved {
                     pauses = 0;
@@ -280,11 +280,11 @@ impl HostBackend {
     }
 
     /// Advances every message as far as possible; returns whether any has advanced.
-    fn advance_messages(&mut self, flight: &mut Flight, limit: Duration) -> Result<bool, Cause> {
+    fn advance_messages(&mut self, flight: &mut Flight) -> Result<bool, Cause> {
         let mut has_moved = false;
         for at in 0..flight.messages.len() {
             if matches!(flight.messages[at].progress, Progress::Waiting) && flight.is_first(at) {
-                has_moved |= self.begin_message(flight, at, limit)?;
+                has_moved |= self.begin_message(flight, at)?;
             }
             let InFlight { message, progress, .. } = &mut flight.messages[at];
             if let Progress::Local(local) = progress {
@@ -309,12 +309,7 @@ impl HostBackend {
     }
 
     /// Begins a message, unless it waits for a connection or for its other half on this rank.
-    fn begin_message(
-        &mut self,
-        flight: &mut Flight,
-        at: usize,
-        limit: Duration,
-    ) -> Result<bool, Cause> {
+    fn begin_message(&mut self, flight: &mut Flight, at: usize) -> Result<bool, Cause> {
         let peer = flight.messages[at].message.peer;
         if peer == self.roster.rank {
             return copy_to_self(flight, at);
@@ -327,20 +322,15 @@ impl HostBackend {
             flight.messages[at].progress = Progress::Local(local);
             return Ok(true);
         }
-        self.begin_remote(flight, at, limit)
+        self.begin_remote(flight, at)
     }
 
     /// Posts a message to or from another node, as soon as there is a connection.
-    fn begin_remote(
-        &mut self,
-        flight: &mut Flight,
-        at: usize,
-        limit: Duration,
-    ) -> Result<bool, Cause> {
+    fn begin_remote(&mut self, flight: &mut Flight, at: usize) -> Result<bool, Cause> {
         let InFlight { number, message, progress } = &mut flight.messages[at];
         let Self { inter_node, node, sent, received, .. } = self;
         let inter_node = inter_node.as_mut().expect("a rank of another node has a connection");
-        if !inter_node.advance_connect(message.peer, node, deadline_of(message, limit))? {
+        if !inter_node.advance_connect(message.peer, node)? {
             return Ok(false);
         }
         let counters = match message.direction {

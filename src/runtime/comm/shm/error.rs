@@ -33,6 +33,19 @@ pub enum SegmentError {
     TooManyRanks(usize),
 }
 
+impl From<SegmentError> for std::io::Error {
+    /// Keeps the number of the kernel's error.
+    fn from(error: SegmentError) -> Self {
+        match error {
+            SegmentError::Os { source, .. } => source,
+            SegmentError::NotSealed
+            | SegmentError::Foreign
+            | SegmentError::Version(_)
+            | SegmentError::TooManyRanks(_) => rustix::io::Errno::RANGE.into(),
+        }
+    }
+}
+
 /// No free range of the arena is large enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ArenaFull {

@@ -71,10 +71,9 @@ impl SegmentLayout {
         if local_world == 0 || LOCAL_WORLD_MAX < local_world {
             return Err(SegmentError::TooManyRanks(local_world));
         }
-        // Ranks may use unequal amounts; all together they never use more than the machine has.
-        let share = 2 * memory::machine_bytes() as usize / local_world;
-        let arena_bytes = share.max(ARENA_BYTES_MIN).min(ARENAS_BYTES_MAX / local_world);
-        Ok(Self { local_world, arena_bytes: arena_bytes.next_multiple_of(PAGE) })
+        let machine_bytes = memory::machine_bytes() as usize;
+        let limit = memory::shared_bytes_limit().map(|bytes| bytes as usize);
+        Ok(Self { local_world, arena_bytes: arena_bytes(local_world, machine_bytes, limit) })
     }
 
     fn write(&self, header: &Header) {
@@ -122,6 +121,16 @@ impl SegmentLayout {
     }
 }
 
+/// Bytes of the arena of each rank of a node. `limit`: the largest segment that a process may map, of
+/// which half is left for what else it maps.
+fn arena_bytes(local_world: usize, machine_bytes: usize, limit: Option<usize>) -> usize {
+    // Ranks may use unequal amounts; all together they never use more than the machine has.
+    let share = (2 * machine_bytes / local_world).max(ARENA_BYTES_MIN);
+    let bytes_max = limit.map_or(ARENAS_BYTES_MAX, |limit| ARENAS_BYTES_MAX.min(limit / 2));
+    let bytes = share.min(bytes_max / local_world);
+    bytes - bytes % PAGE
+}
+
 /// Mapped segment of a group, or of a subgroup.
 #[derive(Debug)]
 pub(crate) struct Segment {
@@ -146,7 +155,9 @@ impl Segment {
         let os = |action| move |source| SegmentError::Os { action, source };
         let layout = SegmentLayout::for_ranks(local_world)?;
         let fd = memory::create_shared("remuda", layout.bytes() as u64).map_err(os("create"))?;
-        let mapping = Mapping::new(fd.try_clone().map_err(os("duplicate"))?).map_err(os("map"))?;
+        // The process that starts the workers maps no more than the header.
+        let copy = fd.try_clone().map_err(os("duplicate"))?;
+        let mapping = Mapping::of_first(copy, PAGE).map_err(os("map"))?;
         layout.write(header(&mapping, 0));
         Ok(fd)
     }
@@ -356,6 +367,19 @@ mod tests {
             assert!(layout.eager() < layout.staging() && layout.staging() < layout.arenas());
             assert!(layout.bytes() < 1 << 46, "{local_world} ranks need {} bytes", layout.bytes());
         }
+    }
+
+    #[test]
+    fn arenas_leave_half_of_a_limited_address_space() {
+        let check = |ranks, limit, expect: usize| {
+            assert_eq!(arena_bytes(ranks, 64 << 30, limit), expect, "{ranks} ranks of {limit:?}");
+        };
+        check(1, None, 128 << 30);
+        check(1024, None, 1 << 30);
+        check(2, Some(1 << 50), 64 << 30);
+        check(2, Some(4 << 30), 1 << 30);
+        check(8, Some(4 << 30), 1 << 28);
+        check(3, Some(4 << 30), 715_825_152);
     }
 
     #[test]

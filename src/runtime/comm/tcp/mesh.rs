@@ -7,7 +7,7 @@
 //! ranks cannot deadlock in a cycle.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,7 +17,6 @@ use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::base::{JobId, Rank, clock};
-use crate::os::files::io_errors::pause_before_reconnect;
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, Departure};
 use crate::runtime::comm::core::operation::Fingerprint;
@@ -26,13 +25,12 @@ use crate::runtime::comm::shm::barrier::LocalNode;
 use crate::runtime::comm::store::abort::ABORT_KEY;
 use crate::runtime::comm::store::shared::{STORE_TIMEOUT, SharedStore, lock_store};
 use crate::runtime::comm::store::{Client, ClientError, WAITED_KEYS_MAX, departed_key};
+use crate::runtime::comm::tcp::connecting::Connecting;
 use crate::runtime::comm::tcp::handshake::{Dial, HandshakeState, PendingHandshake};
-use crate::runtime::comm::tcp::socket::{Idle, TICK, backend_error, poll, set_stream_options};
+use crate::runtime::comm::tcp::socket::{Idle, backend_error, poll, set_stream_options};
 use crate::runtime::comm::tcp::striping::{Connections, StripedConnection, Transfers};
 use crate::secure::{PeerKey, PeerPublicKey, Preamble, Role, accept_peer, dial_peer, parse_flight};
 
-/// Time limit of one attempt to connect to a peer.
-const CONNECT_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest number of accepted connections that are not authenticated yet.
 const HANDSHAKES_MAX: usize = 64;
 /// Time limit for the first message of an accepted connection.
@@ -158,6 +156,8 @@ pub(crate) struct Incoming<'a> {
 
 /// One stream of a connection that is being opened.
 enum DialedStream {
+    /// The stream with this number is being connected.
+    Connecting(u8, Connecting),
     Waiting(Box<Dial>),
     Open(TcpStream),
 }
@@ -165,7 +165,10 @@ enum DialedStream {
 impl DialedStream {
     /// Reads the reply as far as it has arrived.
     fn advance(self, peer: usize, lost: impl Fn() -> Cause) -> Result<Self, Cause> {
-        let Self::Waiting(mut dial) = self else { return Ok(self) };
+        let mut dial = match self {
+            Self::Waiting(dial) => dial,
+            Self::Connecting(..) | Self::Open(_) => return Ok(self),
+        };
         Ok(match dial.read_reply(peer, lost)? {
             Some(message) => Self::Open(dial.finish(&message)?),
             None => Self::Waiting(dial),
@@ -175,7 +178,7 @@ impl DialedStream {
     fn into_stream(self) -> Option<TcpStream> {
         match self {
             Self::Open(stream) => Some(stream),
-            Self::Waiting(_) => None,
+            Self::Connecting(..) | Self::Waiting(_) => None,
         }
     }
 }
@@ -346,20 +349,17 @@ impl Mesh {
         if peer < self.rank {
             return self.wait_accepted(peer, node, deadline);
         }
-        let connect_stream =
-            |stream| self.dial(peer, stream, node, deadline)?.wait(peer, node, deadline);
+        let connect_stream = |stream| {
+            let opened = self.open(peer).wait(peer, node, deadline)?;
+            self.dial((peer, stream), opened, node)?.wait(peer, node, deadline)
+        };
         let streams = (0..self.stream_count(peer)).map(connect_stream).collect::<Result<_, _>>()?;
         self.connections.insert(peer, StripedConnection::new(streams));
         Ok(())
     }
 
     /// Continues to connect to a peer without waiting for it; returns whether it is connected.
-    pub(crate) fn advance_connect(
-        &mut self,
-        peer: usize,
-        node: &LocalNode,
-        deadline: Deadline,
-    ) -> Result<bool, Cause> {
+    pub(crate) fn advance_connect(&mut self, peer: usize, node: &LocalNode) -> Result<bool, Cause> {
         if self.connections.contains_key(&peer) {
             return Ok(true);
         }
@@ -368,18 +368,12 @@ impl Mesh {
         if peer < self.rank {
             return Ok(self.connections.contains_key(&peer));
         }
-        let mut dials = match self.dials.remove(&peer) {
-            Some(dials) => dials,
-            None => (0..self.stream_count(peer))
-                .map(|stream| {
-                    Ok(DialedStream::Waiting(Box::new(self.dial(peer, stream, node, deadline)?)))
-                })
-                .collect::<Result<_, Cause>>()?,
-        };
-        let lost = || node.roster.peer_lost(peer, Departure::Gone);
-        let advance = |dial: DialedStream| dial.advance(peer, lost);
-        dials = dials.into_iter().map(advance).collect::<Result<_, Cause>>()?;
-        if dials.iter().any(|dial| matches!(dial, DialedStream::Waiting(_))) {
+        let dials = self.dials.remove(&peer);
+        let open = |stream| DialedStream::Connecting(stream, self.open(peer));
+        let dials = dials.unwrap_or_else(|| (0..self.stream_count(peer)).map(open).collect());
+        let advance = |dial| self.advance_dial(peer, dial, node);
+        let dials = dials.into_iter().map(advance).collect::<Result<Vec<_>, Cause>>()?;
+        if dials.iter().any(|dial| !matches!(dial, DialedStream::Open(_))) {
             self.dials.insert(peer, dials);
             return Ok(false);
         }
@@ -394,24 +388,49 @@ impl Mesh {
         streams[0].min(streams[1]).clamp(1, STREAMS_MAX as u8)
     }
 
-    /// Opens one stream to a peer and sends the first message of the handshake.
-    fn dial(
+    /// Starts to open a stream to a peer.
+    fn open(&self, peer: usize) -> Connecting {
+        Connecting::new(self.peers[peer].address)
+    }
+
+    /// Continues to open and to authenticate a stream to a peer without waiting for it.
+    fn advance_dial(
         &self,
         peer: usize,
-        stream: u8,
+        dial: DialedStream,
         node: &LocalNode,
-        deadline: Deadline,
+    ) -> Result<DialedStream, Cause> {
+        let dial = match dial {
+            DialedStream::Connecting(number, mut connecting) => {
+                match connecting.advance(peer, node)? {
+                    None => DialedStream::Connecting(number, connecting),
+                    Some(opened) => {
+                        DialedStream::Waiting(Box::new(self.dial((peer, number), opened, node)?))
+                    }
+                }
+            }
+            DialedStream::Waiting(_) | DialedStream::Open(_) => dial,
+        };
+        dial.advance(peer, || node.roster.peer_lost(peer, Departure::Gone))
+    }
+
+    /// Sends the first message of the handshake on a stream that is connected to a peer. The message
+    /// always fits the buffer of a new socket.
+    fn dial(
+        &self,
+        (peer, stream): (usize, u8),
+        mut opened: TcpStream,
+        node: &LocalNode,
     ) -> Result<Dial, Cause> {
         let failed = backend_error("connect to a peer");
         let info = &self.peers[peer];
         let lost = || node.roster.peer_lost(peer, Departure::Gone);
         let role = Role::Peer { from: Rank(self.rank as u32), to: Rank(peer as u32), stream };
         let preamble = Preamble { job: self.job.clone(), role };
-        let mut stream = connect(peer, info.address, node, deadline)?;
         let (dialed, flight) = dial_peer(&preamble, &self.listener()?.key, info.key)
             .map_err(|error| failed(&error))?;
-        stream.write_all(&flight).and_then(|()| set_stream_options(&stream)).map_err(|_| lost())?;
-        Ok(Dial { stream, dialed, received: Vec::new() })
+        opened.write_all(&flight).and_then(|()| set_stream_options(&opened)).map_err(|_| lost())?;
+        Ok(Dial { stream: opened, dialed, received: Vec::new() })
     }
 
     /// Waits until a peer has connected; accepts all ranks meanwhile.
@@ -513,39 +532,5 @@ impl Mesh {
 impl Connections for Mesh {
     fn connection(&self, peer: usize) -> &StripedConnection {
         &self.connections[&peer]
-    }
-}
-
-/// Connects to a peer. Attempts are short, so that a rank notices an abort while the host of the peer
-/// does not respond.
-fn connect(
-    peer: usize,
-    address: SocketAddr,
-    node: &LocalNode,
-    deadline: Deadline,
-) -> Result<TcpStream, Cause> {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    let start = clock::now();
-    loop {
-        let left = deadline.until.saturating_duration_since(clock::now());
-        let error =
-            match TcpStream::connect_timeout(&address, left.clamp(TICK, CONNECT_ATTEMPT_TIMEOUT)) {
-                Ok(stream) => return Ok(stream),
-                Err(error) => error,
-            };
-        match error.kind() {
-            // The listener is open as long as the rank runs; if the rank exits, the kernel resets the
-            // connections in the listener's queue.
-            ConnectionRefused | ConnectionReset | ConnectionAborted => {
-                return Err(node.roster.peer_lost(peer, Departure::Gone));
-            }
-            _ => {
-                let elapsed = clock::now().saturating_duration_since(start);
-                let pause = pause_before_reconnect(&error, elapsed)
-                    .ok_or_else(|| backend_error("connect to a peer")(&error))?;
-                node.check(deadline, || vec![peer])?;
-                std::thread::sleep(pause);
-            }
-        }
     }
 }
