@@ -23,7 +23,7 @@ const STALL_LIMIT: Duration = Duration::from_secs(1);
 /// Longest wait for the disk at the start and at the end of a job, whose records matter more.
 const LONG_STALL_LIMIT: Duration = Duration::from_secs(5);
 /// Most jobs with the same name that may begin within one second: several nodes may be one machine.
-const SAME_NAME_MAX: u32 = 1000;
+pub(super) const SAME_NAME_MAX: u32 = 1000;
 
 /// A directory that exists and belongs to this run.
 #[derive(Clone, Debug)]

@@ -207,7 +207,7 @@ impl OutputRouter {
     pub fn print_message(&mut self, text: &str) {
         let text = paint_message(&self.terminal.charset.adapt(text), self.terminal.paint);
         self.shown_bytes += text.len() as u64;
-        self.screens.push_message(Stream::Stderr, text.as_bytes(), self.terminal.stderr);
+        self.screens.push_message(text.as_bytes());
     }
 
     /// Output of a worker, if output is gathered.
