@@ -62,7 +62,9 @@ pub(super) fn check_interpreter(
     let usable = rustix::fs::access(cwd.join(&path), Access::EXEC_OK);
     let is_missing = matches!(usable, Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR));
     let shown_file = shown.display();
-    if let Some(name) = line.name_with_carriage_return().filter(|name| is_missing || *name != line.interpreter) {
+    if let Some(name) =
+        line.name_with_carriage_return().filter(|name| is_missing || *name != line.interpreter)
+    {
         let message = format!(
             "{what} `{shown_file}` cannot be executed: its first line ends in CRLF, so the interpreter would be `{}`",
             name.escape_ascii()
@@ -71,7 +73,11 @@ pub(super) fn check_interpreter(
         return Err(Problem::new(Status::NotFound, message).help(help));
     }
     let Err(errno) = usable else { return Ok(()) };
-    let why = if is_missing { "does not exist".to_owned() } else { format!("cannot be executed: {}", show_io_error(&errno.into())) };
+    let why = if is_missing {
+        "does not exist".to_owned()
+    } else {
+        format!("cannot be executed: {}", show_io_error(&errno.into()))
+    };
     let message = format!(
         "{what} `{shown_file}` cannot be executed: the interpreter `{}` in its first line {why}",
         path.display()

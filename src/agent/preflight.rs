@@ -349,7 +349,8 @@ pub(super) fn find_program(
     let path = env.get(env_vars::PATH.as_bytes()).filter(|path| !path.is_empty());
     let path = path.map(|path| OsStr::from_bytes(path).to_owned());
     let found = fork::find_program(&name, cwd, path.as_ref());
-    let found = found.map_err(|error| not_executable(site, (what, program), &error, path.as_deref()))?;
+    let found =
+        found.map_err(|error| not_executable(site, (what, program), &error, path.as_deref()))?;
     let file = cwd.join(OsStr::from_bytes(found.to_bytes()));
     check_interpreter(cwd, (what, Path::new(OsStr::from_bytes(program))), &file)?;
     Ok(found)

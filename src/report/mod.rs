@@ -29,6 +29,7 @@ pub use output::{
 };
 pub use terminal::{
     Charset, ColorChoice, StatusPlace, Terminal, WorkerStep, choose_color, in_locale,
-    install_panic_hook, print, print_error, print_message, print_screen, print_with, start_log, try_print_error,
+    install_panic_hook, print, print_error, print_message, print_screen, print_with, start_log,
+    try_print_error,
 };
 pub use text::{diagnostic, escape_control, escape_control_into};

@@ -278,7 +278,8 @@ fn worker_starts(
         local_rank: worker.local_rank,
         argv: worker.argv().map(|word| word.into_owned().into_vec()).collect(),
         env: to_bytes(worker.bind(bindings, ThreadShare::Inherited, epoch)),
-        env_default: [to_bytes(worker.defaults(threads)), terminal_size(options, worker.rank)].concat(),
+        env_default: [to_bytes(worker.defaults(threads)), terminal_size(options, worker.rank)]
+            .concat(),
         env_without_gpu: to_bytes(worker.defaults_without_gpu()),
         stdin: options.stdin.includes(worker.rank),
     };

@@ -234,7 +234,9 @@ impl Damage {
             }
             Self::Changed { file, bytes: Range { start, end }, .. } => {
                 let last = end - 1;
-                format!("`{file}` was changed after it was saved, somewhere in bytes {start} to {last}")
+                format!(
+                    "`{file}` was changed after it was saved, somewhere in bytes {start} to {last}"
+                )
             }
             Self::Foreign { file, step, rank } => {
                 format!("`{file}` is the file of rank {rank} of step {step}")

@@ -10,8 +10,8 @@ use crate::cli::command::checkpoint::facts::show_facts;
 use crate::cli::command::checkpoint::problems::refuse;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
-use crate::report::{print, print_screen};
 use crate::report::text::{Align, escape_control, show_bytes, show_columns, show_count};
+use crate::report::{print, print_screen};
 use crate::runtime::checkpoint::{
     CheckpointReader, SavedState, TensorInfo, split_tensor, state_tensor,
 };

@@ -57,10 +57,7 @@ pub(super) fn find_saved(
             OpenError::OtherModel { .. }
             | OpenError::Request { .. }
             | OpenError::Ranks { .. }
-            | OpenError::Group(_) => (
-                Status::BadInput,
-                OTHER_CHECKPOINT_HELP.to_owned(),
-            ),
+            | OpenError::Group(_) => (Status::BadInput, OTHER_CHECKPOINT_HELP.to_owned()),
         };
         let message = error.to_string();
         let place = line.0.value_or_end("resume");
