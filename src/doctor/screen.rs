@@ -116,7 +116,7 @@ fn table(cluster: &ClusterFacts) -> String {
         let memory = show_memory(&examined);
         rows.push([names, reached, clock, sshd, gpus, cpus, memory, shm, python]);
     }
-    // The title alone would say nothing.
+    // A column without values has no title.
     if rows[1..].iter().all(|row| row[TITLES.len() - 1].is_empty()) {
         rows[0][TITLES.len() - 1].clear();
     }

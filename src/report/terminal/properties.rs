@@ -132,7 +132,7 @@ impl Terminal {
     }
 }
 
-/// Rows of a terminal that does not tell them.
+/// Number of rows of a terminal whose size is unknown.
 const DEFAULT_ROWS: u16 = 24;
 
 /// Columns and rows of a terminal that has a width.
