@@ -467,15 +467,53 @@ fn resume_auto_skips_a_damaged_checkpoint() {
     fs::remove_file(scratch.path("kept/latest")).expect("it names the newest");
     scratch.write(early, &whole[..whole.len() - 1]);
     let refused = scratch.run(&line(4));
-    assert_eq!(refused.status.code(), Some(65), "{}", text(&refused.stderr));
+    let stderr = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(65), "{stderr}");
+    let only = "error[T004]: the only checkpoint in `kept` is damaged: `step-00000002`: \
+                `rank-00000.safetensors` was truncated: ";
+    assert!(stderr.contains(only), "{stderr}");
+    assert!(stderr.contains("help: use another `--checkpoint_dir`: "), "{stderr}");
     // `--resume DIR` uses only the newest checkpoint.
     scratch.write(early, &whole);
     scratch.succeed(&line(4));
     let mut flipped = fs::read(scratch.path(late)).expect("a checkpoint");
     flipped[20] ^= 1;
     scratch.write(late, &flipped);
-    let refused = scratch.run(&format!("{SMALL} --steps 6 --checkpoint_dir kept --resume kept"));
+    let line_of_newest = format!("{SMALL} --steps 6 --checkpoint_dir kept --resume kept");
+    let refused = scratch.run(&line_of_newest);
     assert_eq!(refused.status.code(), Some(65), "{}", text(&refused.stderr));
+    // Damage that the sizes show is found before the start, and a checkpoint that can be used is named.
+    scratch.write(late, &flipped[..flipped.len() - 1]);
+    let refused = scratch.run(&line_of_newest);
+    let help = "help: the newest undamaged checkpoint has step 2: `--resume kept/step-00000002`\n";
+    assert!(text(&refused.stderr).contains(help), "{}", text(&refused.stderr));
+}
+
+/// Damage that only the workers find: the same line would end in the same way.
+#[test]
+fn resume_auto_names_all_damaged_checkpoints() {
+    let scratch = Scratch::new("train", "all-damaged");
+    let line = |steps| format!("{SMALL} --steps {steps} --checkpoint_dir kept --resume auto");
+    for steps in [2, 4] {
+        scratch.succeed(&line(steps));
+    }
+    for step in [2, 4] {
+        let file = format!("kept/step-0000000{step}/rank-00000.safetensors");
+        let mut bytes = fs::read(scratch.path(&file)).expect("a checkpoint");
+        bytes[20] ^= 1;
+        scratch.write(&file, bytes);
+    }
+    let refused = scratch.run(&line(6));
+    let stderr = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(65), "{stderr}");
+    for expected in [
+        "all 2 checkpoints in `kept` are damaged: `step-00000004`: `rank-00000.safetensors` was changed",
+        "; `step-00000002`: `rank-00000.safetensors` was changed after it was saved",
+        "help: use another `--checkpoint_dir`: ",
+    ] {
+        assert!(stderr.contains(expected), "{stderr}");
+    }
+    assert!(!stderr.contains("same line again"), "{stderr}");
 }
 
 /// The same for `remuda train` as a worker of another command, as in pods.

@@ -19,17 +19,23 @@ use crate::report::text::show_io_error;
 use crate::wire::{
     Adapter, Compute, Depth, EXAM_VERSION, Examination, Examine, FileSystemSpace, GpuProcess,
     GpuReport, GpusReport, Interface, LibraryReport, Limit, Machine, Network, PortRequest, Problem,
-    Python, Token,
+    Python, TORCH, Token,
 };
 
 /// Time limit for a Python that prints its version; on a cold network file system it takes seconds.
 const PYTHON_LIMIT: Duration = Duration::from_secs(30);
 
-/// Python program that prints the version, then each directory of packages.
+/// Python program that prints the version, then each directory of packages. The version of torch is read from
+/// the files of its package, because its import takes seconds.
 const PYTHON_SCRIPT: &str = "import site, sys, sysconfig\n\
     print('.'.join(map(str, sys.version_info[:3])))\n\
     for name in ('purelib', 'platlib'): print(sysconfig.get_path(name))\n\
-    print(site.getusersitepackages())";
+    print(site.getusersitepackages())\n\
+    try:\n \
+        from importlib.metadata import distribution\n \
+        torch = distribution('torch')\n \
+        print('torch', torch.version, torch.locate_file('torch'), sep='\\t')\n\
+    except Exception: pass";
 
 /// A report, and the listeners and the port claim that must stay open while it is used.
 pub(super) struct HeldReport {
@@ -45,7 +51,7 @@ pub(super) fn collect_facts(request: &Examine) -> HeldReport {
     let site = Site { cwd, spans_machines: request.spans_machines };
     // Must run before the limit of open files is raised.
     let compute = compute();
-    let (python, packages) = query_python(request, cwd);
+    let (python, packages, torch) = query_python(request, cwd);
     let (network, listeners, port) = open_probe_listeners(request);
     let environment = env_vars::all();
     let find_program = |program: &Vec<u8>| {
@@ -62,7 +68,7 @@ pub(super) fn collect_facts(request: &Examine) -> HeldReport {
         gpus: gpus(),
         libraries: match request.depth {
             Depth::Quick => Vec::new(),
-            Depth::Full => libraries(&packages),
+            Depth::Full => torch.into_iter().chain(libraries(&packages)).collect(),
         },
         network,
     };
@@ -106,23 +112,38 @@ pub fn shared_memory(dir: &Path) -> Result<FileSystemSpace, String> {
     Ok(FileSystemSpace { total_bytes: bytes(found.f_blocks), free_bytes: bytes(found.f_bavail) })
 }
 
-/// Returns the version of the Python, and the directories of its packages.
-fn query_python(request: &Examine, cwd: &Path) -> (Option<Python>, Vec<PathBuf>) {
+/// Returns the version of the Python, the directories of its packages, and its torch.
+fn query_python(
+    request: &Examine,
+    cwd: &Path,
+) -> (Option<Python>, Vec<PathBuf>, Option<LibraryReport>) {
     let python =
         request.program.as_ref().filter(|_| request.is_python && request.depth == Depth::Full);
-    let Some(python) = python else { return (None, Vec::new()) };
+    let Some(python) = python else { return (None, Vec::new(), None) };
     let cwd = if cwd.is_dir() { cwd } else { Path::new("/") };
     let python = OsStr::from_bytes(python);
     match command_output::output_of(python, &["-c", PYTHON_SCRIPT], cwd, PYTHON_LIMIT) {
         Ok(output) => {
             let mut lines = output.lines();
             let version = lines.next().unwrap_or_default().to_owned();
-            let mut packages: Vec<PathBuf> = lines.map(PathBuf::from).collect();
+            let torch = output.lines().find_map(parse_torch);
+            let paths = lines.filter(|line| parse_torch(line).is_none());
+            let mut packages: Vec<PathBuf> = paths.map(PathBuf::from).collect();
             packages.dedup();
-            (Some(Python { version: Ok(version) }), packages)
+            (Some(Python { version: Ok(version) }), packages, torch)
         }
-        Err(why) => (Some(Python { version: Err(why) }), Vec::new()),
+        Err(why) => (Some(Python { version: Err(why) }), Vec::new(), None),
     }
+}
+
+/// Parses the line of [`PYTHON_SCRIPT`] about torch.
+fn parse_torch(line: &str) -> Option<LibraryReport> {
+    let (version, path) = line.strip_prefix("torch\t")?.split_once('\t')?;
+    Some(LibraryReport {
+        name: TORCH.to_owned(),
+        version: Some(version.to_owned()),
+        path: path.to_owned(),
+    })
 }
 
 fn libraries(packages: &[PathBuf]) -> Vec<LibraryReport> {
@@ -230,4 +251,17 @@ fn nics(own: Option<IpAddr>) -> Vec<Interface> {
 fn adapters() -> Vec<Adapter> {
     let ports = inventory::ib_ports(Path::new("/sys/class/infiniband")).into_iter();
     ports.map(|port| Adapter { name: port.name, state: port.state, rate: port.rate }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_of_torch_is_a_line_of_its_own() {
+        let found = parse_torch("torch\t2.4.1+cu121\t/venv/lib/torch").expect("torch");
+        assert_eq!(found.version.as_deref(), Some("2.4.1+cu121"));
+        assert_eq!((&*found.name, &*found.path), (TORCH, "/venv/lib/torch"));
+        assert_eq!(parse_torch("/venv/lib/python3.12/site-packages"), None);
+    }
 }

@@ -18,6 +18,7 @@ mod entry;
 mod error_files;
 mod event_loop;
 mod executor;
+mod first_line;
 mod flow_control;
 mod gpu_locks;
 mod group_check;

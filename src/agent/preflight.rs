@@ -9,7 +9,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::Access;
+
 use super::affinity;
+use super::first_line::check_interpreter;
 use super::gpu_locks::{self, GpuLocks};
 use super::ports::{self, Listening};
 use super::script_hints::script_hint;
@@ -209,7 +212,13 @@ pub(super) fn check_script(site: Site<'_>, script: Option<&[u8]>) -> Result<(), 
             Err(problem("it is a directory").help(help))
         }
         Ok(metadata) => match irregular_kind(&metadata) {
-            None | Some("a directory") => Ok(()),
+            None | Some("a directory") => {
+                let path = cwd.join(script);
+                rustix::fs::access(&path, Access::READ_OK).map_err(|errno| {
+                    let help = format!("`chmod u+r {}`, or ask its owner", quoted(script));
+                    problem(&show_io_error(&errno.into())).help(help)
+                })
+            }
             Some(kind) => {
                 let problem = problem(&format!("it is not a regular file: it is {kind}"));
                 Err(problem.help("write it to a file, because every worker reads it"))
@@ -332,7 +341,6 @@ pub(super) fn find_program(
     env: &Environment,
 ) -> Result<CString, Problem> {
     let cwd = site.cwd;
-    let shown = OsStr::from_bytes(program).display().to_string();
     let name = CString::new(program)
         .map_err(|_| Problem::new(Status::NotFound, "the program's name contains a NUL byte"))?;
     if program == OWN_EXECUTABLE.as_bytes() {
@@ -340,7 +348,23 @@ pub(super) fn find_program(
     }
     let path = env.get(env_vars::PATH.as_bytes()).filter(|path| !path.is_empty());
     let path = path.map(|path| OsStr::from_bytes(path).to_owned());
-    fork::find_program(&name, cwd, path.as_ref()).map_err(|error| match error.kind() {
+    let found = fork::find_program(&name, cwd, path.as_ref());
+    let found =
+        found.map_err(|error| not_executable(site, (what, program), &error, path.as_deref()))?;
+    let file = cwd.join(OsStr::from_bytes(found.to_bytes()));
+    check_interpreter(cwd, (what, Path::new(OsStr::from_bytes(program))), &file)?;
+    Ok(found)
+}
+
+/// Returns the problem of a program that was not found or cannot be executed.
+fn not_executable(
+    site: Site<'_>,
+    (what, program): (&str, &[u8]),
+    error: &io::Error,
+    path: Option<&OsStr>,
+) -> Problem {
+    let (cwd, shown) = (site.cwd, OsStr::from_bytes(program).display().to_string());
+    match error.kind() {
         io::ErrorKind::NotFound => {
             let is_path = shown.contains('/');
             let reason = if is_path { "does not exist" } else { "is not in PATH" };
@@ -355,11 +379,11 @@ pub(super) fn find_program(
             } else if is_path {
                 site.with_search_help(problem, Path::new(OsStr::from_bytes(program)))
             } else {
-                problem.help(not_in_path_help(path.as_deref()))
+                problem.help(not_in_path_help(path))
             }
         }
         kind => {
-            let message = format!("{what} `{shown}` cannot be executed: {}", show_io_error(&error));
+            let message = format!("{what} `{shown}` cannot be executed: {}", show_io_error(error));
             let problem = Problem::new(Status::NotExecutable, message);
             if kind == io::ErrorKind::PermissionDenied && cwd.join(&shown).is_file() {
                 problem.help(format!("`chmod +x {}`", quoted(&shown)))
@@ -367,7 +391,7 @@ pub(super) fn find_program(
                 problem
             }
         }
-    })
+    }
 }
 
 /// Help for a program that is not in PATH. The PATH of an ssh login is often shorter than the one

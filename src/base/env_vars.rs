@@ -306,8 +306,10 @@ pub const LC_CTYPE: &str = "LC_CTYPE";
 pub const LANG: &str = "LANG";
 /// Type of the terminal.
 pub const TERM: &str = "TERM";
-/// Columns of the terminal, for help pages.
+/// Columns of the terminal, for help pages, and for the progress bars of a single worker.
 pub const COLUMNS: &str = "COLUMNS";
+/// Rows of the terminal, for the progress bars of a single worker.
+pub const LINES: &str = "LINES";
 
 /// Variables that identify a worker or connect it with its agent; the user cannot set them.
 ///

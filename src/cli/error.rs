@@ -6,7 +6,7 @@ use crate::cli::codes::machine::{CANNOT_PRINT, INVALID_FOR_WORKERS};
 use crate::launch::LaunchError;
 use crate::plan::PlanError;
 use crate::report::diagnostic::{Paint, show_problems};
-use crate::report::text::paint_message;
+use crate::report::text::{paint_message, show_io_error};
 
 /// An error of a command, with its exit status.
 #[derive(Debug)]
@@ -42,7 +42,8 @@ impl CliError {
     /// Returns the error for output that could not be written.
     #[expect(clippy::needless_pass_by_value, reason = "made to be handed to `map_err`")]
     pub(super) fn output(error: std::io::Error) -> Self {
-        Self::new(Status::Io, CANNOT_PRINT, format!("cannot write standard output: {error}"))
+        let why = show_io_error(&error);
+        Self::new(Status::Io, CANNOT_PRINT, format!("cannot write standard output: {why}"))
     }
 
     pub(super) fn new(status: Status, code: &'static str, message: impl Into<String>) -> Self {

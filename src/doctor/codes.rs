@@ -76,6 +76,8 @@ pub(super) const SAME_MACHINE: &str = "D035";
 pub(super) const NO_ADDRESS: &str = "D036";
 /// A name resolves to a different machine on a node.
 pub(super) const OTHER_NAME: &str = "D037";
+/// The torch of a node differs.
+pub(super) const OTHER_TORCH: &str = "D038";
 
 /// The `remuda explain` page of every code.
 pub const EXPLANATIONS: &[Explanation] = &[
@@ -358,5 +360,14 @@ pub const EXPLANATIONS: &[Explanation] = &[
          NCCL_COMM_ID, a script that sets `MASTER_ADDR=node-0` and ssh between nodes are \
          affected. Look for an old line in /etc/hosts or a different search list:\n\n    ssh \
          HOST getent hosts NAME",
+    ),
+    explanation(
+        OTHER_TORCH,
+        "a node has a different torch than most nodes",
+        "The interpreter of this node finds another version of torch than that of most nodes, or none. \
+         Ranks with different versions of torch fail when they form a group, or hang in a collective. The \
+         version is read from the files of the package, and torch is not imported. Install the same \
+         version on every node, or select an environment with `--python`; this shows the path of each \
+         torch:\n\n    remuda doctor -H hosts --json train.py",
     ),
 ];

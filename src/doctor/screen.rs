@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::codes;
 use super::facts::{Clock, ClusterFacts, ExamOutcome, ExaminedNode, Finding, NodeFacts};
-use super::judge::CLOCK_OFF_US;
+use super::judge::{CLOCK_OFF_US, torch_of};
 use crate::base::{HostName, NodeRank, Severity, Status};
 use crate::pool::nodeset::fold_set;
 use crate::report::escape_control;
@@ -89,11 +89,12 @@ fn summary(cluster: &ClusterFacts, findings: &[Finding]) -> String {
 }
 
 /// Key of a row of the table: the cells that its nodes share, and whether their clocks are off.
-type RowKey = ([String; 4], bool);
+type RowKey = ([String; 5], bool);
 
 /// Table of the hosts; hosts with equal cells share a row.
 fn table(cluster: &ClusterFacts) -> String {
-    const TITLES: [&str; 8] = ["host", "reached", "clock", "sshd", "GPUs", "cpus", "memory", "shm"];
+    const TITLES: [&str; 9] =
+        ["host", "reached", "clock", "sshd", "GPUs", "cpus", "memory", "shm", "Python"];
     let mut order: Vec<(RowKey, Vec<&NodeFacts>)> = Vec::new();
     for node in &cluster.nodes {
         // A clock that is off must not be shown for nodes with correct clocks.
@@ -110,10 +111,14 @@ fn table(cluster: &ClusterFacts) -> String {
         let names = if nodes.len() == 1 { names } else { format!("{names} ({})", nodes.len()) };
         let examined: Vec<&ExaminedNode> =
             nodes.iter().filter_map(|node| examined_node(node)).collect();
-        let [sshd, gpus, cpus, shm] = cells;
+        let [sshd, gpus, cpus, shm, python] = cells;
         let (reached, clock) = (show_reached(&examined), show_clocks(&examined));
         let memory = show_memory(&examined);
-        rows.push([names, reached, clock, sshd, gpus, cpus, memory, shm]);
+        rows.push([names, reached, clock, sshd, gpus, cpus, memory, shm, python]);
+    }
+    // A column without values has no title.
+    if rows[1..].iter().all(|row| row[TITLES.len() - 1].is_empty()) {
+        rows[0][TITLES.len() - 1].clear();
     }
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..TITLES.len()).map(|column| width(column).unwrap_or(0)).collect();
@@ -134,15 +139,25 @@ fn examined_node(node: &NodeFacts) -> Option<&ExaminedNode> {
     }
 }
 
-/// Cells that the nodes of a row share: sshd, GPUs, processors, shared memory.
-fn cells(node: &NodeFacts) -> [String; 4] {
-    let Some(examined) = examined_node(node) else { return [""; 4].map(str::to_owned) };
+/// Cells that the nodes of a row share: sshd, GPUs, processors, shared memory, Python.
+fn cells(node: &NodeFacts) -> [String; 5] {
+    let Some(examined) = examined_node(node) else { return [""; 5].map(str::to_owned) };
     let report = &examined.report;
     let sshd =
         examined.session.server.as_deref().map_or_else(|| "-".to_owned(), first_word_escaped);
     let shm = report.compute.shm.as_ref();
     let shm = shm.map_or_else(|_| "none".to_owned(), |room| gib(room.total_bytes));
-    [sshd, show_gpus(report), report.compute.cpus.to_string(), shm]
+    [sshd, show_gpus(report), report.compute.cpus.to_string(), shm, show_python(examined)]
+}
+
+/// Versions of Python and torch; empty if they are unknown.
+fn show_python(examined: &ExaminedNode) -> String {
+    let python = examined.report.python.as_ref().and_then(|python| python.version.as_ref().ok());
+    let version = python.map_or_else(String::new, |version| first_word_escaped(version));
+    match torch_of(examined) {
+        Some(torch) => format!("{version}, torch {}", first_word_escaped(torch)),
+        None => version,
+    }
 }
 
 fn first_word_escaped(text: &str) -> String {
@@ -444,6 +459,7 @@ mod tests {
     use super::*;
     use crate::doctor::judge::diagnose;
     use crate::transport::{Fault, FaultKind};
+    use crate::wire::{LibraryReport, Python, TORCH};
 
     fn with_unreachable() -> ClusterFacts {
         let mut cluster = testing::cluster(5);
@@ -501,5 +517,30 @@ error[D001]: n[3-4] (2) cannot be reached: connection refused
         assert_eq!(document["findings"][0]["hosts"], json!(["n3", "n4"]));
         assert_eq!(document["hosts"][2]["state"], "unreachable");
         assert_eq!(document["hosts"][0]["compute"]["cpus"], 64);
+    }
+
+    #[test]
+    fn doctor_screen_shows_python_and_torch_of_each_host() {
+        let mut cluster = testing::cluster(3);
+        for (node, torch) in ["2.4.1", "2.4.1", "2.5.0"].iter().enumerate() {
+            let report = &mut testing::examined_mut(&mut cluster, node).report;
+            report.python = Some(Python { version: Ok("3.11.2".to_owned()) });
+            report.libraries.push(LibraryReport {
+                name: TORCH.to_owned(),
+                version: Some((*torch).to_owned()),
+                path: "torch".to_owned(),
+            });
+        }
+        let expect = "\
+host        reached  clock  sshd  GPUs  cpus  memory   shm     Python
+n[1-2] (2)  30 ms    same   -     -     64    256 GiB  64 GiB  3.11.2, torch 2.4.1
+n3          30 ms    same   -     -     64    256 GiB  64 GiB  3.11.2, torch 2.5.0
+
+warning[D038]: n3: torch 2.5.0, most have torch 2.4.1
+  help: give all nodes the same environment; `--json` shows the path of each torch
+
+3 hosts, 3 slots: no errors, warnings on 1
+";
+        assert_eq!(show(&cluster, &diagnose(&cluster)), expect);
     }
 }

@@ -74,6 +74,8 @@ pub struct KeptState {
     pub dir: PathBuf,
     /// Whether checkpoints are also written while the job runs, and not only at its end.
     pub is_saved_regularly: bool,
+    /// Whether the line continues if it is typed again as it is.
+    pub repeats_line: bool,
     /// What to type to continue, for example: add `--resume auto`.
     pub advice: String,
     /// Returns the step of the newest usable checkpoint of the directory within a bounded time.

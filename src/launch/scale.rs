@@ -333,6 +333,7 @@ fn no_output() -> OutputOptions {
                 stdout_paint: crate::report::diagnostic::Paint::Plain,
                 status: StatusPlace::Nowhere,
                 charset: Charset::Utf8,
+                size: None,
             },
         },
         shows_progress: false,

@@ -28,7 +28,8 @@ pub use output::{
     Reporter, StreamSet, Style, WorkerLabel, gather, unknown_placeholder,
 };
 pub use terminal::{
-    Charset, ColorChoice, StatusPlace, Terminal, WorkerStep, choose_color, install_panic_hook,
-    print, print_error, print_message, print_with, start_log, try_print_error,
+    Charset, ColorChoice, StatusPlace, Terminal, WorkerStep, choose_color, in_locale,
+    install_panic_hook, print, print_error, print_message, print_screen, print_with, start_log,
+    try_print_error,
 };
 pub use text::{diagnostic, escape_control, escape_control_into};

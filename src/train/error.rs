@@ -10,6 +10,14 @@ use crate::runtime::{self, Cause, CollectiveError};
 use crate::train::data::corpus::CorpusError;
 use crate::train::data::shards::ShardError;
 
+/// What to do if no checkpoint of the directory can be used.
+pub const ALL_DAMAGED_HELP: &str = "use another `--checkpoint_dir`: alone it starts at step 1, and with \
+                                    `--resume PATH` it continues from an undamaged copy; `remuda \
+                                    checkpoint verify DIR` reports every damage";
+/// What to do if the one checkpoint that was named cannot be used.
+const DAMAGED_HELP: &str = "`--resume auto` continues from the newest undamaged checkpoint of \
+                            `--checkpoint_dir`, and `--resume PATH` from the one that is named";
+
 /// Error of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
@@ -57,6 +65,8 @@ impl TrainError {
     pub fn help(&self) -> Option<&'static str> {
         match self {
             Self::Save(error) => error.help(),
+            Self::Load(OpenError::AllDamaged { .. }) => Some(ALL_DAMAGED_HELP),
+            Self::Load(OpenError::Damaged { .. }) => Some(DAMAGED_HELP),
             _ => None,
         }
     }
@@ -75,6 +85,7 @@ impl TrainError {
                 OpenError::NotCheckpoint { .. }
                 | OpenError::Newer { .. }
                 | OpenError::Damaged { .. }
+                | OpenError::AllDamaged { .. }
                 | OpenError::Request { .. } => Status::BadInput,
                 OpenError::OtherModel { .. } => Status::Config,
                 OpenError::Group(error) => status_of_group(error),

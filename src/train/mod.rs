@@ -39,7 +39,7 @@ pub use data::shards::{
 };
 pub use data::text_file::{TextFile, TextFileError};
 pub use data::windows::SamplePosition;
-pub use error::TrainError;
+pub use error::{ALL_DAMAGED_HELP, TrainError};
 pub use nn::cpu::math::ModelFloat;
 pub use nn::cpu::threads::Threads;
 pub use nn::gpt::{Gpt, GptArchitecture, GptConfig, Sequences};

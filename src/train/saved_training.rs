@@ -40,17 +40,20 @@ pub fn inspect(path: &Path) -> Result<SavedTraining, OpenError> {
 /// The same for the newest checkpoint of a directory whose files have their sizes.
 ///
 /// # Errors
-/// That of the newest one, if there is no such checkpoint.
+/// The damage of all checkpoints, if there is no such checkpoint.
 pub fn inspect_newest(dir: &Path) -> Result<SavedTraining, OpenError> {
-    let mut first = None;
-    let (names, _) = list_checkpoints(dir)?;
+    let (dir, mut damaged) = (dir.to_owned(), Vec::new());
+    let (names, _) = list_checkpoints(&dir)?;
     for name in names.iter().rev() {
         match inspect(&dir.join(name)) {
-            Err(error @ OpenError::Damaged { .. }) => drop(first.get_or_insert(error)),
+            Err(OpenError::Damaged { path, damage }) => damaged.push((path, damage)),
             found => return found,
         }
     }
-    Err(first.unwrap_or(OpenError::Empty { dir: dir.to_owned() }))
+    if damaged.is_empty() {
+        return Err(OpenError::Empty { dir });
+    }
+    Err(OpenError::AllDamaged { dir, damaged })
 }
 
 /// Returns the newest checkpoint of a directory, complete or damaged.

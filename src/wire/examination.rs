@@ -104,6 +104,9 @@ pub struct Machine {
     pub wall_us: u64,
 }
 
+/// Name of torch in a [`LibraryReport`].
+pub const TORCH: &str = "torch";
+
 /// A Python interpreter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Python {

@@ -13,7 +13,7 @@ mod roster;
 pub use examination::{
     Adapter, CheckResult, Compute, Depth, EXAM_VERSION, Examination, Examine, FileSystemSpace,
     GpuProcess, GpuReport, GpusReport, Interface, LibraryReport, Limit, ListenerOwner, Machine,
-    Network, ProbeFault, ProbeListener, ProbeResult, ProofDirection, Python, Token,
+    Network, ProbeFault, ProbeListener, ProbeResult, ProofDirection, Python, TORCH, Token,
 };
 pub use frame::{
     Decoder, FRAME_BYTES_MAX, FrameError, OUTPUT_BYTES_MAX, encode, encode_output_head,

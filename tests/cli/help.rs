@@ -68,6 +68,19 @@ fn printed(line: &str, width: usize) -> String {
     text
 }
 
+/// A locale without UTF-8 has none of the marks in texts of remuda.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
+fn screens_are_ascii_in_a_locale_without_utf8() {
+    for line in ["run --help", "explain D024", "torchrun --help"] {
+        let mut command = Command::new(REMUDA);
+        command.args(line.split(' ')).stdin(Stdio::null()).env_clear().env("LC_ALL", "C");
+        let output = command.output().expect("remuda starts");
+        assert!(output.status.success(), "{line}: {output:?}");
+        assert!(output.stdout.is_ascii(), "{line}");
+    }
+}
+
 #[track_caller]
 fn check(option: &str, width: usize, commands: &[&str]) {
     let pages = commands.iter().map(|command| {

@@ -24,7 +24,7 @@
 //! | a gigabyte without an end of line; escape sequences; torn lines; progress bars | `output` |
 //! | too few descriptors; no standard input; input without a reader | `options` |
 //! | nodes of a job that are launched one by one | `node` |
-//! | programs and scripts that are missing or cannot be executed | `options`, `screens` |
+//! | programs and scripts that are missing or cannot be executed | `options`, `scripts`, `screens` |
 //!
 //! Not here, and why:
 //!
@@ -44,6 +44,7 @@ mod own_processes;
 mod random;
 mod restarts;
 mod screens;
+mod scripts;
 mod signals;
 mod status;
 mod trace_ffi;

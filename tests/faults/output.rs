@@ -260,6 +260,23 @@ fn closed_stdout_does_not_end_the_job() {
     assert_eq!(outcome.run_file("rank0.stdout"), [b"first\n", &numbers(200_000)[..]].concat());
 }
 
+/// Both outputs are one pipe, as after `2>&1`.
+#[test]
+fn last_line_without_an_end_is_ended() {
+    let outcome = workers(1).under("exec 2>&1").sh("printf 'last words'").end().code(0);
+    let text = outcome.stdout_text();
+    assert!(text.contains("\nlast words\n  Finished  1 worker in "), "{text}");
+}
+
+#[test]
+fn full_disk_of_standard_output_is_reported_once() {
+    let full = File::options().write(true).open("/dev/full").expect("a device");
+    let outcome = workers(1).stdout(full).sh("seq 100000").end().code(74);
+    let reports = outcome.stderr.matches("cannot write standard output: no space left on device; ");
+    assert_eq!(reports.count(), 1, "{}", outcome.stderr);
+    outcome.does_not_say("Finished");
+}
+
 #[test]
 fn long_output_keeps_its_head_and_tail() {
     let outcome = workers(1).sh("seq 3000000").stdout(Stdio::null()).end().code(0);
@@ -298,6 +315,17 @@ fn escape_sequences_of_several_workers_are_escaped() {
         "\x1b[36mlocalhost:0 │ \x1b[0m\\x1b[2Jclear \\x1b]0;title\\x07 \x1b[31mred\x1b[0m ö\n\
          \x1b[36mlocalhost:0 │ \x1b[0merror[R101]: not ours\n"
     );
+}
+
+/// The worker writes to a pipe, so that it cannot ask the terminal.
+#[test]
+fn single_worker_is_told_the_size_of_the_terminal() {
+    let script = "echo ${COLUMNS-none} ${LINES-none}";
+    let shown = |workers: Launch| on_a_terminal(workers.option("--quiet").sh(script));
+    assert_eq!(shown(workers(1)), "80 24\n");
+    assert_eq!(shown(workers(1).env("COLUMNS", "50")), "50 24\n");
+    let launch = workers(2).option("--prefix").option("").env("NO_COLOR", "1");
+    assert_eq!(shown(launch), "none none\n".repeat(2));
 }
 
 /// A single worker has the terminal for itself, as under any other launcher.

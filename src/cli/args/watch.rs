@@ -47,11 +47,11 @@ pub struct WatchArgs {
     #[arg(long, value_name = "TEXT")]
     pub prefix: Option<String>,
     /// Write the whole output of the workers below this directory, in one directory for each job,
-    /// without a size limit
+    /// without a size limit; remuda removes none of them
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
-    /// Directory for run directories: the newest 100 are kept, those of `ssh` and `bench` are counted
-    /// separately [default: $XDG_STATE_HOME/remuda/runs]
+    /// Directory for run directories: the oldest are removed above 100 runs, 16 GiB or 90 days, those of
+    /// `ssh` and `bench` above 50, 1 GiB or 30 days [default: $XDG_STATE_HOME/remuda/runs]
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
     /// Check every host first, as `remuda doctor --quick` does; an error prevents the start

@@ -21,7 +21,7 @@ use crate::doctor::{self, diagnose, show_json, usable_hosts};
 use crate::pool::dialect::{HostfileFormat, write};
 use crate::pool::{Dialect, Host, ReadOptions, Reading, SlotCount};
 use crate::report::text::{paint_message, show_count, show_io_error, show_step};
-use crate::report::{Terminal, print, print_error, print_message};
+use crate::report::{Terminal, print, print_error, print_message, print_screen};
 use crate::wire::Depth;
 
 /// Text after the list of options in the help.
@@ -123,7 +123,8 @@ fn check_and_print(words: Vec<OsString>) -> Result<Status, CliError> {
         print(&show_json(&facts, &findings)).map_err(CliError::output)?;
     } else {
         let screen = doctor::show(&facts, &findings);
-        print(&paint_message(&screen, terminal.stdout_paint)).map_err(CliError::output)?;
+        let screen = paint_message(&screen, terminal.stdout_paint);
+        print_screen(&screen).map_err(CliError::output)?;
     }
     if let Some(file) = &cli.usable {
         let usable: Vec<&HostName> = usable_hosts(&facts, &findings).collect();

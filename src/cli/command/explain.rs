@@ -8,7 +8,7 @@ use crate::base::{Diagnostic, Explanation, Status, show_typed};
 use crate::cli::command::parse::parse;
 use crate::cli::error::CliError;
 use crate::cli::line::{self, CommandLine, codes};
-use crate::report::print;
+use crate::report::print_screen;
 use crate::{config, doctor, launch, pool};
 
 /// Explain a code such as `H003`: what is wrong, why it matters, what to type.
@@ -58,7 +58,7 @@ pub(in crate::cli) fn main(words: Vec<std::ffi::OsString>) -> Result<Status, Cli
     };
     let pages: Vec<String> = cli.codes.iter().map(show).collect::<Result<_, _>>()?;
     let text = if pages.is_empty() { list_codes() } else { pages.join("\n") };
-    print(&text).map_err(CliError::output)?;
+    print_screen(&text).map_err(CliError::output)?;
     Ok(Status::Success)
 }
 

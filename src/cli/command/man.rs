@@ -14,7 +14,7 @@ use crate::cli::help;
 use crate::cli::line::{CommandLine, codes};
 use crate::os::process::replace::replace_process_with_input;
 use crate::pool::nearest;
-use crate::report::{Terminal, print};
+use crate::report::{Terminal, print, print_screen};
 
 /// Text at the foot of every page.
 const PAGE_FOOTER: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"));
@@ -113,7 +113,7 @@ pub(in crate::cli) fn main(
     }
     show(&roff);
     // No reader of manual pages could be started.
-    print(&plain.render_long_help().to_string()).map_err(CliError::output)?;
+    print_screen(&plain.render_long_help().to_string()).map_err(CliError::output)?;
     Ok(Status::Success)
 }
 

@@ -12,7 +12,7 @@ use crate::cli::error::CliError;
 use crate::cli::help::{self, Length};
 use crate::cli::line::{self, CommandLine, Flags, NotParsed};
 use crate::report::diagnostic::Paint;
-use crate::report::{Terminal, print};
+use crate::report::{Terminal, print_screen};
 
 /// Parses the arguments of a command. Help and version are printed, and exit with 0.
 pub(in crate::cli) fn parse<P: Parser>(words: Vec<OsString>) -> Result<(P, CommandLine), CliError> {
@@ -84,7 +84,7 @@ pub(in crate::cli) fn print_requested(text: &StyledStr) -> CliError {
         Paint::Colour => text.ansi().to_string(),
         Paint::Plain => text.to_string(),
     };
-    match print(&help::fit(&shown, help::width())) {
+    match print_screen(&help::fit(&shown, help::width())) {
         Ok(()) => CliError::Screen { status: Status::Success, text: String::new() },
         Err(error) => CliError::output(error),
     }

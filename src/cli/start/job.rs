@@ -2,7 +2,7 @@
 
 use clap::CommandFactory;
 
-use crate::base::{NodeRank, Status};
+use crate::base::{NodeRank, Rank, Status};
 use crate::cli::args::{ProgramArgs, RunArgs, WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
 use crate::cli::resolve::environment::working_directory;
@@ -12,7 +12,7 @@ use crate::cli::start::builtin_worker::configure_builtin_worker;
 use crate::cli::start::exports::exports;
 use crate::cli::start::face::Face;
 use crate::cli::start::job_args::JobArgs;
-use crate::cli::start::log_files::PidFile;
+use crate::cli::start::log_files::{PidFile, rank_files};
 use crate::cli::start::options::{PrintedRanks, options, options_without_files};
 use crate::cli::start::preflight::preflight;
 use crate::cli::start::program::WorkerProgram;
@@ -104,8 +104,10 @@ pub(in crate::cli) fn start(
         return Ok(launch::join(&plan, &member)?);
     }
     let (printed_ranks, class) = (worker_program.printed_ranks, worker_program.class);
+    let rank_files = rank_files(workers.rank_log_dir(), first_rank(&plan))?;
     let (mut options, note) = options(args, &spec, cluster.transport, printed_ranks, class)?;
     configure(&mut options, &face, (&spec, &plan))?;
+    options.output.style.rank_files = rank_files;
     options.command.files = worker_program.files;
     options.command.kept_state = worker_program.kept_state;
     options.devices.gpu_sharing = cluster.devices.sharing;
@@ -119,6 +121,12 @@ pub(in crate::cli) fn start(
     }
     let _pid_file = write_pid_file(workers, watch, terminal)?;
     Ok(launch::run(&plan, &options)?)
+}
+
+/// Returns the lowest rank that this process starts.
+fn first_rank(plan: &LaunchPlan) -> Rank {
+    let workers = plan.nodes.iter().flat_map(|node| &node.workers);
+    workers.map(|worker| worker.rank).min().unwrap_or(Rank(0))
 }
 
 /// Applies what follows from the program and from the launcher whose line was typed.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::base::{Status, clock};
+use crate::base::{Rank, Status, clock};
 use crate::cli::codes::machine::CANNOT_CREATE;
 use crate::cli::error::CliError;
 use crate::os::calendar;
@@ -17,12 +17,19 @@ use crate::report::{RankFiles, make_dirs};
 /// Directory of the file of `--save_pid`, as in DeepSpeed.
 const PID_DIRECTORY: &str = "/tmp";
 
-/// Returns the pattern for one file for each rank, with the start time in their names, as DeepSpeed
-/// names them.
-pub(super) fn rank_files(directory: Option<PathBuf>) -> Result<Option<RankFiles>, CliError> {
+/// Returns the pattern for one file for each rank from `first` on, with the start time in their names, as
+/// DeepSpeed names them. No other job has the same names.
+pub(super) fn rank_files(
+    directory: Option<PathBuf>,
+    first: Rank,
+) -> Result<Option<RankFiles>, CliError> {
     let Some(directory) = directory else { return Ok(None) };
-    let shown = directory.display();
-    make_dirs(&directory, 0o777).map_err(|error| {
+    let shown = directory.display().to_string();
+    let claim = |()| {
+        let time = calendar::local_stamp(clock::wall());
+        RankFiles::claim(directory.clone(), &time, first)
+    };
+    make_dirs(&directory, 0o777).and_then(claim).map(Some).map_err(|error| {
         let cannot = |message| CliError::new(Status::CantCreate, CANNOT_CREATE, message);
         if error.kind() == io::ErrorKind::AlreadyExists {
             let message = format!("`--enable_each_rank_log`: `{shown}` is a file");
@@ -32,8 +39,7 @@ pub(super) fn rank_files(directory: Option<PathBuf>) -> Result<Option<RankFiles>
             "`--enable_each_rank_log`: cannot create `{shown}`: {}",
             show_io_error(&error)
         ))
-    })?;
-    Ok(Some(RankFiles { directory, stamp: calendar::local_stamp(clock::wall()) }))
+    })
 }
 
 /// The file with the process id of the launcher; it is removed when this value is dropped.

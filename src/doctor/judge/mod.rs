@@ -14,4 +14,5 @@ mod ways;
 
 pub use compute::SHM_BYTES_MIN;
 pub use diagnose::diagnose;
+pub(super) use place::torch_of;
 pub(super) use reach::CLOCK_OFF_US;

@@ -4,7 +4,7 @@ use crate::base::{NodeRank, Severity};
 use crate::doctor::codes;
 use crate::doctor::facts::{ClusterFacts, ExaminedNode, Finding};
 use crate::doctor::judge::outliers::outliers;
-use crate::wire::CheckResult;
+use crate::wire::{CheckResult, TORCH};
 
 pub(super) fn findings(cluster: &ClusterFacts) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -19,6 +19,7 @@ pub(super) fn findings(cluster: &ClusterFacts) -> Vec<Finding> {
         found.extend(broken_python(rank, examined));
     }
     found.extend(versions(cluster));
+    found.extend(versions_of_torch(cluster));
     found
 }
 
@@ -63,11 +64,38 @@ fn versions(cluster: &ClusterFacts) -> Vec<Finding> {
     odd.into_iter().map(finding).collect()
 }
 
+/// Findings for nodes whose Python has another torch than that of most nodes, or none.
+fn versions_of_torch(cluster: &ClusterFacts) -> Vec<Finding> {
+    let version = |(rank, _, examined): (_, _, &ExaminedNode)| {
+        let has_python = examined.report.python.as_ref()?.version.is_ok();
+        has_python.then(|| (rank, torch_of(examined).map(str::to_owned)))
+    };
+    let versions: Vec<_> = cluster.examined_nodes().filter_map(version).collect();
+    let Some((usual, odd)) = outliers(&versions) else { return Vec::new() };
+    let show = |version: &Option<String>| match version {
+        Some(version) => format!("torch {version}"),
+        None => "no torch".to_owned(),
+    };
+    let finding = |(rank, version)| {
+        let message = format!("{}, most have {}", show(&version), show(&usual));
+        Finding::new(codes::OTHER_TORCH, Severity::Warning, rank, message)
+            .help("give all nodes the same environment; `--json` shows the path of each torch")
+    };
+    odd.into_iter().map(finding).collect()
+}
+
+/// Returns the version of the torch that workers of a node import.
+pub(in crate::doctor) fn torch_of(examined: &ExaminedNode) -> Option<&str> {
+    let torch = examined.report.libraries.iter().find(|library| library.name == TORCH)?;
+    torch.version.as_deref()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::testing::{check, cluster, examined_mut};
+    use super::*;
     use crate::base::Status;
-    use crate::wire::{Problem, Python};
+    use crate::wire::{LibraryReport, Problem, Python};
 
     #[test]
     fn doctor_reports_missing_paths_with_the_node_message() {
@@ -99,5 +127,33 @@ mod tests {
             Some(Python { version: Err("it failed".to_owned()) });
         examined_mut(&mut one, 1).report.program = Some(Ok(()));
         check(&one, &["error[D012] n2: its Python does not work"]);
+    }
+
+    #[test]
+    fn doctor_reports_different_and_missing_torch() {
+        let mut one = cluster(4);
+        for (node, version) in ["2.4.1", "2.5.0", "", "2.4.1"].iter().enumerate() {
+            let report = &mut examined_mut(&mut one, node).report;
+            report.python = Some(Python { version: Ok("3.11.2".to_owned()) });
+            let version = (!version.is_empty()).then(|| (*version).to_owned());
+            report.libraries = version
+                .map(|version| LibraryReport {
+                    name: TORCH.to_owned(),
+                    version: Some(version),
+                    path: String::new(),
+                })
+                .into_iter()
+                .collect();
+        }
+        let expect = [
+            "warning[D038] n2: torch 2.5.0, most have torch 2.4.1",
+            "warning[D038] n3: no torch, most have torch 2.4.1",
+        ];
+        check(&one, &expect);
+        // A job without Python needs no torch.
+        for node in 0..4 {
+            examined_mut(&mut one, node).report.python = None;
+        }
+        check(&one, &[]);
     }
 }

@@ -25,7 +25,10 @@ pub(in crate::doctor) fn cluster(nodes: usize) -> ClusterFacts {
 }
 
 /// Facts of an examined node, to be modified.
-pub(super) fn examined_mut(cluster: &mut ClusterFacts, node: usize) -> &mut ExaminedNode {
+pub(in crate::doctor) fn examined_mut(
+    cluster: &mut ClusterFacts,
+    node: usize,
+) -> &mut ExaminedNode {
     match &mut cluster.nodes[node].outcome {
         ExamOutcome::Examined(examined) => examined,
         other => panic!("{other:?}"),

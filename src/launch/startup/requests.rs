@@ -14,6 +14,7 @@ use crate::plan::{
     Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, RendezvousPort, ThreadShare,
     WorkerPlan,
 };
+use crate::report::Style;
 use crate::wire::{
     self, CoreRequest, FileState, GpuLockRequest, Listen, NodeRoster, PortRequest, Prepare,
     PreparedNode, RequiredFile, Start, ToAgent, WorkerStart,
@@ -277,11 +278,23 @@ fn worker_starts(
         local_rank: worker.local_rank,
         argv: worker.argv().map(|word| word.into_owned().into_vec()).collect(),
         env: to_bytes(worker.bind(bindings, ThreadShare::Inherited, epoch)),
-        env_default: to_bytes(worker.defaults(threads)),
+        env_default: [to_bytes(worker.defaults(threads)), terminal_size(options, worker.rank)]
+            .concat(),
         env_without_gpu: to_bytes(worker.defaults_without_gpu()),
         stdin: options.stdin.includes(worker.rank),
     };
     node.workers.iter().zip(ranks).map(worker).collect()
+}
+
+/// The size of the terminal for a worker whose output is shown as it is: the worker writes to a pipe, and a
+/// progress bar that is wider than the terminal cannot be redrawn.
+fn terminal_size(options: &Options, rank: Rank) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let Style { solo, terminal, .. } = &options.output.style;
+    let Some((columns, rows)) = terminal.size.filter(|_| *solo == Some(rank)) else {
+        return Vec::new();
+    };
+    let size = [(env_vars::COLUMNS, columns), (env_vars::LINES, rows)];
+    size.map(|(name, number)| (name.into(), number.to_string().into_bytes())).into()
 }
 
 fn to_bytes(env: Vec<(OsString, OsString)>) -> Vec<(Vec<u8>, Vec<u8>)> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::disk::Disk;
 use super::private_files::create_private;
-use super::run_dir::make_dirs;
+use super::run_dir::{make_dirs, make_unique};
 use crate::base::{Epoch, LocalRank, NodeRank};
 use crate::wire::Stream;
 
@@ -40,10 +40,11 @@ impl AttemptDir {
         Self { root, has_nodes, is_of_run: true }
     }
 
-    /// Makes `PARENT/NAME` and its parents. No thread may exist yet.
+    /// Makes `PARENT/NAME` and its parents; if another job has made it, `PARENT/NAME-2` and so on. No thread may
+    /// exist yet.
     pub fn create(parent: &Path, name: &str, has_nodes: bool) -> io::Result<Self> {
-        let root = parent.join(name);
-        make_dirs(&root, 0o777)?;
+        make_dirs(parent, 0o777)?;
+        let root = make_unique(parent, name, 0o777)?;
         Ok(Self { root, has_nodes, is_of_run: false })
     }
 
@@ -106,5 +107,21 @@ impl AttemptDir {
             }
             Ok(())
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Jobs with one rendezvous id have one name.
+    #[test]
+    fn two_jobs_of_one_name_have_two_directories() {
+        let name = format!("remuda-attempts-{}", std::process::id());
+        let parent = std::env::temp_dir().join(name);
+        let create = || AttemptDir::create(&parent, "7_job", false).expect("a writable directory");
+        let paths = [(); 2].map(|()| create().path().to_owned());
+        assert_eq!(paths, ["7_job", "7_job-2"].map(|name| parent.join(name)));
+        fs::remove_dir_all(parent).expect("removed");
     }
 }

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+
 use crate::base::Epoch;
 
 /// Directory for the files of an epoch, below the directory of the run.
@@ -28,10 +30,17 @@ pub(super) fn make_private_dirs(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Makes a file that only this user can read; never follows a link at that path.
+/// Makes a file that only this user can read, or empties it; never follows a link at that path.
 pub(in crate::report) fn create_private(path: &Path) -> io::Result<File> {
-    use rustix::fs::{Mode, OFlags};
-    let flags =
-        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    open_private(path, OFlags::TRUNC)
+}
+
+/// Makes a file that only this user can read; an existing file is an error.
+pub(super) fn create_new_private(path: &Path) -> io::Result<File> {
+    open_private(path, OFlags::EXCL)
+}
+
+fn open_private(path: &Path, how: OFlags) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | how;
     Ok(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?.into())
 }

@@ -7,7 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::attempts::{AttemptDir, AttemptPlace};
-use super::private_files::{create_private, epoch_dir, make_private_dirs};
+use super::private_files::{create_new_private, create_private, epoch_dir, make_private_dirs};
+use super::run_dir::{SAME_NAME_MAX, with_disk_timeout};
 use crate::base::{Epoch, NodeRank, Rank};
 use crate::wire::Stream;
 
@@ -35,11 +36,29 @@ impl LogRetention {
 pub struct RankFiles {
     /// Directory of the files.
     pub directory: PathBuf,
-    /// Prefix of the names: the time of the start.
+    /// Prefix of the names: the time of the start, with a number if another job has the same time.
     pub stamp: String,
 }
 
 impl RankFiles {
+    /// Makes the file of the first rank, which no other job has made, in an existing directory. The wait for
+    /// the disk is bounded. No thread may exist yet.
+    pub fn claim(directory: PathBuf, time: &str, first: Rank) -> io::Result<Self> {
+        let others = (2..=SAME_NAME_MAX).map(|number| format!("{time}-{number}"));
+        let mut last_error = io::Error::from(io::ErrorKind::AlreadyExists);
+        for stamp in std::iter::once(time.to_owned()).chain(others) {
+            let files = Self { directory: directory.clone(), stamp };
+            match with_disk_timeout(|| create_new_private(&files.path(first)).map(drop)) {
+                Ok(()) => return Ok(files),
+                Err(error) => last_error = error,
+            }
+            if last_error.kind() != io::ErrorKind::AlreadyExists {
+                break;
+            }
+        }
+        Err(last_error)
+    }
+
     /// The file of a rank.
     pub fn path(&self, rank: Rank) -> PathBuf {
         self.directory.join(format!("{}_rank{rank}.log", self.stamp))
@@ -229,6 +248,17 @@ mod tests {
         }
         assert_eq!(std::fs::read_to_string(&first).expect("readable"), "0");
         remove(&first);
+    }
+
+    #[test]
+    fn rank_files_of_one_second_are_two_jobs() {
+        let log = log("claimed", LogRetention::All);
+        let directory = log.path().parent().expect("the file has a parent");
+        let claim = || RankFiles::claim(directory.to_owned(), "20261122173109", Rank(3));
+        let names = [(); 3].map(|()| claim().expect("a writable directory").pattern());
+        let expect = ["20261122173109", "20261122173109-2", "20261122173109-3"];
+        assert_eq!(names, expect.map(|stamp| directory.join(format!("{stamp}_rank*.log"))));
+        remove(log.path());
     }
 
     #[test]

@@ -23,7 +23,7 @@ const STALL_LIMIT: Duration = Duration::from_secs(1);
 /// Longest wait for the disk at the start and at the end of a job, whose records matter more.
 const LONG_STALL_LIMIT: Duration = Duration::from_secs(5);
 /// Most jobs with the same name that may begin within one second: several nodes may be one machine.
-const SAME_NAME_MAX: u32 = 1000;
+pub(super) const SAME_NAME_MAX: u32 = 1000;
 
 /// A directory that exists and belongs to this run.
 #[derive(Clone, Debug)]
@@ -189,10 +189,14 @@ fn create_below(parent: &Path, job: &JobId) -> io::Result<PathBuf> {
 
 /// Makes a directory with a name that no other job has.
 pub(super) fn make_named(parent: &Path, job: &JobId, mode: u32) -> io::Result<PathBuf> {
-    let name = saved_run::run_dir_name(clock::wall(), job);
+    make_unique(parent, &saved_run::run_dir_name(clock::wall(), job), mode)
+}
+
+/// Makes a directory with this name, or with a number behind it if another job has made one.
+pub(super) fn make_unique(parent: &Path, name: &str, mode: u32) -> io::Result<PathBuf> {
     let others = (2..=SAME_NAME_MAX).map(|number| format!("{name}-{number}"));
     let mut last_error = io::Error::from(io::ErrorKind::AlreadyExists);
-    for path in std::iter::once(name.clone()).chain(others).map(|name| parent.join(name)) {
+    for path in std::iter::once(name.to_owned()).chain(others).map(|name| parent.join(name)) {
         let make = || fs::DirBuilder::new().mode(mode).create(&path);
         match with_disk_timeout(make) {
             Ok(()) => return Ok(path),

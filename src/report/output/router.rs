@@ -14,13 +14,13 @@ use super::redirects::Redirects;
 use super::stream_buffer::{LineFormat, StreamBuffer};
 use super::style::Style;
 use super::tail::Tail;
-use crate::base::{Epoch, Rank, clock};
+use crate::base::{Epoch, Rank, Status, clock};
 use crate::job::Evidence;
 use crate::report::emulation::first_control;
 use crate::report::gather::GatheredOutput;
 use crate::report::logs::{FileKey, LogPath, LogRetention, LogWriter, RankLog};
 use crate::report::terminal::{Area, Screens, StatusPlace, Terminal, Tty, WorkerStep};
-use crate::report::text::{paint_message, show_count, show_last_output};
+use crate::report::text::{paint_message, show_count, show_io_error, show_last_output};
 use crate::wire::Stream;
 
 /// Least time between two changes of the status area.
@@ -207,7 +207,7 @@ impl OutputRouter {
     pub fn print_message(&mut self, text: &str) {
         let text = paint_message(&self.terminal.charset.adapt(text), self.terminal.paint);
         self.shown_bytes += text.len() as u64;
-        self.screens.push_message(Stream::Stderr, text.as_bytes(), self.terminal.stderr);
+        self.screens.push_message(text.as_bytes());
     }
 
     /// Output of a worker, if output is gathered.
@@ -384,7 +384,14 @@ impl OutputRouter {
                     "note: standard output was closed; the job continues without it\n",
                 );
             }
-            _ => self.print_message(&format!("warning: cannot write standard output: {errno}\n")),
+            _ => {
+                let why = show_io_error(&errno.into());
+                self.print_message(&format!(
+                    "warning: cannot write standard output: {why}; the job continues without it, and a \
+                     success exits with {}\n",
+                    Status::Io.code()
+                ));
+            }
         }
     }
 

@@ -8,7 +8,8 @@ mod sink;
 mod status;
 
 pub use print::{
-    install_panic_hook, print, print_error, print_message, print_with, start_log, try_print_error,
+    in_locale, install_panic_hook, print, print_error, print_message, print_screen, print_with,
+    start_log, try_print_error,
 };
 pub(super) use properties::Tty;
 pub use properties::{Charset, ColorChoice, StatusPlace, Terminal, choose_color};

@@ -1,5 +1,6 @@
 //! Printing outside a job: requested data, messages, panics and the log.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use tracing_subscriber::filter::Targets;
@@ -15,6 +16,17 @@ use crate::report::text::paint_message;
 /// Prints requested data; a reader that closed the pipe is not an error.
 pub fn print(text: &str) -> io::Result<()> {
     print_with(|stdout| stdout.write_all(text.as_bytes()))
+}
+
+/// Prints a screen that was requested, with the characters of the locale. Documents for programs are printed
+/// unchanged by [`print`].
+pub fn print_screen(text: &str) -> io::Result<()> {
+    print(&in_locale(text))
+}
+
+/// Returns a text of remuda with the characters that the locale has.
+pub fn in_locale(text: &str) -> Cow<'_, str> {
+    Charset::detect().adapt(text)
 }
 
 /// Prints to standard output what need not be in memory all at once. A reader that closes the pipe
@@ -34,15 +46,14 @@ pub fn print_message(text: &str, paint: Paint) {
 
 /// Prints to standard error.
 pub fn print_error(text: &str) {
-    let text = Charset::detect().adapt(text);
-    let _ = io::stderr().lock().write_all(text.as_bytes());
+    let _ = io::stderr().lock().write_all(in_locale(text).as_bytes());
 }
 
 /// Prints a message of remuda if that does not block; otherwise the message is dropped.
 pub fn try_print_error(text: &str) {
     let stderr = io::stderr();
     if fds::has_room(&stderr) {
-        let _ = stderr.lock().write_all(text.as_bytes());
+        let _ = stderr.lock().write_all(in_locale(text).as_bytes());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 use rustix::fs::FileType;
@@ -25,6 +25,8 @@ pub struct Terminal {
     pub status: StatusPlace,
     /// The characters for marks in lines.
     pub charset: Charset,
+    /// Columns and rows of the terminal of standard error, else of standard output.
+    pub size: Option<(u16, u16)>,
 }
 
 /// The characters for marks in lines.
@@ -64,6 +66,8 @@ impl Charset {
             '…' => "...".into(),
             '×' => "x".into(),
             'µ' => "u".into(),
+            '²' => "^2".into(),
+            '⏎' => "\\".into(),
             other => Cow::from(other.to_string()),
         };
         text.chars().map(replace).collect::<String>().into()
@@ -117,6 +121,7 @@ impl Terminal {
             stdout_paint: paint(stdout),
             status,
             charset: Charset::detect(),
+            size: size_of(rustix::stdio::stderr()).or_else(|| size_of(rustix::stdio::stdout())),
         }
     }
 
@@ -125,6 +130,15 @@ impl Terminal {
     pub fn without_status(self) -> Self {
         Self { status: StatusPlace::Nowhere, ..self }
     }
+}
+
+/// Number of rows of a terminal whose size is unknown.
+const DEFAULT_ROWS: u16 = 24;
+
+/// Columns and rows of a terminal that has a width.
+fn size_of(terminal: BorrowedFd<'_>) -> Option<(u16, u16)> {
+    let size = rustix::termios::tcgetwinsize(terminal).ok().filter(|size| 0 < size.ws_col)?;
+    Some((size.ws_col, if size.ws_row == 0 { DEFAULT_ROWS } else { size.ws_row }))
 }
 
 fn is_dumb() -> bool {
@@ -164,16 +178,14 @@ impl Tty {
     /// Columns and rows of the terminal; `None` while another process group has it, because a job
     /// in the background must not draw where the user types.
     pub(in crate::report) fn size(&self) -> Option<(usize, usize)> {
-        const DEFAULT: (usize, usize) = (80, 24);
+        const DEFAULT: (usize, usize) = (80, DEFAULT_ROWS as usize);
         match rustix::termios::tcgetpgrp(&self.0) {
             Ok(foreground) if foreground != rustix::process::getpgrp() => return None,
             // Not the controlling terminal of this process, so no input is typed for it.
             Ok(_) | Err(_) => {}
         }
-        let size = rustix::termios::tcgetwinsize(&self.0).ok();
-        let (columns, rows) = size.map_or((0, 0), |size| (size.ws_col.into(), size.ws_row.into()));
-        let or_default = |number, default| if number == 0 { default } else { number };
-        Some((or_default(columns, DEFAULT.0), or_default(rows, DEFAULT.1)))
+        let size = size_of(self.0.as_fd());
+        Some(size.map_or(DEFAULT, |(columns, rows)| (columns.into(), rows.into())))
     }
 }
 
@@ -228,8 +240,8 @@ mod tests {
 
     #[test]
     fn ascii_text_has_no_other_marks() {
-        let text = "n1 │ 8 × 3 µs, …";
-        assert_eq!(Charset::Ascii.adapt(text), "n1 | 8 x 3 us, ...");
+        let text = "n1 │ 8 × 3 µs, 4 h², …⏎";
+        assert_eq!(Charset::Ascii.adapt(text), "n1 | 8 x 3 us, 4 h^2, ...\\");
         assert_eq!(Charset::Utf8.adapt(text), text);
     }
 }

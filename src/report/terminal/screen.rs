@@ -16,8 +16,8 @@ const ERASE_ROW: &str = "\r\x1b[K";
 /// The two screens, for lines of remuda and of the workers.
 pub(in crate::report) struct Screens {
     stdout: Screen,
-    /// `None`: the same terminal as `stdout`, so that lines and status line are written in one
-    /// order.
+    /// `None`: the same terminal, pipe or file as `stdout`, so that lines of workers, messages and status
+    /// line are written in one order.
     stderr: Option<Screen>,
     dropped_lines: u64,
 }
@@ -46,7 +46,8 @@ struct Footer {
 
 impl Screens {
     pub(in crate::report) fn new(stdout: OwnedFd, stderr: OwnedFd, status: StatusPlace) -> Self {
-        let stderr = (status != StatusPlace::Shared).then(|| Screen::new(stderr));
+        let is_one = status == StatusPlace::Shared || is_same_file(&stdout, &stderr);
+        let stderr = (!is_one).then(|| Screen::new(stderr));
         Self { stdout: Screen::new(stdout), stderr, dropped_lines: 0 }
     }
 
@@ -84,22 +85,15 @@ impl Screens {
         self.err().footer.has_echo = true;
     }
 
-    /// Adds lines of remuda, which begin in the first column, also after a line without an end.
-    pub(in crate::report) fn push_message(
-        &mut self,
-        stream: Stream,
-        text: &[u8],
-        is_terminal: bool,
-    ) {
-        let screen = match stream {
-            Stream::Stdout => &mut self.stdout,
-            Stream::Stderr => self.err(),
-        };
+    /// Adds lines of remuda to standard error; they begin in the first column, also after a line without an
+    /// end.
+    pub(in crate::report) fn push_message(&mut self, text: &[u8]) {
+        let screen = self.err();
         let is_line_start = match screen.pending.last() {
             Some(last) => *last == b'\n',
             None => screen.footer.is_line_start,
         };
-        if is_terminal && !is_line_start && !text.is_empty() {
+        if !is_line_start && !text.is_empty() {
             screen.pending.push(b'\n');
         }
         screen.pending.extend_from_slice(text);
@@ -151,6 +145,12 @@ impl Screens {
     fn screens_mut(&mut self) -> impl Iterator<Item = &mut Screen> {
         std::iter::once(&mut self.stdout).chain(&mut self.stderr)
     }
+}
+
+/// Whether two descriptors lead to the same terminal, pipe or file.
+fn is_same_file(one: &OwnedFd, other: &OwnedFd) -> bool {
+    let identity = |fd| rustix::fs::fstat(fd).map(|found| (found.st_dev, found.st_ino)).ok();
+    identity(one).is_some_and(|file| identity(other) == Some(file))
 }
 
 impl Screen {
@@ -264,6 +264,30 @@ mod tests {
         footer.text.clear();
         check(footer, "", "\r\x1b[K");
         check(footer, "d\n", "d\n");
+    }
+
+    /// Reads what screens with these descriptors write for a line of a worker without an end and a message.
+    fn message_after_unended_line(stream: Stream, is_one: bool) -> String {
+        let (mut read, write) = std::io::pipe().expect("a pipe");
+        let null = || OwnedFd::from(std::fs::File::create("/dev/null").expect("a device"));
+        let copy = || OwnedFd::from(write.try_clone().expect("a descriptor"));
+        let (stdout, stderr) = if is_one { (copy(), copy()) } else { (null(), copy()) };
+        let mut screens = Screens::new(stdout, stderr, StatusPlace::Nowhere);
+        screens.pending(stream).extend_from_slice(b"last words");
+        screens.flush();
+        screens.push_message(b"Finished\n");
+        screens.finish();
+        drop((screens, write));
+        let mut shown = vec![0; 64];
+        let length = std::io::Read::read(&mut read, &mut shown).expect("written");
+        String::from_utf8_lossy(&shown[..length]).into_owned()
+    }
+
+    #[test]
+    fn message_begins_a_line_of_its_own() {
+        let expect = "last words\nFinished\n";
+        assert_eq!(message_after_unended_line(Stream::Stdout, true), expect);
+        assert_eq!(message_after_unended_line(Stream::Stderr, false), expect);
     }
 
     #[test]

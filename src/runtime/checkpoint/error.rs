@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -223,34 +223,44 @@ impl Damage {
             | Self::Invalid { file, .. } => file,
         }
     }
+
+    /// Describes the damage without the tensors that it affects.
+    fn without_tensors(&self) -> String {
+        match self {
+            Self::Missing { file } => format!("`{file}` is missing"),
+            Self::Size { file, bytes, expected } => {
+                let how = if bytes < expected { "truncated" } else { "extended" };
+                format!("`{file}` was {how}: it has {bytes} bytes instead of {expected}")
+            }
+            Self::Changed { file, bytes: Range { start, end }, .. } => {
+                let last = end - 1;
+                format!(
+                    "`{file}` was changed after it was saved, somewhere in bytes {start} to {last}"
+                )
+            }
+            Self::Foreign { file, step, rank } => {
+                format!("`{file}` is the file of rank {rank} of step {step}")
+            }
+            Self::Unreadable { file, reason } => format!("cannot read `{file}`: {reason}"),
+            Self::Invalid { file, reason } => format!("`{file}`: {reason}"),
+        }
+    }
 }
 
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.without_tensors())?;
         match self {
-            Self::Missing { file } => write!(f, "`{file}` is missing"),
-            Self::Size { file, bytes, expected } => {
-                let how = if bytes < expected { "truncated" } else { "extended" };
-                write!(f, "`{file}` was {how}: it has {bytes} bytes instead of {expected}")
-            }
-            Self::Changed { file, bytes, tensors } => {
-                let Range { start, end } = bytes;
-                write!(
-                    f,
-                    "`{file}` was changed after it was saved, somewhere in bytes {start} to {}",
-                    end - 1
-                )?;
+            Self::Changed { tensors, .. } if !tensors.is_empty() => {
                 let names = tensors.iter().map(|name| format!("`{name}`"));
-                match tensors.len() {
-                    0 => Ok(()),
-                    count => write!(f, ", which have values of {}", show_list(count, names, ", ")),
-                }
+                write!(f, ", which have values of {}", show_list(tensors.len(), names, ", "))
             }
-            Self::Foreign { file, step, rank } => {
-                write!(f, "`{file}` is the file of rank {rank} of step {step}")
-            }
-            Self::Unreadable { file, reason } => write!(f, "cannot read `{file}`: {reason}"),
-            Self::Invalid { file, reason } => write!(f, "`{file}`: {reason}"),
+            Self::Changed { .. }
+            | Self::Missing { .. }
+            | Self::Size { .. }
+            | Self::Foreign { .. }
+            | Self::Unreadable { .. }
+            | Self::Invalid { .. } => Ok(()),
         }
     }
 }
@@ -296,6 +306,14 @@ pub enum OpenError {
         /// Damage of its files.
         damage: Vec<Damage>,
     },
+    /// All checkpoints that could be used are damaged.
+    #[error("{}", show_all_damaged(dir, damaged))]
+    AllDamaged {
+        /// Directory of the checkpoints.
+        dir: PathBuf,
+        /// Paths of the checkpoints with the damage of their files, the newest first.
+        damaged: Vec<(PathBuf, Vec<Damage>)>,
+    },
     /// A checkpoint belongs to another model.
     #[error("checkpoint `{}` is for another model: {}", path.display(), show_lines(differences))]
     OtherModel {
@@ -333,6 +351,24 @@ impl From<CollectiveError> for OpenError {
 
 fn show_damage(damage: &[Damage]) -> String {
     show_list(damage.len(), damage.iter().map(Damage::to_string), "; ")
+}
+
+fn show_all_damaged(dir: &Path, damaged: &[(PathBuf, Vec<Damage>)]) -> String {
+    let title = match damaged.len() {
+        1 => "the only checkpoint".to_owned(),
+        count => format!("all {count} checkpoints"),
+    };
+    let verb = if damaged.len() == 1 { "is" } else { "are" };
+    let show = |(path, damage): &(PathBuf, Vec<Damage>)| {
+        let name = path.file_name().unwrap_or_default().display();
+        let first = damage.first().map(Damage::without_tensors).unwrap_or_default();
+        match damage.len().saturating_sub(1) {
+            0 => format!("`{name}`: {first}"),
+            more => format!("`{name}`: {first}, and {more} more"),
+        }
+    };
+    let shown = show_list(damaged.len(), damaged.iter().map(show), "; ");
+    format!("{title} in `{}` {verb} damaged: {shown}", dir.display())
 }
 
 fn show_lines(lines: &[String]) -> String {

@@ -69,15 +69,14 @@ pub fn load_checkpoint<T>(
             (Verdict::Loaded, Err(error)) => return Err(error),
         }
     }
-    let (path, damage) = damaged.swap_remove(0);
-    Err(OpenError::Damaged { path, damage })
+    Err(all_damaged(dir, choice, damaged))
 }
 
 /// Opens a checkpoint without a group, and checks all of it: the newest one that is not damaged, as `choice`
 /// allows.
 ///
 /// # Errors
-/// If there is none. If all are damaged, the error is that of the first.
+/// If there is none. If all are damaged, the error names them.
 pub fn open_newest(
     path: &Path,
     choice: LoadChoice,
@@ -94,8 +93,22 @@ pub fn open_newest(
         }
         damaged.push((path, damage));
     }
-    let (path, damage) = damaged.swap_remove(0);
-    Err(OpenError::Damaged { path, damage })
+    Err(all_damaged(&dir, choice, damaged))
+}
+
+/// The error of candidates that are all damaged; there is at least one.
+fn all_damaged(
+    dir: &Path,
+    choice: LoadChoice,
+    mut damaged: Vec<(PathBuf, Vec<Damage>)>,
+) -> OpenError {
+    match choice {
+        LoadChoice::NewestValid => OpenError::AllDamaged { dir: dir.to_owned(), damaged },
+        LoadChoice::Exact => {
+            let (path, damage) = damaged.swap_remove(0);
+            OpenError::Damaged { path, damage }
+        }
+    }
 }
 
 /// Where the candidates are, relative to the path that every rank has been given.

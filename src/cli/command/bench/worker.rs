@@ -21,7 +21,7 @@ use crate::cli::output_files::check_file;
 use crate::cli::start::join_group;
 use crate::os::calendar::utc;
 use crate::report::text::show_io_error;
-use crate::report::{print, print_error};
+use crate::report::{print, print_error, print_screen};
 use crate::runtime::{Error, Group, InitOptions, Note, ReduceOrder};
 
 /// Name of the command that makes this executable a worker.
@@ -119,7 +119,7 @@ fn measure_all(
     // If the output cannot be written, the measurement continues.
     let say = |text: &str| {
         if prints {
-            let _ = print(text);
+            let _ = print_screen(text);
         }
     };
     let opened = OpenBackend::open(group, options.backend, args.order)?;

@@ -8,7 +8,7 @@ use crate::cli::command::checkpoint::codes::{CANNOT_EXPORT, NOT_EXPORTABLE};
 use crate::cli::command::checkpoint::problems::refuse;
 use crate::cli::error::CliError;
 use crate::cli::line::{BadValue, CommandLine};
-use crate::report::print;
+use crate::report::print_screen;
 use crate::report::text::{show_bytes, show_count};
 use crate::runtime::checkpoint::{
     CheckpointReader, ExportError, ExportOptions, ExportReport, ExportTarget, ExportedTensor,
@@ -126,7 +126,7 @@ pub(super) fn run(args: &ExportArgs, typed: &CommandLine) -> Result<Status, CliE
         }
     })?;
     let lacks_config = matches!(args.to, ExportTarget::HuggingFace(_)) && config.is_none();
-    print(&screen(&report, lacks_config)).map_err(CliError::output)?;
+    print_screen(&screen(&report, lacks_config)).map_err(CliError::output)?;
     Ok(Status::Success)
 }
 

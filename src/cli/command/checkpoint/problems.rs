@@ -29,6 +29,10 @@ pub(super) fn code_of(error: &OpenError) -> (&'static str, Option<String>) {
             let path = quoted(path);
             (DAMAGED, Some(format!("`remuda checkpoint verify {path}` reports every damage")))
         }
+        OpenError::AllDamaged { dir, .. } => {
+            let dir = quoted(dir);
+            (DAMAGED, Some(format!("`remuda checkpoint verify {dir}` reports every damage")))
+        }
         OpenError::OtherModel { .. }
         | OpenError::Request { .. }
         | OpenError::Ranks { .. }

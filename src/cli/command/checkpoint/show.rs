@@ -10,8 +10,8 @@ use crate::cli::command::checkpoint::facts::show_facts;
 use crate::cli::command::checkpoint::problems::refuse;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
-use crate::report::print;
 use crate::report::text::{Align, escape_control, show_bytes, show_columns, show_count};
+use crate::report::{print, print_screen};
 use crate::runtime::checkpoint::{
     CheckpointReader, SavedState, TensorInfo, split_tensor, state_tensor,
 };
@@ -58,8 +58,9 @@ struct ShownTensor {
 pub(super) fn run(args: &CheckpointShowArgs, typed: &CommandLine) -> Result<Status, CliError> {
     let reader = CheckpointReader::open(&args.dir)
         .map_err(|error| refuse(typed, &args.dir, None, &error))?;
-    let shown = if args.json { document(&reader) } else { screen(&reader) };
-    print(&shown).map_err(CliError::output)?;
+    let printed =
+        if args.json { print(&document(&reader)) } else { print_screen(&screen(&reader)) };
+    printed.map_err(CliError::output)?;
     Ok(Status::Success)
 }
 

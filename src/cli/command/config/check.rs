@@ -15,6 +15,7 @@ use crate::pool::{SLOTS_MAX, SlotCount};
 use crate::report::config::show_config;
 use crate::report::diagnostic::{Paint, show_findings, show_problems};
 use crate::report::findings::{CheckedFile, show_config_json, show_github, show_sarif};
+use crate::report::in_locale;
 
 /// Arguments of `remuda config check`.
 #[derive(Clone, Debug, clap::Args)]
@@ -192,7 +193,7 @@ fn print_readings(
     for checked in readings {
         match checked {
             CheckedConfig::Unreadable(findings) => out.stderr += &show_findings(findings, paint),
-            CheckedConfig::Read(reading) => out.stdout += &screen(reading, paint),
+            CheckedConfig::Read(reading) => out.stdout += &in_locale(&screen(reading, paint)),
         }
     }
 }

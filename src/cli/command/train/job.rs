@@ -19,7 +19,7 @@ use crate::cli::error::CliError;
 use crate::cli::resolve;
 use crate::cli::start::{self, JobArgs, PrintedRanks, WorkerProgram, start};
 use crate::launch::{CauseRule, Transport};
-use crate::report::{Terminal, print, print_message};
+use crate::report::{Terminal, print_message, print_screen};
 use crate::train::{SavedTraining, more_steps};
 
 /// Train a small GPT or MLP on every slot with the bundled data-parallel runtime.
@@ -80,7 +80,7 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     }
     if cli.watch.dry_run && !cli.watch.json {
         let memory = show_memory(&cli.train.resolve(), vocabulary, workers.count());
-        print(&format!("{memory}\n")).map_err(CliError::output)?;
+        print_screen(&format!("{memory}\n")).map_err(CliError::output)?;
     }
     if 0 < cli.watch.max_restarts && cli.watch.prints_warnings() {
         print_message(&restart_warning(&cli.train), terminal.paint);

@@ -17,10 +17,16 @@ use crate::cli::error::CliError;
 use crate::launch::KeptState;
 use crate::report::with_disk_timeout;
 use crate::runtime::checkpoint::OpenError;
-use crate::train::{Corpus, ModelId, SavedTraining, TOKENS_OF_SHARDS, inspect_newest};
+use crate::train::{
+    ALL_DAMAGED_HELP, Corpus, ModelId, SavedTraining, TOKENS_OF_SHARDS, inspect_newest,
+};
 
 /// Limit of the search for a checkpoint after a failure.
 const READ_LIMIT: Duration = Duration::from_secs(2);
+
+/// What to do if a checkpoint cannot be used, and no better one is known.
+const OTHER_CHECKPOINT_HELP: &str =
+    "use another checkpoint, or leave `--resume` out to start a new run";
 
 pub(super) fn find_saved(
     line: &TypedLine<'_>,
@@ -34,33 +40,39 @@ pub(super) fn find_saved(
         None => inspect(path),
     };
     found.map_err(|error| {
+        let of_train = "use a checkpoint of `remuda train`, or a directory of them".to_owned();
         let (status, help) = match &error {
-            OpenError::Read { .. } => {
-                (Status::NoInput, "use a checkpoint of `remuda train`, or a directory of them")
-            }
+            OpenError::Read { .. } => (Status::NoInput, of_train),
             OpenError::Empty { .. } => (
                 Status::NoInput,
-                "`--checkpoint_dir` saves checkpoints; leave `--resume` out to start a new run",
+                "`--checkpoint_dir` saves checkpoints; leave `--resume` out to start a new run"
+                    .to_owned(),
             ),
-            OpenError::NotCheckpoint { .. } => {
-                (Status::BadInput, "use a checkpoint of `remuda train`, or a directory of them")
-            }
+            OpenError::NotCheckpoint { .. } => (Status::BadInput, of_train),
             OpenError::Newer { .. } => {
-                (Status::BadInput, "use the remuda that has saved it, or a newer one")
+                (Status::BadInput, "use the remuda that has saved it, or a newer one".to_owned())
             }
-            OpenError::Damaged { .. }
-            | OpenError::OtherModel { .. }
+            OpenError::Damaged { .. } => (Status::BadInput, help_of_damaged(path)),
+            OpenError::AllDamaged { .. } => (Status::BadInput, ALL_DAMAGED_HELP.to_owned()),
+            OpenError::OtherModel { .. }
             | OpenError::Request { .. }
             | OpenError::Ranks { .. }
-            | OpenError::Group(_) => (
-                Status::BadInput,
-                "use another checkpoint, or leave `--resume` out to start a new run",
-            ),
+            | OpenError::Group(_) => (Status::BadInput, OTHER_CHECKPOINT_HELP.to_owned()),
         };
         let message = error.to_string();
         let place = line.0.value_or_end("resume");
         line.refuse(status, CHECKPOINT_UNUSABLE, place, message, |found| found.help(help))
     })
+}
+
+/// Returns what to do if the newest checkpoint of a directory, or the one that was named, is damaged.
+fn help_of_damaged(path: &Path) -> String {
+    match inspect_newest(path) {
+        Ok(SavedTraining { path, step, .. }) => {
+            format!("the newest undamaged checkpoint has step {step}: `--resume {}`", quoted(&path))
+        }
+        Err(_) => OTHER_CHECKPOINT_HELP.to_owned(),
+    }
 }
 
 /// Takes sizes that were not typed from the checkpoint, and reports every contradiction: a run
@@ -201,6 +213,7 @@ pub(super) fn kept_state(args: &TrainArgs) -> Option<KeptState> {
     Some(KeptState {
         dir: args.checkpoint_dir.clone()?,
         is_saved_regularly: args.save_every.is_some(),
+        repeats_line: args.is_auto(),
         advice,
         newest_step,
     })

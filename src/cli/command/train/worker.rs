@@ -14,7 +14,7 @@ use crate::cli::error::CliError;
 use crate::cli::line::codes::BAD_VALUE;
 use crate::cli::start::join_group;
 use crate::os::process::signals;
-use crate::report::{print, print_error};
+use crate::report::{print_error, print_screen};
 use crate::runtime::checkpoint::DirectoryLock;
 use crate::runtime::{Group, InitOptions};
 use crate::train::{TrainEvent, train};
@@ -108,7 +108,7 @@ fn run_training(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Sta
 
 /// Prints progress. If it cannot be printed, the training continues; the metrics are in their file.
 fn print_progress(text: &str) {
-    let _ = print(text);
+    let _ = print_screen(text);
 }
 
 /// Prints a line for the first step, the last, those with an evaluation, and one every
