@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::ops::Range;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,8 @@ pub(crate) struct Completion {
     traffic: Arc<TrafficCounters>,
     /// Number of messages that are not complete.
     left: Mutex<usize>,
-    outcome: Sender<Outcome>,
+    /// Has space for one outcome: the first one counts.
+    outcome: SyncSender<Outcome>,
 }
 
 /// A call that has started messages.
@@ -73,7 +74,7 @@ impl Completion {
         call: MessageCall,
         traffic: &Arc<TrafficCounters>,
     ) -> (Arc<Self>, Receiver<Outcome>) {
-        let (outcome, receiver) = mpsc::channel();
+        let (outcome, receiver) = mpsc::sync_channel(1);
         let left = Mutex::new(call.messages);
         let completion = Self { call, traffic: traffic.clone(), left, outcome };
         if call.messages == 0 {
@@ -84,8 +85,8 @@ impl Completion {
 
     fn succeed(&self) {
         self.traffic.record(self.call.op, self.call.received);
-        // Sending fails if the owner has dropped the handle.
-        let _ = self.outcome.send(Ok(()));
+        // Sending fails if the owner has dropped the handle, or the call has failed before.
+        let _ = self.outcome.try_send(Ok(()));
     }
 
     fn complete_one(&self) {
@@ -98,8 +99,7 @@ impl Completion {
 
     fn fail(&self, error: &CollectiveError) {
         let error = CollectiveError { op: self.call.op, bytes: self.call.bytes, ..error.clone() };
-        // Only the first outcome is received.
-        let _ = self.outcome.send(Err(error));
+        let _ = self.outcome.try_send(Err(error));
     }
 }
 
@@ -250,22 +250,22 @@ impl HostBackend {
             Flight { messages: VecDeque::new(), transfers: Transfers::new(), started: 0 };
         let call = OperationCall::new(Operation::Exchange, 0);
         // Each call of the batch is counted when its messages are complete.
-        let outcome = self.run_uncounted::<u8>(call, |engine, _, deadline| {
+        let outcome = self.run_uncounted::<u8>(call, |backend, _, deadline| {
             let limit = deadline.until.saturating_duration_since(deadline.since);
             let (mut pauses, mut checked_at) = (0, clock::now());
             while let Some(messages) = batch.take(flight.messages.is_empty()) {
                 flight.take_in(messages);
-                let has_moved = engine.advance_messages(&mut flight, limit)?;
+                let has_moved = backend.advance_messages(&mut flight, limit)?;
                 flight.remove_complete();
                 if has_moved {
                     pauses = 0;
                     // Another message may not move meanwhile.
                     if CHECK_INTERVAL < clock::now().saturating_duration_since(checked_at) {
-                        engine.check_messages(&flight, limit)?;
+                        backend.check_messages(&flight, limit)?;
                         checked_at = clock::now();
                     }
                 } else {
-                    engine.pause_messages(&flight, pauses, limit)?;
+                    backend.pause_messages(&flight, pauses, limit)?;
                     pauses += 1;
                 }
             }

@@ -71,8 +71,8 @@ impl HostBackend {
         let received = others.map(|slot| slot.values.len()).sum();
         let call = OperationCall { received, ..OperationCall::new(op, lens.sum()) };
         // The two sides may call different functions: `send` matches `send_recv`.
-        self.run::<T>(call, |engine, _, deadline| {
-            engine.transfer(Operation::Send, sends, slots, deadline)
+        self.run::<T>(call, |backend, _, deadline| {
+            backend.transfer(Operation::Send, sends, slots, deadline)
         })
     }
 
