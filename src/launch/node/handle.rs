@@ -213,6 +213,8 @@ impl NodeHandle {
         NewLink { number: link, epoch: since, join_from, pause }: NewLink,
         tasks: &mut Tasks,
     ) -> io::Result<Self> {
+        // An agent that does not read loses its lease, and its task is then aborted; standard input has a
+        // limit of its own.
         let (to_agent, queue) = mpsc::unbounded_channel();
         let (job, epoch) = (caller.job, Arc::new(AtomicU32::new(since.0)));
         let (events, output) = (caller.events.clone(), caller.output.clone());

@@ -76,6 +76,8 @@ impl Reporter {
         consumed: impl Fn(Consumed) + Send + 'static,
     ) -> std::io::Result<Self> {
         let router = OutputRouter::new(workers, style, stdout, stderr);
+        // The windows of the agents limit output, QUEUED_STEPS_MAX limits steps, and the agents limit the rate
+        // of notes; the rest follows from events of the dispatcher.
         let (sender, messages) = mpsc::channel();
         let thread = std::thread::Builder::new().name("reporter".to_owned());
         let has_status = style.terminal.status != StatusPlace::Nowhere;
