@@ -214,7 +214,7 @@ impl MemberLoop<'_> {
             let own = OwnLine::new(self.plan.clone(), options.clone(), node);
             Box::new(own) as Box<dyn LinkFilter>
         });
-        let mut attached = connection.attach((reader, writer), filter, &mut self.tasks);
+        let mut attached = connection.attach(reader, writer, filter, &mut self.tasks);
         let part = self.run_attached(&mut attached, &mut agent).await;
         // With the connection the agent's link ends, and with the link the agent.
         drop(attached);

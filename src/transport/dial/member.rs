@@ -60,7 +60,8 @@ impl MemberConnection {
     /// filter, the agent receives what that makes of them.
     pub fn attach(
         self,
-        (reader, writer): (LinkReader, LinkWriter),
+        reader: LinkReader,
+        writer: LinkWriter,
         filter: Option<Box<dyn LinkFilter>>,
         tasks: &mut Tasks,
     ) -> AttachedMember {
