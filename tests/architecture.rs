@@ -46,8 +46,8 @@ const NARROW: [(&str, &[&str]); 3] = [
     ("bench", &["base", "runtime"]),
 ];
 
-/// The rooms of `runtime`, lowest layer first; `comm` without a room is its own files. A room imports only
-/// rooms of lower layers.
+/// The modules of `runtime`, lowest layer first; `comm` alone is its own files. A module imports only
+/// modules of lower layers.
 const RUNTIME_LAYERS: [&[&str]; 10] = [
     &["dtype", "schedule"],
     &["flat", "comm::core"],
@@ -217,7 +217,7 @@ fn modules_import_only_lower_layers() {
 }
 
 #[test]
-fn rooms_of_runtime_import_only_lower_layers() {
+fn modules_of_runtime_import_only_lower_layers() {
     assert_clean(rust_files().iter().flat_map(runtime_violations));
 }
 

@@ -4,7 +4,7 @@
 //! [`train()`] runs a training as one worker of a group. It uses only the public API of the library, so it
 //! is also an example of a complete worker.
 //!
-//! | file or room | contents |
+//! | file or folder | contents |
 //! |---|---|
 //! | `trainer`, `options`, `error` | the loop of steps |
 //! | `nn` | models |
