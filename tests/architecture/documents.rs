@@ -364,7 +364,8 @@ fn contributing_names_every_module_of_tests() {
     let text = read("CONTRIBUTING.md".into()).text;
     for name in ["program", "library", "gpu"] {
         let modules = read(format!("tests/{name}.rs")).text;
-        let modules = modules.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'));
+        let modules =
+            modules.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'));
         let is_missing = |module: &&str| {
             *module != "support" && !text.contains(&format!("--test {name} {module}::"))
         };
@@ -377,7 +378,8 @@ fn contributing_names_every_module_of_tests() {
 fn index_of_examples_is_complete() {
     let text = read("examples/README.md".into()).text;
     let listed = links(&text);
-    let names = files().into_iter().filter_map(|path| Some(path.strip_prefix("examples/")?.to_owned()));
+    let names =
+        files().into_iter().filter_map(|path| Some(path.strip_prefix("examples/")?.to_owned()));
     let missing: Vec<_> =
         names.filter(|name| name != "README.md" && !listed.contains(&name.as_str())).collect();
     assert!(missing.is_empty(), "examples/README.md: {missing:?}");

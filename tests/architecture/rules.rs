@@ -31,7 +31,7 @@ pub(crate) fn runtime_violations(file: &Source) -> Vec<String> {
         return Vec::new();
     }
     let inside: Vec<&str> = inside.trim_end_matches(".rs").split('/').collect();
-    let Some((own, module)) = module_of(&inside) else {
+    let Some((own, module)) = runtime_module_of(&inside) else {
         return vec![file.violation(0, format_args!("`{}` is not a module of runtime", inside[0]))];
     };
     let tests = file.test_regions();
@@ -40,7 +40,7 @@ pub(crate) fn runtime_violations(file: &Source) -> Vec<String> {
         if tests.iter().any(|range| range.contains(&at)) {
             continue;
         }
-        match module_of(&path) {
+        match runtime_module_of(&path) {
             None => found
                 .push(file.violation(at, format_args!("`{}` is not a module of runtime", path[0]))),
             Some((layer, import)) if import != module && own <= layer => {
@@ -99,7 +99,7 @@ fn layer_of(module: &str) -> Option<usize> {
 }
 
 /// Layer and name of the module of `runtime` that a path below it is in.
-fn module_of(path: &[&str]) -> Option<(usize, &'static str)> {
+fn runtime_module_of(path: &[&str]) -> Option<(usize, &'static str)> {
     let modules = || {
         RUNTIME_LAYERS
             .iter()
@@ -319,6 +319,10 @@ fn planted_ban_is_found() {
         "src/launch/a.rs:2: `Instant::now`: use base::clock::now",
     );
     check(rule, "src/base/clock.rs", "Instant::now()", "-");
+    let found = "src/job/a.rs:1: `clock::machine_us`: time is an argument";
+    check(rule, "src/job/a.rs", "let at = clock::machine_us();", found);
+    let found = "src/plan/a.rs:1: `to_socket_addrs`: this module asks no name server";
+    check(rule, "src/plan/a.rs", "let to = host.to_socket_addrs()?;", found);
     check(
         rule,
         "src/agent/a.rs",
