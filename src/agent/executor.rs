@@ -85,6 +85,7 @@ impl AgentExecutor {
     /// Takes over the link and the shim. Must be called inside a runtime.
     pub(super) fn new(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Self> {
         let mut tasks = Tasks::default();
+        // Holds one result for each preflight check and each stream of a worker.
         let (result_sender, results) = mpsc::unbounded_channel();
         let stream_events = result_sender.clone();
         Ok(Self {

@@ -16,7 +16,8 @@ use crate::wire::{self, FromAgent, Stream};
 pub(super) struct Uplink {
     writer: Arc<Mutex<LinkWriter>>,
     /// Messages of the agent itself. Sending one never waits for a launcher that does not read,
-    /// because the agent must go on checking the lease.
+    /// because the agent must go on checking the lease. A launcher that hangs sends no heartbeats either, so
+    /// the lease also bounds the queue.
     queue: mpsc::UnboundedSender<Vec<u8>>,
 }
 

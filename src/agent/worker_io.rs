@@ -30,11 +30,12 @@ pub(super) struct WorkerChannels {
 /// The channels of one worker.
 struct WorkerChannel {
     rank: Rank,
-    /// Sender of the frames for its rank socket.
+    /// Sender of the frames for its rank socket: the welcome, and at most one for each other worker.
     frames: Option<mpsc::UnboundedSender<Vec<u8>>>,
     /// Notifications that cancel the wait for the end of a stream.
     cancels: Vec<Arc<Notify>>,
-    /// Sender of its standard input; input may arrive before the worker is forked.
+    /// Sender of its standard input; input may arrive before the worker is forked. The launcher sends no
+    /// more than its limit of unread bytes.
     stdin: Option<mpsc::UnboundedSender<Vec<u8>>>,
     /// Receiver of its standard input, until there is a pipe to write to.
     stdin_receiver: Option<mpsc::UnboundedReceiver<Vec<u8>>>,

@@ -100,7 +100,7 @@ pub fn tick_step(low: f64, high: f64) -> f64 {
 }
 
 /// The multiples of `step` from `low` to `high`.
-pub fn ticks((low, high): (f64, f64), step: f64) -> impl Iterator<Item = f64> {
+pub fn ticks(low: f64, high: f64, step: f64) -> impl Iterator<Item = f64> {
     let first = (low / step - 1e-9).ceil() as i64;
     let last = (high / step + 1e-9).floor() as i64;
     (first..=last).map(move |i| i as f64 * step)
@@ -119,7 +119,7 @@ mod tests {
     #[track_caller]
     fn check_ticks(low: f64, high: f64, expected: &[&str]) {
         let step = tick_step(low, high);
-        assert_eq!(ticks((low, high), step).map(tick_label).collect::<Vec<_>>(), expected);
+        assert_eq!(ticks(low, high, step).map(tick_label).collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -246,7 +246,7 @@ fn axes(canvas: &mut Canvas, frame: Frame) {
     let powers = (frame.sizes.1 - frame.sizes.0).ceil();
     // The axis has room for the labels of about 12 sizes.
     let stride = (powers / 12.0).ceil().max(1.0);
-    for power in ticks(frame.sizes, stride) {
+    for power in ticks(frame.sizes.0, frame.sizes.1, stride) {
         let x = frame.x(power);
         canvas.line_segment("axis", (x, base), (x, base + 5.0));
         canvas.text((x, base + 19.0), "middle", "label", &show_bytes_short(power.exp2() as u64));

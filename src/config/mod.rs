@@ -1,7 +1,7 @@
 //! Configurations of a training engine (layer L1): DeepSpeed's `ds_config.json` and accelerate's YAML.
 //!
 //! A configuration is an input language, as a hostfile is: every problem is reported at once, with its place.
-//! Pure: bytes in, a [`TrainingConfig`] and [`Diagnostic`](crate::base::Diagnostic)s out. The room opens no
+//! Pure: bytes in, a [`TrainingConfig`] and [`Diagnostic`](crate::base::Diagnostic)s out. The module opens no
 //! file and knows no engine; `remuda config check` prints what a file means.
 //!
 //! | file | contents |

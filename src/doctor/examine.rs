@@ -181,6 +181,7 @@ impl<'a> Examiner<'a> {
     }
 
     async fn examine_all(&mut self) {
+        // Holds one result for each node.
         let (sender, results) = mpsc::unbounded_channel();
         for index in 0..self.request.nodes.len() {
             let (sender, starter) = (sender.clone(), self.starter.clone());
@@ -241,6 +242,7 @@ impl<'a> Examiner<'a> {
         };
         let rounds = partners(reports.len(), self.request.all_pairs);
         let listeners: Vec<Vec<ProbeListener>> = rounds.iter().map(listeners_of).collect();
+        // Holds one result for each node.
         let (sender, results) = mpsc::unbounded_channel();
         for (index, listeners) in listeners.into_iter().enumerate() {
             let Some((outcome, Some(session))) = self.found[index].take_if(has_agent) else {

@@ -51,10 +51,15 @@ pub(super) fn idle(node: u32) -> Event {
 
 const TERM: WorkerExit = WorkerExit::Signal { signal: SIGTERM, core: false };
 
+/// The node of each rank.
+pub(super) fn nodes_of_ranks(job: &JobState) -> Vec<NodeRank> {
+    job.workers.iter().map(|worker| worker.node).collect()
+}
+
 /// All workers exit after a request, and their nodes are idle. Returns the effects of the end.
 pub(super) fn stop_workers(job: &mut JobState, now: Instant, nodes: &[u32]) -> Vec<Effect> {
-    for rank in 0..job.node_of_rank.len() as u32 {
-        if !job.has_ended[rank as usize] {
+    for rank in 0..job.workers.len() as u32 {
+        if !job.workers[rank as usize].has_ended {
             job.step(now, exit(rank, TERM, now, &[SIGTERM]));
         }
     }

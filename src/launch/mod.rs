@@ -21,7 +21,8 @@ mod startup;
 mod supervise;
 pub(crate) mod user;
 
-pub use crate::job::{ElasticNodes, MeetingPoint, Newcomers};
+pub use crate::job::{ElasticNodes, FailureCause, MeetingPoint, Newcomers};
+pub use crate::plan::Accelerator;
 pub use job::{Job, JobError, JobOutcome};
 pub use manager::node::serve_node;
 pub use options::{

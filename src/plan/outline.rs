@@ -57,17 +57,22 @@ fn truncate_line(line: String) -> String {
     format!("{}…", &line[..end])
 }
 
-/// Formats the lines in which two outlines differ, those of both sides in pairs; `left` and `right`
-/// are the names of the sides.
-pub fn show_difference(
-    (left, left_lines): (&str, &[String]),
-    (right, right_lines): (&str, &[String]),
-) -> String {
+/// The outline of one of two sides.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedOutline<'a> {
+    /// Name of the side.
+    pub name: &'a str,
+    /// Lines of its outline.
+    pub lines: &'a [String],
+}
+
+/// Formats the lines in which two outlines differ, those of both sides in pairs.
+pub fn show_difference(left: NamedOutline<'_>, right: NamedOutline<'_>) -> String {
     let mut text = String::new();
     let mut omitted = 0;
-    let lines = left_lines.len().max(right_lines.len());
+    let lines = left.lines.len().max(right.lines.len());
     for at in 0..lines {
-        let (left_line, right_line) = (left_lines.get(at), right_lines.get(at));
+        let (left_line, right_line) = (left.lines.get(at), right.lines.get(at));
         if left_line == right_line {
             continue;
         }
@@ -75,7 +80,7 @@ pub fn show_difference(
             omitted += 1;
             continue;
         }
-        for (side, line) in [(left, left_line), (right, right_line)] {
+        for (side, line) in [(left.name, left_line), (right.name, right_line)] {
             let line = line.map_or("nothing", String::as_str);
             let _ = writeln!(text, "  {side} has  {line}");
         }
@@ -97,6 +102,10 @@ mod tests {
     use crate::plan::{
         Accelerator, Conventions, JobSpec, MasterAddr, Program, RendezvousPort, digest, plan,
     };
+
+    fn named<'a>(name: &'a str, lines: &'a [String]) -> NamedOutline<'a> {
+        NamedOutline { name, lines }
+    }
 
     fn planned(hosts: &[(&str, u32)], args: &[&str]) -> LaunchPlan {
         let host = |(name, slots): &(&str, u32)| {
@@ -122,7 +131,7 @@ mod tests {
         assert_eq!(digest(left) == digest(right), expect.is_empty());
         if !expect.is_empty() {
             let (left, right) = (outline(left), outline(right));
-            assert_eq!(show_difference(("node 0", &left), ("node 1", &right)), expect);
+            assert_eq!(show_difference(named("node 0", &left), named("node 1", &right)), expect);
         }
     }
 
@@ -158,7 +167,7 @@ mod tests {
         let bytes: usize = lines.iter().map(|line| line.len() + 4).sum();
         assert!(bytes <= OUTLINE_BYTES_MAX, "{bytes}");
         assert!(lines[0].ends_with('…') && lines.len() < 4000);
-        let text = show_difference(("a", &lines), ("b", &lines));
+        let text = show_difference(named("a", &lines), named("b", &lines));
         assert!(text.contains("too long to show"), "{text}");
     }
 }

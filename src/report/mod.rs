@@ -24,8 +24,8 @@ pub use logs::{
     epoch_dir, make_dirs, make_private_dir, this_host, with_disk_timeout,
 };
 pub use output::{
-    Consumed, ControlChars, OutputRouter, OutputSender, OutputStreams, PLACEHOLDERS, Redirects,
-    Reporter, StreamSet, Style, WorkerLabel, gather, unknown_placeholder,
+    Consumed, ControlChars, OutputLink, OutputRouter, OutputSender, OutputStreams, PLACEHOLDERS,
+    Redirects, Reporter, StreamSet, Style, WorkerLabel, gather, unknown_placeholder,
 };
 pub use terminal::{
     Charset, ColorChoice, StatusPlace, Terminal, WorkerStep, choose_color, in_locale,

@@ -43,9 +43,9 @@
 //! `examples/linear.rs` is a complete worker. Without a launcher, [`Group::single`] is a group of one
 //! rank and [`Group::threads`] a group of threads.
 //!
-//! Rooms, from the lowest layer to the highest; a room imports only lower ones:
+//! Modules, from the lowest layer to the highest; a module imports only lower ones:
 //!
-//! | room | contents |
+//! | module | contents |
 //! |---|---|
 //! | `dtype`, [`schedule`] | element types and their reductions; order of sums, placement of ranks, as data |
 //! | `flat`, `comm/core` | layout, buckets, accumulation, norms; errors, operations, options, deadlines |

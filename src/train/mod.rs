@@ -4,7 +4,7 @@
 //! [`train()`] runs a training as one worker of a group. It uses only the public API of the library, so it
 //! is also an example of a complete worker.
 //!
-//! | file or room | contents |
+//! | file or folder | contents |
 //! |---|---|
 //! | `trainer`, `options`, `error` | the loop of steps |
 //! | `nn` | models |
@@ -54,7 +54,9 @@ pub use report::progress::{
     MemoryUse, PhaseSeconds, RunEnd, RunStart, StepReport, Summary, TrainEvent, more_steps,
 };
 pub use report::step_change::StepChange;
-pub use sampling::{SampleError, SampledToken, Sampler, TokenChoice, sample_stream};
+pub use sampling::{
+    ModelVocabulary, SampleError, SampledToken, Sampler, TokenChoice, sample_stream,
+};
 pub use saved_training::{SavedTraining, inspect, inspect_newest, newest_in};
 pub use tokenizer::{Encoder, ParallelEncoder, Tokenizer, UnknownToken, VocabularyError};
 pub use trainer::{TrainOutcome, train};

@@ -86,12 +86,22 @@ pub struct SampledToken {
     pub log_probability: f64,
 }
 
+/// The vocabulary of a model, as its checkpoint records it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelVocabulary {
+    /// Number of tokens.
+    pub tokens: usize,
+    /// Digest of the bytes that occur in the text, or [`TOKENS_OF_SHARDS`](crate::train::TOKENS_OF_SHARDS).
+    pub digest: String,
+}
+
 /// GPT with the weights of a checkpoint.
 #[derive(Debug)]
 pub struct Sampler {
     model: Gpt<f32>,
     params: Vec<f32>,
     saved: SavedTraining,
+    vocabulary: ModelVocabulary,
 }
 
 /// Error of a checkpoint from which no text can be sampled.
@@ -115,7 +125,7 @@ impl Sampler {
     /// If there is no checkpoint, it is damaged, or its model is no GPT.
     pub fn open(path: &Path, threads: Threads) -> Result<Self, SampleError> {
         let saved = inspect(path)?;
-        let &ModelId::Gpt { architecture, layers, heads, width, block, vocabulary, .. } =
+        let &ModelId::Gpt { architecture, layers, heads, width, block, vocabulary, ref bytes } =
             &saved.model
         else {
             return Err(SampleError::NoText { path: saved.path });
@@ -128,7 +138,8 @@ impl Sampler {
             let values = &mut params[parameter.range.clone()];
             reader.read(&parameter.name, 0..values.len(), values)?;
         }
-        Ok(Self { model, params, saved })
+        let vocabulary = ModelVocabulary { tokens: vocabulary, digest: bytes.clone() };
+        Ok(Self { model, params, saved, vocabulary })
     }
 
     /// Returns what the checkpoint says.
@@ -136,9 +147,9 @@ impl Sampler {
         &self.saved
     }
 
-    /// Returns the number of tokens of the vocabulary.
-    pub fn vocabulary(&self) -> usize {
-        self.model.config().vocabulary
+    /// Returns the vocabulary of the model.
+    pub fn vocabulary(&self) -> &ModelVocabulary {
+        &self.vocabulary
     }
 
     /// Continues tokens by one that `choice` draws; the model sees the last [`GptConfig::block`] of them.

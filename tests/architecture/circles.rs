@@ -335,23 +335,23 @@ fn planted_circle_is_found() {
         assert_eq!(circles_of(&files), expect);
     }
     let root = ("src/lib.rs", "mod a;");
-    let room = ("src/a/mod.rs", "mod b; mod c; pub use b::B; pub use c::*;");
+    let parent = ("src/a/mod.rs", "mod b; mod c; pub use b::B; pub use c::*;");
     let b = |code| ("src/a/b.rs", code);
     let c = |code| ("src/a/c.rs", code);
-    check(&[root, room, b("pub struct B;"), c("use super::b::B; pub struct C;")], &[]);
+    check(&[root, parent, b("pub struct B;"), c("use super::b::B; pub struct C;")], &[]);
     let circle = ["src/a/b.rs src/a/c.rs"];
     check(
-        &[root, room, b("use super::c::C; pub struct B;"), c("use super::B; pub struct C;")],
+        &[root, parent, b("use super::c::C; pub struct B;"), c("use super::B; pub struct C;")],
         &circle,
     );
     check(
-        &[root, room, b("use crate::a::C; pub struct B;"), c("use crate::a::{B}; pub struct C;")],
+        &[root, parent, b("use crate::a::C; pub struct B;"), c("use crate::a::{B}; pub struct C;")],
         &circle,
     );
     check(
         &[
             root,
-            room,
+            parent,
             b("fn f() { crate::a::C }  struct B;"),
             c("use super::b; fn g() { b::f() } pub struct C;"),
         ],
@@ -360,7 +360,7 @@ fn planted_circle_is_found() {
     check(
         &[
             root,
-            room,
+            parent,
             b("pub struct B; #[cfg(test)] mod t { use crate::a::C; }"),
             c("use super::B; pub struct C;"),
         ],

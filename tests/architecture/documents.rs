@@ -326,3 +326,61 @@ fn planted_leftovers_are_found() {
     check(concat!("see /wo", "rk/x\n"), "a.md:1: a path of the development machine");
     check("a", "a.md:1: no newline at the end of the file");
 }
+
+/// Letters of the error codes that a text defines: `A` of `"A001"`.
+fn letters_of_codes(text: &str) -> Vec<char> {
+    let quoted = text.split('"').filter(|word| word.len() == 4);
+    let letter = |word: &str| {
+        let first = word.chars().next()?;
+        let is_code = first.is_ascii_uppercase() && word[1..].parse::<u16>().is_ok();
+        is_code.then_some(first)
+    };
+    let mut letters: Vec<char> = quoted.filter_map(letter).collect();
+    letters.sort_unstable();
+    letters.dedup();
+    letters
+}
+
+#[test]
+fn contributing_lists_the_letters_of_error_codes() {
+    let text = read("CONTRIBUTING.md".into()).text;
+    let mut defined = Vec::new();
+    let is_list = |path: &String| path.ends_with("codes.rs") || path.contains("/codes/");
+    for path in files().into_iter().filter(|path| path.starts_with("src/")).filter(is_list) {
+        let letters = letters_of_codes(&read(path.clone()).text);
+        defined.extend(letters.into_iter().map(|letter| (letter, path.clone())));
+    }
+    assert!(17 <= defined.len(), "{defined:?}");
+    let is_missing = |(letter, path): &&(char, String)| {
+        let start = format!("| `{letter}…` |");
+        !text.lines().any(|row| row.starts_with(&start) && row.contains(&format!("`{path}`")))
+    };
+    let missing: Vec<_> = defined.iter().filter(is_missing).collect();
+    assert!(missing.is_empty(), "CONTRIBUTING.md lists no {missing:?}");
+}
+
+#[test]
+fn contributing_names_every_module_of_tests() {
+    let text = read("CONTRIBUTING.md".into()).text;
+    for name in ["program", "library", "gpu"] {
+        let modules = read(format!("tests/{name}.rs")).text;
+        let modules =
+            modules.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'));
+        let is_missing = |module: &&str| {
+            *module != "support" && !text.contains(&format!("--test {name} {module}::"))
+        };
+        let missing: Vec<_> = modules.filter(is_missing).collect();
+        assert!(missing.is_empty(), "CONTRIBUTING.md: {name} {missing:?}");
+    }
+}
+
+#[test]
+fn index_of_examples_is_complete() {
+    let text = read("examples/README.md".into()).text;
+    let listed = links(&text);
+    let names =
+        files().into_iter().filter_map(|path| Some(path.strip_prefix("examples/")?.to_owned()));
+    let missing: Vec<_> =
+        names.filter(|name| name != "README.md" && !listed.contains(&name.as_str())).collect();
+    assert!(missing.is_empty(), "examples/README.md: {missing:?}");
+}

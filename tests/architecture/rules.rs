@@ -23,16 +23,16 @@ pub(crate) fn layer_violations(file: &Source) -> Vec<String> {
     found
 }
 
-/// Imports of a room of `runtime` that are not of a lower layer. The root of `runtime` re-exports, so
-/// rooms import each other by their paths.
+/// Imports of a module of `runtime` that are not of a lower layer. The root of `runtime` re-exports, so
+/// modules import each other by their paths.
 pub(crate) fn runtime_violations(file: &Source) -> Vec<String> {
     let Some(inside) = file.path.strip_prefix("src/runtime/") else { return Vec::new() };
     if inside == "mod.rs" {
         return Vec::new();
     }
     let inside: Vec<&str> = inside.trim_end_matches(".rs").split('/').collect();
-    let Some((own, room)) = room_of(&inside) else {
-        return vec![file.violation(0, format_args!("`{}` is not a room of runtime", inside[0]))];
+    let Some((own, module)) = runtime_module_of(&inside) else {
+        return vec![file.violation(0, format_args!("`{}` is not a module of runtime", inside[0]))];
     };
     let tests = file.test_regions();
     let mut found = Vec::new();
@@ -40,11 +40,11 @@ pub(crate) fn runtime_violations(file: &Source) -> Vec<String> {
         if tests.iter().any(|range| range.contains(&at)) {
             continue;
         }
-        match room_of(&path) {
+        match runtime_module_of(&path) {
             None => found
-                .push(file.violation(at, format_args!("`{}` is not a room of runtime", path[0]))),
-            Some((layer, import)) if import != room && own <= layer => {
-                let message = format!("`{room}` (R{own}) must not import `{import}` (R{layer})");
+                .push(file.violation(at, format_args!("`{}` is not a module of runtime", path[0]))),
+            Some((layer, import)) if import != module && own <= layer => {
+                let message = format!("`{module}` (R{own}) must not import `{import}` (R{layer})");
                 found.push(file.violation(at, message));
             }
             Some(_) => {}
@@ -98,15 +98,15 @@ fn layer_of(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))
 }
 
-/// Layer and name of the room of `runtime` that a path below it is in.
-fn room_of(path: &[&str]) -> Option<(usize, &'static str)> {
-    let rooms = || {
+/// Layer and name of the module of `runtime` that a path below it is in.
+fn runtime_module_of(path: &[&str]) -> Option<(usize, &'static str)> {
+    let modules = || {
         RUNTIME_LAYERS
             .iter()
             .enumerate()
-            .flat_map(|(layer, rooms)| rooms.iter().map(move |room| (layer, *room)))
+            .flat_map(|(layer, modules)| modules.iter().map(move |module| (layer, *module)))
     };
-    let named = |name: &str| rooms().find(|(_, room)| *room == name);
+    let named = |name: &str| modules().find(|(_, module)| *module == name);
     named(&path[..path.len().min(2)].join("::")).or_else(|| named(path[0]))
 }
 
@@ -275,7 +275,7 @@ fn planted_import_is_found() {
 }
 
 #[test]
-fn planted_import_of_a_higher_room_is_found() {
+fn planted_import_of_a_higher_module_is_found() {
     let rule = runtime_violations;
     check(rule, "src/runtime/comm/host/a.rs", "use crate::runtime::comm::tcp::mesh::Mesh;", "-");
     check(rule, "src/runtime/comm/host/a.rs", "use crate::runtime::comm::host::b::C;", "-");
@@ -286,13 +286,13 @@ fn planted_import_of_a_higher_room_is_found() {
     let sibling =
         "src/runtime/comm/shm/a.rs:1: `comm::shm` (R2) must not import `comm::store` (R2)";
     check(rule, "src/runtime/comm/shm/a.rs", "use crate::runtime::comm::store::b;", sibling);
-    let root = "src/runtime/data/a.rs:1: `Group` is not a room of runtime";
+    let root = "src/runtime/data/a.rs:1: `Group` is not a module of runtime";
     check(rule, "src/runtime/data/a.rs", "use crate::runtime::Group;", root);
     check(
         rule,
         "src/runtime/new/a.rs",
         "",
-        "src/runtime/new/a.rs:1: `new` is not a room of runtime",
+        "src/runtime/new/a.rs:1: `new` is not a module of runtime",
     );
 }
 
@@ -319,6 +319,10 @@ fn planted_ban_is_found() {
         "src/launch/a.rs:2: `Instant::now`: use base::clock::now",
     );
     check(rule, "src/base/clock.rs", "Instant::now()", "-");
+    let found = "src/job/a.rs:1: `clock::machine_us`: time is an argument";
+    check(rule, "src/job/a.rs", "let at = clock::machine_us();", found);
+    let found = "src/plan/a.rs:1: `to_socket_addrs`: this module asks no name server";
+    check(rule, "src/plan/a.rs", "let to = host.to_socket_addrs()?;", found);
     check(
         rule,
         "src/agent/a.rs",

@@ -1,4 +1,4 @@
-//! Size and shape of the source: files and functions that fit the reader, rooms whose `mod.rs` only lists
+//! Size and shape of the source: files and functions that fit the reader, modules whose `mod.rs` only lists
 //! what is in them, and parameters with names.
 
 use crate::source::{Source, Token, rust_files};
@@ -67,7 +67,7 @@ const KEYWORDS: [&str; 10] =
     ["fn", "struct", "enum", "trait", "impl", "const", "static", "type", "union", "macro_rules"];
 
 /// Definitions in a `mod.rs`, which holds documentation, modules and re-exports only.
-fn definitions_in_room(file: &Source) -> Vec<String> {
+fn definitions_in_mod_file(file: &Source) -> Vec<String> {
     if !file.path.ends_with("/mod.rs") {
         return Vec::new();
     }
@@ -148,7 +148,7 @@ fn functions_have_at_most_60_lines() {
 
 #[test]
 fn mod_files_only_document_and_re_export() {
-    assert_none(definitions_in_room);
+    assert_none(definitions_in_mod_file);
 }
 
 #[test]
@@ -170,14 +170,14 @@ fn planted_shapes_are_found() {
     check(long_functions, "src/a.rs", &function(60), "-");
     check(long_functions, "src/a.rs", &function(61), "src/a.rs:1: `f` has 61 lines");
     check(long_functions, "src/a.rs", "trait T { fn f(); }", "-");
-    check(definitions_in_room, "src/a/mod.rs", "//! Doc.\nmod b;\npub use b::fn_c;", "-");
+    check(definitions_in_mod_file, "src/a/mod.rs", "//! Doc.\nmod b;\npub use b::fn_c;", "-");
     check(
-        definitions_in_room,
+        definitions_in_mod_file,
         "src/a/mod.rs",
         "mod b;\nfn c() {}",
         "src/a/mod.rs:2: `fn` in a mod.rs",
     );
-    check(definitions_in_room, "src/a/b.rs", "fn c() {}", "-");
+    check(definitions_in_mod_file, "src/a/b.rs", "fn c() {}", "-");
     let tuple = "src/a.rs:1: `f` has a tuple of 3 or more values";
     check(tuple_parameters, "src/a.rs", "fn f((a, b): (u8, u8)) {}", "-");
     check(tuple_parameters, "src/a.rs", "fn f(g: impl Fn(u8, u8, u8)) {}", "-");

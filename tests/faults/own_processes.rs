@@ -41,6 +41,18 @@ fn of_n1(job: &Running, role: Role) -> Process {
 }
 
 #[test]
+fn test_jobs_leave_no_directory() {
+    let unused = workers(1).dir().to_owned();
+    assert!(!unused.exists(), "of a launch that was not started");
+    let launch = workers(1).sh("sleep 1000");
+    let (another, dir) = (launch.another(), launch.dir().to_owned());
+    drop(launch.start());
+    assert!(dir.exists(), "another launch needs it");
+    drop(another);
+    assert!(!dir.exists(), "of a job that was not waited for");
+}
+
+#[test]
 fn processes_of_remuda_have_their_own_names() {
     let job = two_hosts();
     assert!(of_n1(&job, Role::Agent).command.contains("remuda agent job="));

@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 
 use rustix::process::{Pid, Signal};
 
-use crate::support::launch::{Launch, REMUDA, command, on_hosts};
+use crate::support::launch::{Launch, LaunchDir, REMUDA, command, on_hosts};
 use crate::support::process::{MARK, signal_to};
 use crate::support::proof::has;
 use crate::support::wait_for;
@@ -33,6 +33,8 @@ pub(crate) fn can_run(test: &str) -> bool {
 pub(crate) struct Cluster {
     dir: PathBuf,
     doors: Vec<Door>,
+    /// Held until the hosts are gone.
+    _held: Arc<LaunchDir>,
 }
 
 impl Cluster {
@@ -53,7 +55,7 @@ impl Cluster {
         let open =
             |(number, (name, _)): (usize, &(&str, usize))| Door::open(&dir, name, number, &mark);
         let doors = hosts.iter().enumerate().map(open).collect();
-        let cluster = Self { dir, doors };
+        let cluster = Self { dir, doors, _held: launch.shared_dir() };
         cluster.write_config();
         let config = cluster.dir.join("ssh_config");
         (cluster, launch.option("--ssh_config").option(config))

@@ -26,9 +26,7 @@ const PORT_NOTE: &str = "note: port 29500 is in use";
 /// A command line that has not been started. It has its own marker and directory.
 pub(crate) struct Launch {
     mark: String,
-    dir: PathBuf,
-    /// Whether the directory and the marker belong to another launch.
-    is_guest: bool,
+    dir: Arc<LaunchDir>,
     remuda: PathBuf,
     wrapper: Vec<OsString>,
     command: &'static str,
@@ -39,6 +37,19 @@ pub(crate) struct Launch {
     stdin: Stdio,
     stdout: Stdio,
     stderr: Stdio,
+}
+
+/// The directory of a launch and of all that share it. The last of them removes it, unless the test fails:
+/// then the files are kept for inspection.
+#[derive(Debug)]
+pub(crate) struct LaunchDir(PathBuf);
+
+impl Drop for LaunchDir {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
 }
 
 /// A launch on this machine with that many CPU slots.
@@ -82,23 +93,27 @@ impl Launch {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let mark = format!("{}-{number}", std::process::id());
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("launch").join(&mark);
-        // An earlier process with this number may have kept its files for inspection.
+        // A failed test of an earlier process with this number has kept its files.
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("a directory for the test");
-        Self::at(mark, dir, false)
+        Self::at(mark, Arc::new(LaunchDir(dir)))
     }
 
     /// Another launch with the same marker and directory.
     pub(crate) fn another(&self) -> Self {
-        let launch = Self::at(self.mark.clone(), self.dir.clone(), true);
+        let launch = Self::at(self.mark.clone(), self.shared_dir());
         let run_dir = launch.run_dir();
         launch.option("--run_dir").option(run_dir)
     }
 
-    fn at(mark: String, dir: PathBuf, is_guest: bool) -> Self {
+    /// The directory, for something else that needs it after this launch.
+    pub(crate) fn shared_dir(&self) -> Arc<LaunchDir> {
+        Arc::clone(&self.dir)
+    }
+
+    fn at(mark: String, dir: Arc<LaunchDir>) -> Self {
         Self {
             mark,
-            is_guest,
             remuda: REMUDA.into(),
             wrapper: Vec::new(),
             command: "run",
@@ -118,14 +133,14 @@ impl Launch {
         let lines: String = hosts
             .iter()
             .fold(String::new(), |text, (host, slots)| text + &format!("{host} slots={slots}\n"));
-        let hostfile = self.dir.join("hostfile");
+        let hostfile = self.dir().join("hostfile");
         fs::write(&hostfile, lines).expect("a hostfile");
         self.option("-H").option(hostfile)
     }
 
     /// The directory of this test.
     pub(crate) fn dir(&self) -> &Path {
-        &self.dir
+        &self.dir.0
     }
 
     /// The marker of its processes; see [`MARK`].
@@ -147,7 +162,7 @@ impl Launch {
 
     /// The parent of the run directories.
     pub(crate) fn run_dir(&self) -> PathBuf {
-        self.dir.join("runs")
+        self.dir().join("runs")
     }
 
     pub(crate) fn option(mut self, option: impl Into<OsString>) -> Self {
@@ -244,8 +259,8 @@ impl Launch {
         drop(command);
         let stdout = Collector::start(child.stdout.take());
         let stderr = Collector::start(child.stderr.take());
-        let Self { mark, dir, is_guest, .. } = self;
-        Running { child, mark, dir, is_guest, stdout, stderr }
+        let Self { mark, dir, .. } = self;
+        Running { child, mark, dir, stdout, stderr }
     }
 
     /// Starts the job and waits for its end.
@@ -302,8 +317,7 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
 pub(crate) struct Running {
     child: Child,
     mark: String,
-    dir: PathBuf,
-    is_guest: bool,
+    dir: Arc<LaunchDir>,
     stdout: Collector,
     stderr: Collector,
 }
@@ -314,7 +328,7 @@ impl Running {
     }
 
     pub(crate) fn dir(&self) -> &Path {
-        &self.dir
+        &self.dir.0
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -390,8 +404,7 @@ impl Running {
             stdout: self.stdout.all(),
             stderr: stderr.concat(),
             port_notes: port_notes.concat(),
-            dir: std::mem::take(&mut self.dir),
-            is_guest: self.is_guest,
+            dir: Arc::clone(&self.dir),
         };
         for word in ["panicked", "internal error in remuda"] {
             assert!(!outcome.stderr.contains(word), "{outcome:#?}");
@@ -417,8 +430,7 @@ pub(crate) struct Outcome {
     pub(crate) stderr: String,
     /// The launcher's lines about the master port.
     pub(crate) port_notes: String,
-    dir: PathBuf,
-    is_guest: bool,
+    dir: Arc<LaunchDir>,
 }
 
 impl Outcome {
@@ -463,19 +475,19 @@ impl Outcome {
 
     /// The directory of this test.
     pub(crate) fn dir(&self) -> &Path {
-        &self.dir
+        &self.dir.0
     }
 
     /// A file of the run directory.
     #[track_caller]
     pub(crate) fn run_file(&self, name: &str) -> Vec<u8> {
-        let path = self.dir.join("runs/latest").join(name);
+        let path = self.dir().join("runs/latest").join(name);
         fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
     /// The sorted names of the entries in the parent of the run directories.
     pub(crate) fn runs(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.dir.join("runs")).into_iter().flatten().flatten();
+        let entries = fs::read_dir(self.dir().join("runs")).into_iter().flatten().flatten();
         let mut names: Vec<String> =
             entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
@@ -486,15 +498,6 @@ impl Outcome {
     #[track_caller]
     pub(crate) fn record(&self) -> serde_json::Value {
         serde_json::from_slice(&self.run_file("run.json")).expect("JSON")
-    }
-}
-
-impl Drop for Outcome {
-    fn drop(&mut self) {
-        // The files of a failed test are kept for inspection.
-        if !std::thread::panicking() && !self.is_guest {
-            let _ = fs::remove_dir_all(&self.dir);
-        }
     }
 }
 

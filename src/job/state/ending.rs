@@ -18,7 +18,7 @@ const EVIDENCE_TIMEOUT: Duration = Duration::from_secs(3);
 impl JobState {
     /// The verdict, or the pause before the next epoch, once no node has a process left.
     pub(crate) fn end_epoch_if_over(&mut self, now: Instant) -> Option<Effect> {
-        if self.nodes.iter().any(|node| !node.is_over()) {
+        if self.nodes.iter().any(|node| !node.state.is_over()) {
             return None;
         }
         let reason = match self.phase {
@@ -97,7 +97,7 @@ impl JobState {
             }
         };
         // Nodes that were not reached, or cannot start, have no process of this epoch.
-        let open = (0u32..).zip(&self.nodes).filter(|(_, node)| **node == NodeState::Running);
+        let open = (0u32..).zip(&self.nodes).filter(|(_, node)| node.state == NodeState::Running);
         let others = self.ends.iter().filter(|end| !self.is_cause(cause.as_ref(), end.rank));
         let (failed, others): (Vec<_>, Vec<_>) = others.partition(|end| end.is_own_failure());
         Verdict {
@@ -170,7 +170,7 @@ impl JobState {
             ) => *named == rank,
             Some(FailureCause::MissingRanks { ranks, .. }) => ranks.contains(&rank),
             Some(FailureCause::NotStarted { rank: failed, .. }) => *failed == rank,
-            Some(FailureCause::Node { node, .. }) => self.node_of_rank[rank.index()] == *node,
+            Some(FailureCause::Node { node, .. }) => self.workers[rank.index()].node == *node,
             None => false,
         }
     }

@@ -23,15 +23,11 @@ pub struct JobState {
     pub(crate) short_epochs: u32,
     /// Verdict of the previous epoch.
     pub(crate) previous_verdict: Option<Verdict>,
-    /// Number of workers of each node.
-    pub(crate) worker_counts: Vec<usize>,
-    /// Node of each rank of this epoch, in the order of the nodes.
-    pub(crate) node_of_rank: Vec<NodeRank>,
-    pub(crate) nodes: Vec<NodeState>,
-    /// How often each node was lost while workers ran, or a worker on it was the cause of a failure.
-    pub(crate) faults: Vec<u32>,
+    /// All nodes that may take part, by number.
+    pub(crate) nodes: Vec<JobNode>,
+    /// The workers of this epoch by rank, in the order of their nodes.
+    pub(crate) workers: Vec<JobWorker>,
     pub(crate) ends: Vec<WorkerEnd>,
-    pub(crate) has_ended: Vec<bool>,
     pub(crate) failures: Failures,
     /// Whether a process could not be killed.
     pub(crate) is_dirty: bool,
@@ -47,6 +43,31 @@ pub struct JobState {
     pub(crate) last_call_until: Option<Instant>,
     /// Whether the time is over in which enough nodes had to join.
     pub(crate) is_join_time_over: bool,
+}
+
+/// A node of the job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JobNode {
+    pub(crate) state: NodeState,
+    /// Number of its workers.
+    pub(crate) workers: usize,
+    /// How often it was lost while workers ran, or a worker on it was the cause of a failure.
+    pub(crate) faults: u32,
+}
+
+/// A worker of this epoch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JobWorker {
+    pub(crate) node: NodeRank,
+    /// Whether it has exited, is lost, or was not to be started.
+    pub(crate) has_ended: bool,
+}
+
+impl JobWorker {
+    /// A worker of a node that has not ended.
+    pub(crate) fn new(node: NodeRank) -> Self {
+        Self { node, has_ended: false }
+    }
 }
 
 /// A node in one epoch.
@@ -98,15 +119,14 @@ impl JobState {
     /// Creates a job whose nodes have been asked whether they can start.
     pub fn new(policy: Policy, node_of_rank: Vec<NodeRank>) -> Self {
         debug_assert!(node_of_rank.is_sorted(), "ranks are counted through the nodes");
-        let ended = vec![false; node_of_rank.len()];
         let count = node_of_rank.iter().map(|node| node.index() + 1).max().unwrap_or(0);
-        let mut worker_counts = vec![0; count];
+        let node = JobNode { state: NodeState::Preparing, workers: 0, faults: 0 };
+        let mut nodes = vec![node; count];
         for node in &node_of_rank {
-            worker_counts[node.index()] += 1;
+            nodes[node.index()].workers += 1;
         }
-        let mut nodes = vec![NodeState::Preparing; count];
         if policy.elastic.is_some_and(|elastic| elastic.meeting == MeetingPoint::Node0) {
-            nodes[1..].fill(NodeState::Vacant);
+            nodes[1..].iter_mut().for_each(|node| node.state = NodeState::Vacant);
         }
         Self {
             policy,
@@ -116,12 +136,9 @@ impl JobState {
             workers_started_at: None,
             short_epochs: 0,
             previous_verdict: None,
-            worker_counts,
-            node_of_rank,
-            faults: vec![0; count],
             nodes,
+            workers: node_of_rank.into_iter().map(JobWorker::new).collect(),
             ends: Vec::new(),
-            has_ended: ended,
             failures: Failures::default(),
             is_dirty: false,
             requests: Requests::default(),
@@ -167,12 +184,12 @@ impl JobState {
     /// Whether a node may answer whether it can start: it has not answered, or it was lost
     /// meanwhile.
     pub fn may_answer(&self, node: NodeRank) -> bool {
-        matches!(self.nodes[node.index()], NodeState::Preparing | NodeState::Lost)
+        matches!(self.nodes[node.index()].state, NodeState::Preparing | NodeState::Lost)
     }
 
     /// Whether a node has been asked to start its workers.
     pub fn has_started(&self, node: NodeRank) -> bool {
-        match self.nodes[node.index()] {
+        match self.nodes[node.index()].state {
             NodeState::Running | NodeState::Idle | NodeState::Lost => true,
             NodeState::Vacant
             | NodeState::Standby
@@ -192,10 +209,16 @@ impl JobState {
         if matches!(self.phase, JobPhase::Preparing | JobPhase::PausedBeforeRestart { .. }) {
             return 0;
         }
-        let lost = |node: &NodeRank| self.failures.nodes.iter().any(|lost| lost.node == *node);
-        let over = |rank: Rank| self.has_ended[rank.index()] || self.has_failed_to_start(rank);
-        let ranks = (0..).map(Rank).zip(&self.node_of_rank);
-        ranks.filter(|(rank, node)| !over(*rank) && !lost(node)).count()
+        let lost = |node: NodeRank| self.failures.nodes.iter().any(|lost| lost.node == node);
+        let runs = |(rank, worker): &(Rank, &JobWorker)| {
+            !worker.has_ended && !self.has_failed_to_start(*rank) && !lost(worker.node)
+        };
+        (0..).map(Rank).zip(&self.workers).filter(runs).count()
+    }
+
+    /// Whether any node is in this state.
+    pub(crate) fn has_node_in(&self, state: NodeState) -> bool {
+        self.nodes.iter().any(|node| node.state == state)
     }
 
     pub(crate) fn has_failed_to_start(&self, rank: Rank) -> bool {

@@ -9,7 +9,7 @@ use crate::base::NodeRank;
 use crate::job::cause::failure::{FailureCause, Verdict};
 use crate::job::event::{Effect, ElasticNodes, FAILURES_MAX, MeetingPoint, Newcomers, StopReason};
 use crate::job::signals::SIGTERM;
-use crate::job::state::job_state::{JobPhase, JobState, NodeState};
+use crate::job::state::job_state::{JobNode, JobPhase, JobState, JobWorker, NodeState};
 
 impl NodeState {
     /// Whether the node has no part in the current epoch, or no longer.
@@ -24,37 +24,38 @@ impl NodeState {
 impl JobState {
     /// Whether no node has this number, although one may join.
     pub fn is_vacant(&self, node: NodeRank) -> bool {
-        self.nodes[node.index()] == NodeState::Vacant
+        self.nodes[node.index()].state == NodeState::Vacant
     }
 
     /// Whether a node is to be asked, or was asked, whether it can start.
     pub fn is_asked(&self, node: NodeRank) -> bool {
-        self.nodes[node.index()] == NodeState::Preparing
+        self.nodes[node.index()].state == NodeState::Preparing
     }
 
     /// Whether a node has a part in the current epoch.
     pub fn is_member(&self, node: NodeRank) -> bool {
-        self.node_of_rank.binary_search(&node).is_ok()
+        self.workers.binary_search_by_key(&node, |worker| worker.node).is_ok()
     }
 
     /// Number of nodes that are missing for a start, if their number may vary.
     pub fn missing(&self) -> usize {
-        let is_there = |node: &&NodeState| !matches!(node, NodeState::Vacant | NodeState::Refused);
+        let is_there =
+            |node: &&JobNode| !matches!(node.state, NodeState::Vacant | NodeState::Refused);
         let there = self.nodes.iter().filter(is_there).count();
         self.policy.elastic.map_or(0, |elastic| elastic.min.saturating_sub(there))
     }
 
     pub(crate) fn on_node_arrived(&mut self, now: Instant, node: NodeRank) -> Vec<Effect> {
-        if self.nodes[node.index()] != NodeState::Vacant {
+        if self.nodes[node.index()].state != NodeState::Vacant {
             return Vec::new();
         }
         if matches!(self.phase, JobPhase::Preparing) {
-            self.nodes[node.index()] = NodeState::Preparing;
+            self.nodes[node.index()].state = NodeState::Preparing;
             return Vec::new();
         }
-        self.nodes[node.index()] = NodeState::Standby;
-        let members = self.nodes.iter().filter(|state| **state == NodeState::Running).count();
-        let is_failing = FAILURES_MAX <= self.faults[node.index()];
+        self.nodes[node.index()].state = NodeState::Standby;
+        let members = self.nodes.iter().filter(|node| node.state == NodeState::Running).count();
+        let is_failing = FAILURES_MAX <= self.nodes[node.index()].faults;
         let is_wanted = |elastic: ElasticNodes| {
             elastic.newcomers == Newcomers::AtOnce
                 && members < elastic.max
@@ -70,8 +71,8 @@ impl JobState {
 
     /// A node that was connected to is not there; its number is vacant until it is.
     pub(crate) fn on_node_absent(&mut self, now: Instant, node: NodeRank) -> Vec<Effect> {
-        if self.nodes[node.index()] == NodeState::Preparing {
-            self.nodes[node.index()] = NodeState::Vacant;
+        if self.nodes[node.index()].state == NodeState::Preparing {
+            self.nodes[node.index()].state = NodeState::Vacant;
         }
         self.start_if_all_ready(now)
     }
@@ -91,7 +92,7 @@ impl JobState {
         if !matches!(self.phase, JobPhase::Preparing) {
             return Vec::new();
         }
-        let is_gone = matches!(self.nodes[0], NodeState::Refused | NodeState::Lost);
+        let is_gone = matches!(self.nodes[0].state, NodeState::Refused | NodeState::Lost);
         if is_gone && elastic.meeting == MeetingPoint::Node0 {
             return self.refuse_start();
         }
@@ -99,7 +100,7 @@ impl JobState {
         if ready < elastic.min {
             self.last_call_until = None;
         }
-        if self.nodes.contains(&NodeState::Preparing) {
+        if self.has_node_in(NodeState::Preparing) {
             return Vec::new();
         }
         if ready < elastic.min {
@@ -109,7 +110,7 @@ impl JobState {
             MeetingPoint::Node0 => self.previous_verdict.is_none(),
             MeetingPoint::Launcher => ready < elastic.max,
         };
-        if is_called && self.nodes.contains(&NodeState::Vacant) {
+        if is_called && self.has_node_in(NodeState::Vacant) {
             let until = *self.last_call_until.get_or_insert(now + elastic.last_call);
             if now < until {
                 return Vec::new();
@@ -120,30 +121,28 @@ impl JobState {
 
     /// When the last call is over, unless an answer is awaited.
     pub(crate) fn last_call_deadline(&self) -> Option<Instant> {
-        self.last_call_until.filter(|_| !self.nodes.contains(&NodeState::Preparing))
+        self.last_call_until.filter(|_| !self.has_node_in(NodeState::Preparing))
     }
 
     /// Nodes that are ready take part in this epoch, at most the largest number; ranks are counted through
     /// them. The others are spares.
     pub(crate) fn mark_members_running(&mut self, elastic: ElasticNodes) {
         let members = self.choose_members(elastic);
-        self.node_of_rank.clear();
-        for (node, state) in (0..).map(NodeRank).zip(&mut self.nodes) {
-            if *state == NodeState::Ready {
-                *state = NodeState::Standby;
+        self.workers.clear();
+        for (number, node) in (0..).map(NodeRank).zip(&mut self.nodes) {
+            if node.state == NodeState::Ready {
+                node.state = NodeState::Standby;
             }
-            if members.contains(&node) {
-                *state = NodeState::Running;
-                let workers = self.worker_counts[node.index()];
-                self.node_of_rank.extend(std::iter::repeat_n(node, workers));
+            if members.contains(&number) {
+                node.state = NodeState::Running;
+                self.workers.extend(std::iter::repeat_n(JobWorker::new(number), node.workers));
             }
         }
-        self.has_ended = vec![false; self.node_of_rank.len()];
     }
 
     /// Whether a node that is lost now leaves its number vacant, and nothing else changes.
     pub(crate) fn may_become_vacant(&self, node: NodeRank) -> bool {
-        let has_part = match self.nodes[node.index()] {
+        let has_part = match self.nodes[node.index()].state {
             NodeState::Standby => false,
             NodeState::Preparing | NodeState::Ready | NodeState::Refused => {
                 !matches!(self.phase, JobPhase::Preparing)
@@ -161,7 +160,7 @@ impl JobState {
 
     pub(crate) fn vacate(&mut self, now: Instant, nodes: Vec<NodeRank>) -> Vec<Effect> {
         for node in &nodes {
-            self.nodes[node.index()] = NodeState::Vacant;
+            self.nodes[node.index()].state = NodeState::Vacant;
         }
         let mut effects = vec![Effect::Replace(nodes)];
         effects.extend(self.start_if_all_ready(now));
@@ -172,13 +171,14 @@ impl JobState {
     pub(crate) fn ask_nodes(&mut self, cut_off: &[NodeRank]) {
         (self.last_call_until, self.is_join_time_over) = (None, false);
         if self.policy.elastic.is_none() {
-            return self.nodes.fill(NodeState::Preparing);
+            self.nodes.iter_mut().for_each(|node| node.state = NodeState::Preparing);
+            return;
         }
         for node in (0..self.nodes.len() as u32).map(NodeRank) {
             let is_there =
-                self.nodes[node.index()] != NodeState::Vacant && !cut_off.contains(&node);
+                self.nodes[node.index()].state != NodeState::Vacant && !cut_off.contains(&node);
             let is_asked = is_there || self.is_meeting_point(node);
-            self.nodes[node.index()] =
+            self.nodes[node.index()].state =
                 if is_asked { NodeState::Preparing } else { NodeState::Vacant };
         }
     }
@@ -200,8 +200,8 @@ impl JobState {
 
     /// Whether the number of nodes may vary, and enough are left without this one.
     pub(crate) fn has_enough_without(&self, node: NodeRank) -> bool {
-        let is_left = |(other, state): &(NodeRank, &NodeState)| {
-            *other != node && !matches!(state, NodeState::Vacant | NodeState::Lost)
+        let is_left = |(number, other): &(NodeRank, &JobNode)| {
+            *number != node && !matches!(other.state, NodeState::Vacant | NodeState::Lost)
         };
         let left = (0..).map(NodeRank).zip(&self.nodes).filter(is_left).count();
         self.policy.elastic.is_some_and(|elastic| elastic.min <= left)
@@ -214,7 +214,7 @@ mod tests {
 
     use super::*;
     use crate::base::{Epoch, Rank, Status, WorkerExit, clock};
-    use crate::job::testing::{exit, idle, policy, stop_workers, verdict_of_pause};
+    use crate::job::testing::{exit, idle, nodes_of_ranks, policy, stop_workers, verdict_of_pause};
     use crate::job::{Event, NodeLoss, OnTerm, Policy};
 
     const LAST_CALL: Duration = Duration::from_secs(30);
@@ -263,7 +263,7 @@ mod tests {
         let later = now + LAST_CALL;
         assert_eq!(job.step(later, Event::Timer), [Effect::Start]);
         let members = [0, 2].map(|node| [NodeRank(node); 2]).concat();
-        assert_eq!(job.node_of_rank, members);
+        assert_eq!(nodes_of_ranks(&job), members);
         assert!(job.is_member(NodeRank(2)) && !job.is_member(NodeRank(1)));
         assert_eq!(job.running(), 4);
     }
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
         assert_eq!(job.step(now, Event::Ready(NodeRank(2))), [Effect::Start]);
         assert_eq!(job.epoch(), Epoch(1));
-        assert_eq!(job.node_of_rank, [0, 0, 2, 2].map(NodeRank));
+        assert_eq!(nodes_of_ranks(&job), [0, 0, 2, 2].map(NodeRank));
         assert!(!job.has_restarts_left());
     }
 
@@ -322,7 +322,7 @@ mod tests {
         job.step(now, Event::Timer);
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
         assert_eq!(join(&mut job, now, 3), [Effect::Start]);
-        assert_eq!(job.node_of_rank, [0, 0, 3, 3].map(NodeRank));
+        assert_eq!(nodes_of_ranks(&job), [0, 0, 3, 3].map(NodeRank));
     }
 
     #[test]

@@ -30,8 +30,8 @@ impl JobState {
         self.policy.early_loss == OnEarlyLoss::AwaitReplacement
             && node != NodeRank(0)
             && matches!(self.phase, JobPhase::Preparing)
-            && matches!(self.nodes[node.index()], NodeState::Preparing | NodeState::Ready)
-            && !self.nodes.contains(&NodeState::Refused)
+            && matches!(self.nodes[node.index()].state, NodeState::Preparing | NodeState::Ready)
+            && !self.has_node_in(NodeState::Refused)
     }
 
     pub(crate) fn await_replacements(&mut self, now: Instant, nodes: Vec<NodeRank>) -> Vec<Effect> {
@@ -39,7 +39,7 @@ impl JobState {
             return self.vacate(now, nodes);
         }
         for node in &nodes {
-            self.nodes[node.index()] = NodeState::Preparing;
+            self.nodes[node.index()].state = NodeState::Preparing;
         }
         vec![Effect::Replace(nodes)]
     }
@@ -73,11 +73,11 @@ impl JobState {
     /// Notes the loss of a node; false if the node was already lost or idle.
     fn record_loss(&mut self, lost: LostNode) -> bool {
         let node = lost.node;
-        match self.nodes[node.index()] {
+        match self.nodes[node.index()].state {
             NodeState::Lost | NodeState::Vacant => return false,
             NodeState::Idle => {
                 // The next epoch needs a new link.
-                self.nodes[node.index()] = NodeState::Lost;
+                self.nodes[node.index()].state = NodeState::Lost;
                 return false;
             }
             NodeState::Standby
@@ -86,11 +86,12 @@ impl JobState {
             | NodeState::Refused
             | NodeState::Running => {}
         }
-        self.faults[node.index()] += u32::from(self.nodes[node.index()] == NodeState::Running);
+        let was_running = self.nodes[node.index()].state == NodeState::Running;
+        self.nodes[node.index()].faults += u32::from(was_running);
         // The exit of a shim is reported by an agent that still runs. It reports `Idle` itself,
         // unless the job was still preparing.
         if !lost.loss.is_shim_failure() || matches!(self.phase, JobPhase::Preparing) {
-            self.nodes[node.index()] = NodeState::Lost;
+            self.nodes[node.index()].state = NodeState::Lost;
             self.mark_workers_lost(node, lost.at);
         }
         self.failures.nodes.push(lost);
@@ -106,12 +107,12 @@ impl JobState {
 
     pub(crate) fn mark_workers_lost(&mut self, node: NodeRank, at: Instant) {
         // Ranks are numbered through the nodes, of which there may be thousands.
-        let first = self.node_of_rank.partition_point(|other| *other < node);
-        let end = self.node_of_rank.partition_point(|other| *other <= node);
+        let first = self.workers.partition_point(|worker| worker.node < node);
+        let end = self.workers.partition_point(|worker| worker.node <= node);
         for index in first..end {
             let rank = Rank(index as u32);
-            if !self.has_ended[index] && !self.has_failed_to_start(rank) {
-                self.has_ended[index] = true;
+            if !self.workers[index].has_ended && !self.has_failed_to_start(rank) {
+                self.workers[index].has_ended = true;
                 let (exit, sent) = (WorkerExit::Lost, Vec::new());
                 self.ends.push(WorkerEnd { rank, exit, at, signals_sent: sent });
             }

@@ -81,13 +81,13 @@ impl JobState {
     /// one.
     pub(crate) fn begin_epoch(&mut self) -> Vec<Effect> {
         let cut_off = (0..).map(NodeRank).zip(&self.nodes);
-        let cut_off =
-            cut_off.filter(|(node, state)| **state == NodeState::Lost || self.is_unusable(*node));
-        let cut_off: Vec<_> = cut_off.map(|(node, _)| node).collect();
+        let cut_off = cut_off
+            .filter(|(number, node)| node.state == NodeState::Lost || self.is_unusable(*number));
+        let cut_off: Vec<_> = cut_off.map(|(number, _)| number).collect();
         self.epoch = self.epoch.next();
         self.ask_nodes(&cut_off);
         self.ends.clear();
-        self.has_ended.fill(false);
+        self.workers.iter_mut().for_each(|worker| worker.has_ended = false);
         self.failures = Failures::default();
         self.workers_started_at = None;
         self.phase = JobPhase::Preparing;

@@ -11,11 +11,11 @@ use crate::job::state::job_state::{JobState, NodeState};
 impl JobState {
     pub(crate) fn on_worker_exited(&mut self, now: Instant, end: WorkerEnd) -> Vec<Effect> {
         // The exit of a worker of a lost node may have been sent before the loss.
-        if self.has_ended[end.rank.index()] {
+        if self.workers[end.rank.index()].has_ended {
             return Vec::new();
         }
         let (rank, failed) = (end.rank, !end.exit.is_success());
-        self.has_ended[rank.index()] = true;
+        self.workers[rank.index()].has_ended = true;
         self.ends.push(end);
         if !failed {
             return Vec::new();
@@ -48,8 +48,8 @@ impl JobState {
         is_clean: bool,
     ) -> Vec<Effect> {
         self.is_dirty |= !is_clean;
-        if self.nodes[node.index()] != NodeState::Lost {
-            self.nodes[node.index()] = NodeState::Idle;
+        if self.nodes[node.index()].state != NodeState::Lost {
+            self.nodes[node.index()].state = NodeState::Idle;
             self.mark_workers_lost(node, now);
         }
         Vec::new()

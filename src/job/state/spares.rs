@@ -10,21 +10,21 @@ use crate::job::state::job_state::{JobState, NodeState};
 impl JobState {
     /// Number of nodes that stand ready and have no part in this epoch.
     pub fn spares(&self) -> usize {
-        self.nodes.iter().filter(|node| **node == NodeState::Standby).count()
+        self.nodes.iter().filter(|node| node.state == NodeState::Standby).count()
     }
 
     /// Nodes that are ready, at most the largest number of them whose workers can share the lanes: those that
     /// failed least often, in the order of their numbers.
     pub(crate) fn choose_members(&self, elastic: ElasticNodes) -> BTreeSet<NodeRank> {
-        let faults = |node: &NodeRank| self.faults[node.index()];
+        let faults = |node: &NodeRank| self.nodes[node.index()].faults;
         let nodes = (0..).map(NodeRank).zip(&self.nodes);
-        let ready = nodes.filter(|(_, state)| **state == NodeState::Ready);
+        let ready = nodes.filter(|(_, node)| node.state == NodeState::Ready);
         let mut ready: Vec<NodeRank> = ready.map(|(node, _)| node).collect();
         ready.sort_by_key(|node| (!self.is_meeting_point(*node), faults(node), *node));
         let good = ready.iter().filter(|node| faults(node) < FAILURES_MAX).count();
         let wanted = if elastic.excludes_failing { good.max(elastic.min) } else { ready.len() };
         let workers = |count: &usize| -> usize {
-            ready[..*count].iter().map(|node| self.worker_counts[node.index()]).sum()
+            ready[..*count].iter().map(|node| self.nodes[node.index()].workers).sum()
         };
         let can_share = |count: &usize| {
             elastic.lanes.is_none_or(|lanes| lanes.is_multiple_of(workers(count).max(1)))
@@ -36,9 +36,8 @@ impl JobState {
     /// Nodes that failed so often that they have no part in this epoch.
     pub fn excluded(&self) -> Vec<NodeRank> {
         let excludes = self.policy.elastic.is_some_and(|elastic| elastic.excludes_failing);
-        let nodes = (0..).map(NodeRank).zip(self.nodes.iter().zip(&self.faults));
-        let excluded = nodes.filter(|(_, (state, faults))| {
-            excludes && **state == NodeState::Standby && FAILURES_MAX <= **faults
+        let excluded = (0..).map(NodeRank).zip(&self.nodes).filter(|(_, node)| {
+            excludes && node.state == NodeState::Standby && FAILURES_MAX <= node.faults
         });
         excluded.map(|(node, _)| node).collect()
     }
@@ -46,9 +45,9 @@ impl JobState {
     /// Notes the node of the worker that was the cause of a failure.
     pub(crate) fn note_fault(&mut self, verdict: &Verdict) {
         if let Some(FailureCause::Worker(end)) = &verdict.cause
-            && let Some(node) = self.node_of_rank.get(end.rank.index())
+            && let Some(worker) = self.workers.get(end.rank.index())
         {
-            self.faults[node.index()] += 1;
+            self.nodes[worker.node.index()].faults += 1;
         }
     }
 }
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
     use crate::base::{Status, WorkerExit, clock};
     use crate::job::event::{Effect, Event, MeetingPoint, Newcomers, StopReason};
-    use crate::job::testing::{exit, policy, stop_workers, verdict_of_pause};
+    use crate::job::testing::{exit, nodes_of_ranks, policy, stop_workers, verdict_of_pause};
     use crate::job::{NodeLoss, Policy};
 
     const LAST_CALL: Duration = Duration::from_secs(30);
@@ -104,7 +103,7 @@ mod tests {
         answer(&mut job, now, &[1, 2]);
         assert_eq!(job.step(now, Event::Absent(NodeRank(0))), [Effect::Wake(now + LAST_CALL)]);
         assert_eq!(job.step(now + LAST_CALL, Event::Timer), [Effect::Start]);
-        assert_eq!(job.node_of_rank, [1, 1, 2, 2].map(NodeRank), "node 0 is like the others");
+        assert_eq!(nodes_of_ranks(&job), [1, 1, 2, 2].map(NodeRank), "node 0 is like the others");
         let effects = job.step(now, Event::Arrived(NodeRank(0)));
         assert_eq!(effects[..1], [Effect::ReportStopping(StopReason::Arrival)]);
     }
@@ -115,16 +114,16 @@ mod tests {
         let mut job = with_spares(2, 2);
         assert_eq!(answer(&mut job, now, &[2, 0, 1]), [Effect::Start]);
         assert_eq!(
-            (job.node_of_rank.as_slice(), job.spares()),
+            (nodes_of_ranks(&job).as_slice(), job.spares()),
             (&[0, 0, 1, 1].map(NodeRank)[..], 1)
         );
         lose(&mut job, now, 0, &[1]);
         assert_eq!(answer(&mut job, now, &[1, 2]), [Effect::Start], "no other one is needed");
-        assert_eq!(job.node_of_rank, [1, 1, 2, 2].map(NodeRank));
+        assert_eq!(nodes_of_ranks(&job), [1, 1, 2, 2].map(NodeRank));
         assert_eq!(job.step(now, Event::Arrived(NodeRank(0))), [], "it is a spare now");
         lose(&mut job, now, 2, &[1]);
         assert_eq!(answer(&mut job, now, &[0, 1]), [Effect::Start]);
-        assert_eq!(job.node_of_rank, [0, 0, 1, 1].map(NodeRank));
+        assert_eq!(nodes_of_ranks(&job), [0, 0, 1, 1].map(NodeRank));
     }
 
     #[test]
@@ -135,7 +134,7 @@ mod tests {
         lose(&mut job, now, 0, &[1]);
         job.step(now, Event::Arrived(NodeRank(0)));
         assert_eq!(answer(&mut job, now, &[0, 1, 2]), [Effect::Start]);
-        assert_eq!(job.node_of_rank, [1, 1, 2, 2].map(NodeRank));
+        assert_eq!(nodes_of_ranks(&job), [1, 1, 2, 2].map(NodeRank));
     }
 
     #[test]
@@ -165,7 +164,7 @@ mod tests {
             job.step(now, Event::Timer);
             answer(&mut job, now, &[0, 1, 2]);
         }
-        assert_eq!(job.node_of_rank, [0, 0, 2, 2].map(NodeRank));
+        assert_eq!(nodes_of_ranks(&job), [0, 0, 2, 2].map(NodeRank));
         assert_eq!(job.excluded(), [NodeRank(1)]);
     }
 

@@ -6,7 +6,7 @@ use crate::base::{NodeRank, Rank, Status};
 use crate::job::cause::failure::{FailureCause, StartFailure, Verdict};
 use crate::job::cause::root_cause;
 use crate::job::event::{Effect, OnFailure};
-use crate::job::state::job_state::{JobPhase, JobState, NodeState};
+use crate::job::state::job_state::{JobNode, JobPhase, JobState, NodeState};
 
 impl JobState {
     pub(crate) fn on_node_answer(
@@ -16,13 +16,13 @@ impl JobState {
         answer: NodeState,
     ) -> Vec<Effect> {
         // The answer may have been sent before the node was lost.
-        if self.nodes[node.index()] == NodeState::Lost {
+        if self.nodes[node.index()].state == NodeState::Lost {
             return Vec::new();
         }
-        let state = self.nodes[node.index()];
+        let state = self.nodes[node.index()].state;
         let is_awaited = matches!(state, NodeState::Preparing | NodeState::Vacant);
         assert!(is_awaited, "a node answers once");
-        self.nodes[node.index()] = answer;
+        self.nodes[node.index()].state = answer;
         self.start_if_all_ready(now)
     }
 
@@ -33,12 +33,12 @@ impl JobState {
             return self.start_if_enough_ready(now, elastic);
         }
         let preparing = matches!(self.phase, JobPhase::Preparing);
-        if !preparing || self.nodes.contains(&NodeState::Preparing) {
+        if !preparing || self.has_node_in(NodeState::Preparing) {
             return Vec::new();
         }
         let can_start = match self.policy.failure {
-            OnFailure::StopAll => self.nodes.iter().all(|node| *node == NodeState::Ready),
-            OnFailure::LetRun => self.nodes.contains(&NodeState::Ready),
+            OnFailure::StopAll => self.nodes.iter().all(|node| node.state == NodeState::Ready),
+            OnFailure::LetRun => self.has_node_in(NodeState::Ready),
         };
         if can_start { self.start(now) } else { self.refuse_start() }
     }
@@ -86,9 +86,10 @@ impl JobState {
     fn skip_used_epochs(&mut self) -> Effect {
         self.epoch = self.first_unused_epoch;
         // A lost node has no link over which it could become ready.
-        let is_there = |node: &&mut NodeState| !matches!(node, NodeState::Lost | NodeState::Vacant);
+        let is_there =
+            |node: &&mut JobNode| !matches!(node.state, NodeState::Lost | NodeState::Vacant);
         for node in self.nodes.iter_mut().filter(is_there) {
-            *node = NodeState::Preparing;
+            node.state = NodeState::Preparing;
         }
         Effect::SkipToEpoch(self.epoch)
     }
@@ -96,11 +97,12 @@ impl JobState {
     /// Excludes nodes that are not ready: they have no part in the job, and their workers count as
     /// ended.
     fn mark_ready_nodes_running(&mut self) {
-        for (node, index) in self.node_of_rank.iter().zip(0..) {
-            self.has_ended[index] |= self.nodes[node.index()] != NodeState::Ready;
+        for worker in &mut self.workers {
+            worker.has_ended |= self.nodes[worker.node.index()].state != NodeState::Ready;
         }
         for node in &mut self.nodes {
-            *node = if *node == NodeState::Ready { NodeState::Running } else { NodeState::Lost };
+            let is_ready = node.state == NodeState::Ready;
+            node.state = if is_ready { NodeState::Running } else { NodeState::Lost };
         }
     }
 
@@ -110,7 +112,7 @@ impl JobState {
         rank: Rank,
         failure: StartFailure,
     ) -> Vec<Effect> {
-        if self.has_ended[rank.index()] {
+        if self.workers[rank.index()].has_ended {
             return Vec::new();
         }
         self.failures.unstarted.push((now, rank, failure));
@@ -164,7 +166,7 @@ mod tests {
         let mut job = preparing(2);
         job.policy.failure = OnFailure::LetRun;
         job.step(now, Event::EarlierEpochs { epoch: Epoch(3), uncharged: 0 });
-        job.nodes[1] = NodeState::Lost;
+        job.nodes[1].state = NodeState::Lost;
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), [Effect::SkipToEpoch(Epoch(3))]);
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), [Effect::Start]);
     }

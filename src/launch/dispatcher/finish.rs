@@ -9,6 +9,7 @@ use crate::launch::outcome::LaunchEnd;
 use crate::launch::screen::job_report::JobReport;
 use crate::launch::screen::messages;
 use crate::os::tasks::sleep_until;
+use crate::report::text::ReportScreen;
 
 /// Time limit for the exit of agents that have sent their final message; later they exit with their
 /// links.
@@ -40,12 +41,16 @@ impl Dispatcher<'_> {
             history: &self.history,
             startup: &self.startup,
             recorder: &self.recorder,
+            screen: ReportScreen::Node0,
         };
         let status = match (report.status(), pages.output_failure()) {
             (Status::Success, Some(_)) => Status::Io,
             (status, _) => status,
         };
-        let text = report.show(&mut pages);
+        let lost = report.show_gathered(&mut pages);
+        let on_other_nodes = JobReport { screen: ReportScreen::OtherNode, ..report };
+        let text_elsewhere = lost.clone() + &on_other_nodes.show(&pages);
+        let text = lost + &report.show(&pages);
         let has_begun = self.recorder.discard_unused(self.options);
         let recorded = if has_begun { report.write_record(status) } else { String::new() };
         pages.print_message(&text);
@@ -63,6 +68,7 @@ impl Dispatcher<'_> {
         pages.finish();
         let may_be_taken_over = self.job.may_be_taken_over();
         let cause = report.node_of_cause();
-        LaunchEnd { status, text, cause, failure: verdict.cause.clone(), may_be_taken_over }
+        let failure = verdict.cause.clone();
+        LaunchEnd { status, text, text_elsewhere, cause, failure, may_be_taken_over }
     }
 }

@@ -12,7 +12,7 @@ use crate::launch::startup::requests;
 use crate::launch::user::pause::PauseScope;
 use crate::launch::user::signals::UserRequest;
 use crate::report::text::show_step;
-use crate::report::{Consumed, escape_control};
+use crate::report::{Consumed, OutputLink, escape_control};
 use crate::transport::{AgentEnd, Fault, FaultKind};
 use crate::wire::{self, AgentHello, FromAgent, Problem, ToAgent, WorkerStartStep};
 
@@ -73,7 +73,8 @@ impl Dispatcher<'_> {
 
     /// Tells a node that its output was shown and stored. If another agent has replaced the one that
     /// sent it, no message is sent.
-    pub(super) fn acknowledge(&self, ((node, link), bytes): Consumed) {
+    pub(super) fn acknowledge(&self, Consumed { from, bytes }: Consumed) {
+        let OutputLink { node, link } = from;
         if self.nodes.table.is_current(node, link) {
             self.nodes.send(node, &ToAgent::Consumed(bytes));
         }

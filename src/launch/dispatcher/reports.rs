@@ -8,6 +8,7 @@ use crate::launch::dispatcher::Dispatcher;
 use crate::launch::run_record::EpochEnd;
 use crate::launch::screen::job_report::JobReport;
 use crate::launch::screen::messages;
+use crate::report::text::ReportScreen;
 use crate::wire::Leftover;
 
 impl<'a> Dispatcher<'a> {
@@ -20,6 +21,7 @@ impl<'a> Dispatcher<'a> {
             history: &self.history,
             startup: &self.startup,
             recorder: &self.recorder,
+            screen: ReportScreen::Node0,
         }
     }
 

@@ -39,6 +39,8 @@ impl<'a> Dispatcher<'a> {
         let mut user = UserRequests::listen()?;
         user.allocation = AllocationTimer::new(options.limits.allocation.as_ref());
         let (node_sender, nodes) = mpsc::channel(EVENTS_MAX);
+        // The windows of the agents limit the output in transit, and so its acknowledgements; evidence is
+        // requested at most once in an epoch.
         let (consumed_sender, consumed) = mpsc::unbounded_channel();
         let (evidence_sender, evidence) = mpsc::unbounded_channel();
         let reporter =

@@ -38,6 +38,7 @@ impl ManagedAgents {
         options: ManagerOptions,
         ticket: Ticket,
     ) -> (Arc<Self>, impl Future<Output = ()>) {
+        // Holds one request for each attempt to start a node, which the dispatcher makes.
         let (requests, queue) = mpsc::unbounded_channel();
         let (ended, first) = watch::channel(CommandState::default());
         let all = ticket.hosts.iter().map(|host| host.node).collect();

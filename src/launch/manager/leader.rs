@@ -10,7 +10,6 @@ use crate::launch::node::handle::Connector;
 use crate::launch::options::{LaunchError, Options};
 use crate::launch::outcome::LaunchEnd;
 use crate::launch::pod::probes::HealthState;
-use crate::launch::screen::failure_report::show_on_other_nodes;
 use crate::launch::supervise::supervise;
 use crate::os::net::interfaces;
 use crate::os::process::signals::BlockedRequests;
@@ -49,7 +48,7 @@ pub(in crate::launch) async fn supervise_managed(
         () = &mut commands => unreachable!("commands run until they are dropped"),
         never = tasks.propagate_panics() => match never {},
     };
-    let text = show_on_other_nodes(&ended.text);
+    let text = ended.text_elsewhere.clone();
     acceptor.close(JobOver { status: ended.status.code(), text, cause: ended.cause });
     tokio::select! {
         _ = tokio::time::timeout(END_LIMIT, tasks.join_all()) => {}

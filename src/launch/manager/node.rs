@@ -66,7 +66,7 @@ async fn serve(
     let args = args.map(OsString::from);
     let Link { reader, writer, agent, .. } = connect_local(&args, environment)?;
     let mut agent = Some(agent);
-    let mut attached = connection.attach((reader, writer), None, &mut tasks);
+    let mut attached = connection.attach(reader, writer, None, &mut tasks);
     let end = tokio::select! {
         end = take_part(&mut attached, &mut agent, &mut signals) => end,
         never = tasks.propagate_panics() => match never {},

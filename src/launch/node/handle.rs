@@ -17,7 +17,7 @@ use crate::launch::pod::metrics::LinkTraffic;
 use crate::launch::startup::requests::NodeToConnect;
 use crate::os::tasks::Tasks;
 use crate::report::text::show_duration;
-use crate::report::{OutputSender, WorkerStep, escape_control};
+use crate::report::{OutputLink, OutputSender, WorkerStep, escape_control};
 use crate::transport::dial::{Acceptor, Joined};
 use crate::transport::ssh::Ssh;
 use crate::transport::{
@@ -213,6 +213,8 @@ impl NodeHandle {
         NewLink { number: link, epoch: since, join_from, pause }: NewLink,
         tasks: &mut Tasks,
     ) -> io::Result<Self> {
+        // An agent that does not read loses its lease, and its task is then aborted; standard input has a
+        // limit of its own.
         let (to_agent, queue) = mpsc::unbounded_channel();
         let (job, epoch) = (caller.job, Arc::new(AtomicU32::new(since.0)));
         let (events, output) = (caller.events.clone(), caller.output.clone());
@@ -535,7 +537,8 @@ async fn read_messages(
                 }
                 FromAgent::Output { rank, stream, bytes } => {
                     ends.traffic.output(stream, bytes.len());
-                    ends.output.output((ends.node, ends.link), rank, stream, bytes);
+                    let from = OutputLink { node: ends.node, link: ends.link };
+                    ends.output.output(from, rank, stream, bytes);
                 }
                 // Sent the same way as output, so that a step does not arrive after a later line.
                 FromAgent::Note { rank, note: Note::Step { step, steps, loss, tokens_per_s } } => {

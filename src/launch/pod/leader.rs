@@ -11,7 +11,6 @@ use crate::launch::options::{DialOptions, LaunchError, Options};
 use crate::launch::outcome::LaunchEnd;
 use crate::launch::pod::probes::HealthState;
 use crate::launch::pod::termination_log::write_termination_message;
-use crate::launch::screen::failure_report::show_on_other_nodes;
 use crate::launch::supervise::supervise as dispatch;
 use crate::launch::user::signals::Signals;
 use crate::os::process::signals::BlockedRequests;
@@ -44,7 +43,14 @@ pub(in crate::launch) async fn supervise_as_leader(
             let text = format!("received {} before the address of node 0 resolved", signal_name(signal));
             let status = Status::Interrupted(signal);
             write_termination_message(file, (&dial.job, NodeRank(0)), status, (&text, Some(NodeRank(0))));
-            return Ok(LaunchEnd { status, text, cause: None, failure: None, may_be_taken_over: false });
+            return Ok(LaunchEnd {
+                status,
+                text,
+                text_elsewhere: String::new(),
+                cause: None,
+                failure: None,
+                may_be_taken_over: false,
+            });
         }
     };
     health.set_ready(true);
@@ -66,13 +72,13 @@ pub(in crate::launch) async fn supervise_as_leader(
         signals.resend_pending();
         let _ = screen.set(sender);
     });
-    let LaunchEnd { status, text, cause, failure, may_be_taken_over } = tokio::select! {
+    let ended = tokio::select! {
         ended = job => ended?,
         never = tasks.propagate_panics() => match never {},
     };
-    let own = dial.status_of(NodeRank(0), status, cause);
-    write_termination_message(file, (&dial.job, NodeRank(0)), own, (&text, cause));
-    if may_be_taken_over {
+    let own = dial.status_of(NodeRank(0), ended.status, ended.cause);
+    write_termination_message(file, (&dial.job, NodeRank(0)), own, (&ended.text, ended.cause));
+    if ended.may_be_taken_over {
         let limit = show_duration(dial.join_limit);
         let text = format!(
             "node 0 leaves the job; the other nodes wait up to {limit} for its replacement"
@@ -80,11 +86,11 @@ pub(in crate::launch) async fn supervise_as_leader(
         print_error(&show_step("Leaving", &text));
         acceptor.leave();
     } else {
-        let text = show_on_other_nodes(&text);
-        acceptor.close(JobOver { status: status.code(), text, cause });
+        let text = ended.text_elsewhere.clone();
+        acceptor.close(JobOver { status: ended.status.code(), text, cause: ended.cause });
     }
     let _ = tokio::time::timeout(RESULT_DELIVERY_TIMEOUT, tasks.join_all()).await;
-    Ok(LaunchEnd { status: own, text, cause, failure, may_be_taken_over })
+    Ok(LaunchEnd { status: own, ..ended })
 }
 
 /// Listens for the other nodes. The name of node 0 may not exist yet.

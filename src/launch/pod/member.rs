@@ -24,7 +24,9 @@ use crate::os::process::{process_tree, signals};
 use crate::os::tasks::{Tasks, sleep_until};
 use crate::plan::{self, LaunchPlan};
 use crate::report::diagnostic::Paint;
-use crate::report::text::{Failure, show_count, show_duration, show_failure, show_step};
+use crate::report::text::{
+    Failure, ReportScreen, show_count, show_duration, show_failure, show_step,
+};
 use crate::report::{escape_control, print_message};
 use crate::transport::dial::{AttachedMember, Dialer, JobOver, JoinFault, LinkFilter, MemberEvent};
 use crate::transport::{AgentEnvironment, AgentHandle, Link, connect_local};
@@ -212,7 +214,7 @@ impl MemberLoop<'_> {
             let own = OwnLine::new(self.plan.clone(), options.clone(), node);
             Box::new(own) as Box<dyn LinkFilter>
         });
-        let mut attached = connection.attach((reader, writer), filter, &mut self.tasks);
+        let mut attached = connection.attach(reader, writer, filter, &mut self.tasks);
         let part = self.run_attached(&mut attached, &mut agent).await;
         // With the connection the agent's link ends, and with the link the agent.
         drop(attached);
@@ -487,7 +489,7 @@ impl MemberLoop<'_> {
                 if let Some(signal) = self.stop_signals.last() {
                     return self.report_left(*signal);
                 }
-                let text = show_failure(&self.leader_lost());
+                let text = show_failure(&self.leader_lost(), ReportScreen::Node0);
                 print_message(&text, self.member.paint);
                 self.member.leave_message(self.node, Status::LeaseLost, (&text, Some(NodeRank(0))));
                 Status::LeaseLost

@@ -8,27 +8,10 @@ use crate::launch::codes;
 use crate::launch::history::WorkerHistory;
 use crate::launch::screen::job_report::{JobReport, after};
 use crate::launch::screen::messages::fold_ranks;
-use crate::launch::screen::shown_text::{
-    HAS_CAUSES, IS_ABOVE, first_line, without_shown_traceback,
-};
+use crate::launch::screen::shown_text::{first_line, without_shown_traceback};
 use crate::report::text::{Failure, show_count};
 use crate::report::{OutputRouter, escape_control};
 use crate::wire::Stream;
-
-/// The final screen as other nodes show it: with the places that exist on node 0 only.
-pub(in crate::launch) fn show_on_other_nodes(text: &str) -> String {
-    let show = |line: &str| match line.strip_prefix("  log: ") {
-        Some(path) => format!("  log on node 0: {path}"),
-        None if line.ends_with(&format!("traceback{IS_ABOVE}")) => {
-            line.replace(IS_ABOVE, " is on the screen of node 0")
-        }
-        None if line.ends_with(HAS_CAUSES) => {
-            line.replace(HAS_CAUSES, &format!(" on node 0{HAS_CAUSES}"))
-        }
-        None => line.to_owned(),
-    };
-    text.lines().map(|line| show(line) + "\n").collect()
-}
 
 impl JobReport<'_> {
     /// The exception that a worker reported as its own failure.
@@ -224,7 +207,8 @@ impl JobReport<'_> {
         let log = pages.log_path(first, stream);
         let mut above = Vec::new();
         let whose = format!("rank {rank}'s");
-        let last_lines = without_shown_traceback(last_lines, pages, (first, &whose), &mut above);
+        let last_lines =
+            without_shown_traceback(last_lines, pages, (first, &whose), self.screen, &mut above);
         let below = if last_lines.is_some() { "; its last lines are below" } else { "" };
         facts.push(format!("the first to fail was rank {rank} ({host}){below}"));
         facts.extend(above);
@@ -257,21 +241,5 @@ impl JobReport<'_> {
             self.verdict.reports.evidence.as_ref().filter(|_| !self.was_killed_from_outside());
         let exception = exception.and_then(|evidence| evidence.exception.as_deref());
         (exception.map(first_line), Some(why))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn screen_on_other_nodes_names_node_0() {
-        let text = "error[R101]: rank 1 (n1) failed: E: is above\n  its traceback is above\n  after 1 restart; /r/run.json \
-                    has the cause of each\n  log: /r/rank1.stderr\n";
-        let expect = "error[R101]: rank 1 (n1) failed: E: is above\n  its traceback is on the screen of node 0\n  \
-                      after 1 restart; /r/run.json on node 0 has the cause of each\n  log on node 0: \
-                      /r/rank1.stderr\n";
-        assert_eq!(show_on_other_nodes(text), expect);
-        assert_eq!(show_on_other_nodes(""), "");
     }
 }

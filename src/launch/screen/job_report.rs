@@ -12,18 +12,21 @@ use crate::launch::history::{History, WorkerHistory};
 use crate::launch::options::Options;
 use crate::launch::run_record::RunRecorder;
 use crate::launch::screen::loss_help::help_of_lost;
-use crate::launch::screen::shown_text::HAS_CAUSES;
+use crate::launch::screen::shown_text::record_of_causes;
 use crate::launch::screen::{messages, unreachable};
 use crate::launch::startup::state::Startup;
 use crate::plan::LaunchPlan;
 use crate::pool::nodeset::fold_set;
 use crate::report::gather::{group_equal, show_gathered};
-use crate::report::text::{Failure, show_count, show_duration, show_failure, show_io_error};
+use crate::report::text::{
+    Failure, ReportScreen, show_count, show_duration, show_failure, show_io_error,
+};
 use crate::report::{OutputRouter, escape_control};
 use crate::transport::ssh::AGENT_KILLED;
 use crate::wire::{Problem, ProblemScope, Stream};
 
 /// Everything that is known at the end of a job.
+#[derive(Clone, Copy)]
 pub(in crate::launch) struct JobReport<'a> {
     pub(in crate::launch) plan: &'a LaunchPlan,
     pub(in crate::launch) options: &'a Options,
@@ -31,6 +34,8 @@ pub(in crate::launch) struct JobReport<'a> {
     pub(in crate::launch) history: &'a History,
     pub(in crate::launch) startup: &'a Startup,
     pub(in crate::launch) recorder: &'a RunRecorder,
+    /// The screen for which texts are made.
+    pub(in crate::launch) screen: ReportScreen,
 }
 
 /// Maximum number of different reasons that are shown; the nodes of the others are named.
@@ -111,16 +116,14 @@ impl JobReport<'_> {
     }
 
     /// The last text of a job. Independent workers are equals, and are listed.
-    pub(in crate::launch) fn show(&self, pages: &mut OutputRouter) -> String {
-        let lost = self.show_gathered(pages);
+    pub(in crate::launch) fn show(&self, pages: &OutputRouter) -> String {
         if !self.ran_independently() || self.was_stopped() {
-            return lost + &self.show_end(pages);
+            return self.show_end(pages);
         }
         let absent = |node: NodeRank| {
             self.startup.faults.iter().any(|(other, _)| *other == node)
                 || self.startup.problems.iter().any(|(other, _)| *other == node)
         };
-        let lost = lost + &self.show_absent();
         let here = self.history.workers.iter().filter(|worker| !absent(worker.node));
         let ends = here.map(|worker| {
             let exit = worker.outcome.as_ref().map(|ended| ended.exit);
@@ -132,13 +135,13 @@ impl JobReport<'_> {
             (worker.host.as_str(), how)
         });
         let failed = group_equal(ends.filter(|(_, how)| !how.is_empty()));
-        failed.iter().fold(lost + &self.show_leaks(), |text, (names, count, how)| {
+        failed.iter().fold(self.show_absent() + &self.show_leaks(), |text, (names, count, how)| {
             text + &format!("error: {names} ({count}): {how}\n")
         })
     }
 
     /// Prints the gathered output, and returns notes about output that could not be kept.
-    fn show_gathered(&self, pages: &mut OutputRouter) -> String {
+    pub(in crate::launch) fn show_gathered(&self, pages: &mut OutputRouter) -> String {
         let mut lost = String::new();
         for stream in [Stream::Stdout, Stream::Stderr] {
             // Indices of the workers here, which are not their ranks where one node is started
@@ -169,7 +172,7 @@ impl JobReport<'_> {
     pub(in crate::launch) fn show_end(&self, pages: &OutputRouter) -> String {
         let mut text = self.show_absent();
         if let Some(failure) = self.failure(pages) {
-            text += &show_failure(&failure);
+            text += &show_failure(&failure, self.screen);
         }
         text += &self.show_leaks();
         text
@@ -313,8 +316,9 @@ impl JobReport<'_> {
             self.recorder.epochs().len().checked_sub(1).filter(|restarts| 0 < *restarts)?;
         let what = show_count(restarts, "restart");
         let run_dir = self.options.output.run_dir.as_ref();
-        let record = run_dir.map(|dir| dir.path().join("run.json").display().to_string());
-        let causes = record.map_or_else(String::new, |path| format!("; {path}{HAS_CAUSES}"));
+        let record = run_dir.map(|dir| dir.path().join("run.json"));
+        let causes = record.map(|path| record_of_causes(&path, self.screen));
+        let causes = causes.map_or_else(String::new, |causes| format!("; {causes}"));
         Some(format!("after {what}{causes}"))
     }
 

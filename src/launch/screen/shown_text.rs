@@ -1,14 +1,14 @@
 //! Texts of failed workers, as the final screen shows them.
 
+use std::path::Path;
+
 use crate::base::Rank;
+use crate::report::text::ReportScreen;
 use crate::report::{OutputRouter, escape_control};
 use crate::wire::Stream;
 
 /// Maximum number of characters of an exception in one line.
 pub(in crate::launch) const EXCEPTION_CHARS_MAX: usize = 240;
-
-/// End of the line with the record of all restarts.
-pub(in crate::launch) const HAS_CAUSES: &str = " has the cause of each";
 
 /// The last lines of a worker, with their stream.
 pub(in crate::launch) type LastLines = Option<(Stream, Vec<Vec<u8>>)>;
@@ -19,18 +19,33 @@ pub(in crate::launch) fn without_shown_traceback(
     last_lines: LastLines,
     pages: &OutputRouter,
     (rank, whose): (Rank, &str),
+    screen: ReportScreen,
     facts: &mut Vec<String>,
 ) -> LastLines {
     let (stream, _) = last_lines.as_ref()?;
     if !pages.shows_traceback(rank, *stream) {
         return last_lines;
     }
-    facts.push(format!("{whose} traceback{IS_ABOVE}"));
+    facts.push(format!("{whose} traceback is {}", earlier_place(screen)));
     None
 }
 
-/// End of the line about a traceback that is not repeated.
-pub(in crate::launch) const IS_ABOVE: &str = " is above";
+/// Where a text is that is not repeated.
+fn earlier_place(screen: ReportScreen) -> &'static str {
+    match screen {
+        ReportScreen::Node0 => "above",
+        ReportScreen::OtherNode => "on the screen of node 0",
+    }
+}
+
+/// Reference to the record of the causes of all restarts.
+pub(in crate::launch) fn record_of_causes(record: &Path, screen: ReportScreen) -> String {
+    let place = match screen {
+        ReportScreen::Node0 => "",
+        ReportScreen::OtherNode => " on node 0",
+    };
+    format!("{}{place} has the cause of each", record.display())
+}
 
 /// The first line of an exception, short enough for a line of the screen.
 pub(in crate::launch) fn first_line(exception: &str) -> String {
@@ -45,6 +60,18 @@ pub(in crate::launch) fn first_line(exception: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn screen_on_other_nodes_names_node_0() {
+        let (record, other) = (Path::new("/r/run.json"), ReportScreen::OtherNode);
+        assert_eq!(record_of_causes(record, other), "/r/run.json on node 0 has the cause of each");
+        assert_eq!(
+            record_of_causes(record, ReportScreen::Node0),
+            "/r/run.json has the cause of each"
+        );
+        assert_eq!(earlier_place(other), "on the screen of node 0");
+        assert_eq!(earlier_place(ReportScreen::Node0), "above");
+    }
 
     #[test]
     fn exception_fits_a_line() {

@@ -59,7 +59,8 @@ impl JobReport<'_> {
         if last_lines.is_none() {
             facts.push("it wrote no output".to_owned());
         }
-        let last_lines = without_shown_traceback(last_lines, pages, (rank, "its"), &mut facts);
+        let last_lines =
+            without_shown_traceback(last_lines, pages, (rank, "its"), self.screen, &mut facts);
         Failure {
             code: codes::WORKER_FAILED,
             title,

@@ -26,6 +26,7 @@ pub(in crate::launch) struct UserRequests {
 impl UserRequests {
     /// Handles the signals of this process from now on.
     pub(in crate::launch) fn listen() -> io::Result<Self> {
+        // Holds one message for each suspension by the user.
         let (screen_idle_sender, screen_idle) = mpsc::unbounded_channel();
         Ok(Self {
             signals: Signals::listen()?,

@@ -26,7 +26,7 @@ impl Disk {
         if self.is_busy.swap(true, Ordering::Acquire) {
             return Err(timeout_error());
         }
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = mpsc::sync_channel(1);
         let is_busy = Arc::clone(&self.is_busy);
         let work = move || {
             let result = operation();

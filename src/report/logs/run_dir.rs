@@ -92,7 +92,7 @@ impl RunDir {
     /// Prunes the directories of earlier runs while the job runs; [`Self::end`] waits for the
     /// result.
     fn prune(&self, parent: PathBuf) {
-        let (done, pruned) = mpsc::channel();
+        let (done, pruned) = mpsc::sync_channel(1);
         let (own, class) = (self.path.clone(), self.class);
         let work = move || {
             retention::prune(&parent, &own, class, write_record);

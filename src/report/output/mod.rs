@@ -15,6 +15,6 @@ mod tail;
 pub use lines::ControlChars;
 pub use prefix::{PLACEHOLDERS, WorkerLabel, unknown_placeholder};
 pub use redirects::{OutputStreams, Redirects, StreamSet};
-pub use reporter::{Consumed, OutputSender, Reporter};
+pub use reporter::{Consumed, OutputLink, OutputSender, Reporter};
 pub use router::OutputRouter;
 pub use style::Style;

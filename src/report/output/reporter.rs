@@ -24,12 +24,26 @@ const BATCH_BYTES: usize = 256 * 1024;
 /// Most steps that are queued for the status line; further ones are dropped.
 const QUEUED_STEPS_MAX: usize = 1024;
 
-/// Number of output bytes that were handled, with the node and the epoch of the link that carried
-/// them.
-pub type Consumed = ((NodeRank, u32), u64);
+/// The link that carried output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputLink {
+    /// Its node.
+    pub node: NodeRank,
+    /// Its number among the links of the node.
+    pub link: u32,
+}
+
+/// Output that was handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Consumed {
+    /// The link that carried it.
+    pub from: OutputLink,
+    /// Number of its bytes.
+    pub bytes: u64,
+}
 
 enum ReporterMessage {
-    Output { from: (NodeRank, u32), rank: Rank, stream: Stream, bytes: Vec<u8> },
+    Output { from: OutputLink, rank: Rank, stream: Stream, bytes: Vec<u8> },
     End { rank: Rank, stream: Stream },
     Message(String),
     Answer(String),
@@ -76,6 +90,8 @@ impl Reporter {
         consumed: impl Fn(Consumed) + Send + 'static,
     ) -> std::io::Result<Self> {
         let router = OutputRouter::new(workers, style, stdout, stderr);
+        // The windows of the agents limit output, QUEUED_STEPS_MAX limits steps, and the agents limit the rate
+        // of notes; the rest follows from events of the dispatcher.
         let (sender, messages) = mpsc::channel();
         let thread = std::thread::Builder::new().name("reporter".to_owned());
         let has_status = style.terminal.status != StatusPlace::Nowhere;
@@ -184,8 +200,8 @@ impl Reporter {
 }
 
 impl OutputSender {
-    /// Sends output of a worker; `from` is the node and the epoch of the link.
-    pub fn output(&self, from: (NodeRank, u32), rank: Rank, stream: Stream, bytes: Vec<u8>) {
+    /// Sends output of a worker.
+    pub fn output(&self, from: OutputLink, rank: Rank, stream: Stream, bytes: Vec<u8>) {
         let _ = self.sender.send(ReporterMessage::Output { from, rank, stream, bytes });
     }
 
@@ -259,9 +275,9 @@ fn handle_message(
 ) -> ControlFlow<()> {
     match message {
         ReporterMessage::Output { from, rank, stream, bytes } => {
-            let length = bytes.len() as u64;
+            let handled = Consumed { from, bytes: bytes.len() as u64 };
             router.output(rank, stream, bytes);
-            consumed((from, length));
+            consumed(handled);
         }
         ReporterMessage::End { rank, stream } => router.end(rank, stream),
         ReporterMessage::Message(text) | ReporterMessage::Answer(text) => {

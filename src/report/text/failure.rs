@@ -23,8 +23,17 @@ pub struct Failure {
     pub help: Vec<String>,
 }
 
+/// The screen that shows a report. Its files and earlier lines are those of node 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportScreen {
+    /// That of node 0, or of the launcher.
+    Node0,
+    /// That of another node, where the files and lines do not exist.
+    OtherNode,
+}
+
 /// Formats the screen.
-pub fn show_failure(failure: &Failure) -> String {
+pub fn show_failure(failure: &Failure, screen: ReportScreen) -> String {
     let mut out = format!("error[{}]: {}\n", failure.code, failure.title);
     for fact in &failure.facts {
         let _ = writeln!(out, "  {fact}");
@@ -38,7 +47,11 @@ pub fn show_failure(failure: &Failure) -> String {
         }
     }
     if let Some(log) = &failure.log {
-        let _ = writeln!(out, "  log: {}", log.display());
+        let label = match screen {
+            ReportScreen::Node0 => "log",
+            ReportScreen::OtherNode => "log on node 0",
+        };
+        let _ = writeln!(out, "  {label}: {}", log.display());
     }
     for help in &failure.help {
         let _ = writeln!(out, "help: {help}");
@@ -59,8 +72,26 @@ mod tests {
             ..Failure::default()
         };
         assert_eq!(
-            show_failure(&failure),
+            show_failure(&failure, ReportScreen::Node0),
             "error[R101]: rank 1 failed\n  last lines of its stderr:\n    | \\x1b[2Kerror: no\n"
+        );
+    }
+
+    #[test]
+    fn other_nodes_see_the_output_of_workers_unchanged() {
+        let lines =
+            ["the traceback is above", "/r/run.json has the cause of each", "  log: /tmp/a"];
+        let failure = Failure {
+            code: "R101",
+            title: "rank 1 failed".to_owned(),
+            last_lines: Some((Stream::Stdout, lines.map(|line| line.into()).to_vec())),
+            log: Some("/r/rank1.stdout".into()),
+            ..Failure::default()
+        };
+        assert_eq!(
+            show_failure(&failure, ReportScreen::OtherNode),
+            "error[R101]: rank 1 failed\n  last lines of its stdout:\n    | the traceback is above\n    \
+             | /r/run.json has the cause of each\n    |   log: /tmp/a\n  log on node 0: /r/rank1.stdout\n"
         );
     }
 }

@@ -11,7 +11,7 @@ mod neutral;
 pub use crate::base::show_io_error;
 pub use amounts::{show_bytes, show_count, show_duration, show_last_output, show_processes};
 pub use columns::{Align, show_columns};
-pub use failure::{Failure, show_failure};
+pub use failure::{Failure, ReportScreen, show_failure};
 pub use message::{MessageLevel, paint_message, show_step};
 pub(super) use neutral::incomplete_suffix_len;
 pub use neutral::{escape_control, escape_control_into};

@@ -45,7 +45,7 @@ impl Group {
         data: &mut R,
         op: ReduceOp,
     ) -> Result<(), CollectiveError> {
-        self.run_blocking(|engine| engine.all_reduce(data.memory(), op, PostOp::Keep))
+        self.run_blocking(|backend| backend.all_reduce(data.memory(), op, PostOp::Keep))
     }
 
     /// Replaces the data of rank `root` by the reduction over all ranks; other ranks keep their data.
@@ -67,7 +67,7 @@ impl Group {
         root: usize,
     ) -> Result<(), CollectiveError> {
         self.check_rank(Operation::Reduce, root)?;
-        self.run_blocking(|engine| engine.reduce(data.memory(), op, root))
+        self.run_blocking(|backend| backend.reduce(data.memory(), op, root))
     }
 
     /// Replaces the data of every rank by that of rank `root`.
@@ -88,7 +88,7 @@ impl Group {
         root: usize,
     ) -> Result<(), CollectiveError> {
         self.check_rank(Operation::Broadcast, root)?;
-        self.run_blocking(|engine| engine.broadcast(data.memory(), root))
+        self.run_blocking(|backend| backend.broadcast(data.memory(), root))
     }
 
     /// Fills `output` with the `input` of every rank, in rank order; `output` is `world_size` times as
@@ -110,8 +110,8 @@ impl Group {
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
         self.check_parts(Operation::AllGather, output.len(), input.len())?;
-        self.run_blocking(|engine| {
-            engine.all_gather(SourceMemory::Slice(input), CallMemory::Slice(output))
+        self.run_blocking(|backend| {
+            backend.all_gather(SourceMemory::Slice(input), CallMemory::Slice(output))
         })
     }
 
@@ -135,9 +135,9 @@ impl Group {
         op: ReduceOp,
     ) -> Result<(), CollectiveError> {
         self.check_parts(Operation::ReduceScatter, input.len(), output.len())?;
-        self.run_blocking(|engine| {
+        self.run_blocking(|backend| {
             let (input, output) = (SourceMemory::Slice(input), CallMemory::Slice(output));
-            engine.reduce_scatter(input, output, op, PostOp::Keep)
+            backend.reduce_scatter(input, output, op, PostOp::Keep)
         })
     }
 
@@ -161,7 +161,7 @@ impl Group {
         root: usize,
     ) -> Result<(), CollectiveError> {
         self.check_root_parts(Operation::Gather, output.len(), input.len(), root)?;
-        self.run_blocking(|engine| engine.gather(input, output, root))
+        self.run_blocking(|backend| backend.gather(input, output, root))
     }
 
     /// Fills `output` on every rank with part `rank` of the `input` of rank `root`. There, `input` is
@@ -185,7 +185,7 @@ impl Group {
         root: usize,
     ) -> Result<(), CollectiveError> {
         self.check_root_parts(Operation::Scatter, input.len(), output.len(), root)?;
-        self.run_blocking(|engine| engine.scatter(input, output, root))
+        self.run_blocking(|backend| backend.scatter(input, output, root))
     }
 
     /// Sends part `r` of `input` to rank `r` and fills part `r` of `output` with the part that rank `r`
@@ -210,7 +210,7 @@ impl Group {
         let part = input.len() / self.world_size();
         self.check_parts(Operation::AllToAll, input.len(), part)?;
         self.check_parts(Operation::AllToAll, output.len(), part)?;
-        self.run_blocking(|engine| engine.all_to_all(input, output, Counts::Equal(part)))
+        self.run_blocking(|backend| backend.all_to_all(input, output, Counts::Equal(part)))
     }
 
     /// Exchanges parts of any length: `send_counts[r]` elements are sent to rank `r`, `recv_counts[r]` are
@@ -240,7 +240,7 @@ impl Group {
         self.check_counts(input.len(), send_counts)?;
         self.check_counts(output.len(), recv_counts)?;
         let counts = Counts::Given { send: send_counts, recv: recv_counts };
-        self.run_blocking(|engine| engine.all_to_all(input, output, counts))
+        self.run_blocking(|backend| backend.all_to_all(input, output, counts))
     }
 
     /// Waits until every rank has called it.
@@ -277,14 +277,14 @@ impl Group {
     pub fn send<T: Element>(&self, values: &[T], to: usize) -> Result<(), CollectiveError> {
         self.check_peer(Operation::Send, to)?;
         let send = SendBuf { to, values };
-        self.run_blocking(|engine| engine.exchange(Operation::Send, &[send], &mut []))
+        self.run_blocking(|backend| backend.exchange(Operation::Send, &[send], &mut []))
     }
 
     /// Receives `values` from rank `from`, which calls [`Self::send`] with the same number of elements.
     pub fn recv<T: Element>(&self, values: &mut [T], from: usize) -> Result<(), CollectiveError> {
         self.check_peer(Operation::Recv, from)?;
         let slot = RecvBuf { from, values };
-        self.run_blocking(|engine| engine.exchange(Operation::Recv, &[], &mut [slot]))
+        self.run_blocking(|backend| backend.exchange(Operation::Recv, &[], &mut [slot]))
     }
 
     /// Sends `values` to rank `to` and receives `buffer` from rank `from` at the same time, so ranks cannot
@@ -311,7 +311,7 @@ impl Group {
         self.check_rank(Operation::SendRecv, to)?;
         self.check_rank(Operation::SendRecv, from)?;
         let (send, slot) = (SendBuf { to, values }, RecvBuf { from, values: buffer });
-        self.run_blocking(|engine| engine.exchange(Operation::SendRecv, &[send], &mut [slot]))
+        self.run_blocking(|backend| backend.exchange(Operation::SendRecv, &[send], &mut [slot]))
     }
 
     /// Sends and receives several messages at the same time, at most one in each direction for every
@@ -345,7 +345,7 @@ impl Group {
         let sends: Vec<_> = sends.iter().map(|(to, values)| SendBuf { to: *to, values }).collect();
         let slots = recvs.into_iter().map(|(from, values)| RecvBuf { from, values });
         let mut slots: Vec<_> = slots.collect();
-        self.run_blocking(|engine| engine.exchange(Operation::Exchange, &sends, &mut slots))
+        self.run_blocking(|backend| backend.exchange(Operation::Exchange, &sends, &mut slots))
     }
 
     pub(crate) fn check_rank(&self, op: Operation, rank: usize) -> Result<(), CollectiveError> {

@@ -69,9 +69,9 @@ impl Group {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn start_all_reduce_raw(&self, data: RawSlice, op: ReduceOp) -> Work<RawSlice> {
-        self.start(Operation::AllReduce, Ok(()), data, move |engine, data| {
+        self.start(Operation::AllReduce, Ok(()), data, move |backend, data| {
             with_type!(data.dtype(), T => {
-                engine.all_reduce(CallMemory::<T>::Slice(data.as_slice_mut()), op, PostOp::Keep)
+                backend.all_reduce(CallMemory::<T>::Slice(data.as_slice_mut()), op, PostOp::Keep)
             })
         })
     }
@@ -79,9 +79,9 @@ impl Group {
     /// Starts a [`Self::reduce`] of memory of the caller.
     pub fn start_reduce_raw(&self, data: RawSlice, op: ReduceOp, root: usize) -> Work<RawSlice> {
         let checked = self.check_rank(Operation::Reduce, root);
-        self.start(Operation::Reduce, checked, data, move |engine, data| {
+        self.start(Operation::Reduce, checked, data, move |backend, data| {
             with_type!(data.dtype(), T => {
-                engine.reduce(CallMemory::<T>::Slice(data.as_slice_mut()), op, root)
+                backend.reduce(CallMemory::<T>::Slice(data.as_slice_mut()), op, root)
             })
         })
     }
@@ -89,9 +89,9 @@ impl Group {
     /// Starts a [`Self::broadcast`] of memory of the caller.
     pub fn start_broadcast_raw(&self, data: RawSlice, root: usize) -> Work<RawSlice> {
         let checked = self.check_rank(Operation::Broadcast, root);
-        self.start(Operation::Broadcast, checked, data, move |engine, data| {
+        self.start(Operation::Broadcast, checked, data, move |backend, data| {
             with_type!(data.dtype(), T => {
-                engine.broadcast(CallMemory::<T>::Slice(data.as_slice_mut()), root)
+                backend.broadcast(CallMemory::<T>::Slice(data.as_slice_mut()), root)
             })
         })
     }
@@ -106,10 +106,10 @@ impl Group {
         let checked = self
             .check_types(op, &input, &output)
             .and_then(|()| self.check_parts(op, output.count(), input.count()));
-        self.start(op, checked, (input, output), |engine, (input, output)| {
+        self.start(op, checked, (input, output), |backend, (input, output)| {
             with_type!(input.dtype(), T => {
                 let input = SourceMemory::Slice(input.as_slice::<T>());
-                engine.all_gather(input, CallMemory::Slice(output.as_slice_mut()))
+                backend.all_gather(input, CallMemory::Slice(output.as_slice_mut()))
             })
         })
     }
@@ -125,10 +125,10 @@ impl Group {
             self.check_parts(Operation::ReduceScatter, input.count(), output.count())
         });
         let memory = (input, output);
-        self.start(Operation::ReduceScatter, checked, memory, move |engine, (input, output)| {
+        self.start(Operation::ReduceScatter, checked, memory, move |backend, (input, output)| {
             with_type!(input.dtype(), T => {
                 let input = SourceMemory::Slice(input.as_slice::<T>());
-                engine.reduce_scatter(
+                backend.reduce_scatter(
                     input, CallMemory::Slice(output.as_slice_mut()), op, PostOp::Keep)
             })
         })
@@ -145,9 +145,9 @@ impl Group {
         let checked = self
             .check_types(op, &input, &output)
             .and_then(|()| self.check_root_parts(op, output.count(), input.count(), root));
-        self.start(op, checked, (input, output), move |engine, (input, output)| {
+        self.start(op, checked, (input, output), move |backend, (input, output)| {
             with_type!(input.dtype(), T => {
-                engine.gather::<T>(input.as_slice(), output.as_slice_mut(), root)
+                backend.gather::<T>(input.as_slice(), output.as_slice_mut(), root)
             })
         })
     }
@@ -163,9 +163,9 @@ impl Group {
         let checked = self
             .check_types(op, &input, &output)
             .and_then(|()| self.check_root_parts(op, input.count(), output.count(), root));
-        self.start(op, checked, (input, output), move |engine, (input, output)| {
+        self.start(op, checked, (input, output), move |backend, (input, output)| {
             with_type!(input.dtype(), T => {
-                engine.scatter::<T>(input.as_slice(), output.as_slice_mut(), root)
+                backend.scatter::<T>(input.as_slice(), output.as_slice_mut(), root)
             })
         })
     }
@@ -184,10 +184,10 @@ impl Group {
             .check_types(op, &input, &output)
             .and_then(|()| self.check_counts(input.count(), &send_counts))
             .and_then(|()| self.check_counts(output.count(), &recv_counts));
-        self.start(op, checked, (input, output), move |engine, (input, output)| {
+        self.start(op, checked, (input, output), move |backend, (input, output)| {
             let counts = Counts::Given { send: &send_counts, recv: &recv_counts };
             with_type!(input.dtype(), T => {
-                engine.all_to_all::<T>(input.as_slice(), output.as_slice_mut(), counts)
+                backend.all_to_all::<T>(input.as_slice(), output.as_slice_mut(), counts)
             })
         })
     }

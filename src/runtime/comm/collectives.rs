@@ -266,8 +266,8 @@ impl<T: Element> Collectives<T> for Group {
         on_event: impl Fn(OperationEvent) + Send + 'static,
     ) -> Work<Lent<T>> {
         let post_op = PostOp::of(reduction);
-        let operation = move |engine: &mut HostBackend, data: &mut Lent<T>| {
-            engine.all_reduce(data.memory(), reduction.op, post_op)
+        let operation = move |backend: &mut HostBackend, data: &mut Lent<T>| {
+            backend.all_reduce(data.memory(), reduction.op, post_op)
         };
         self.start_observed(Operation::AllReduce, Ok(()), data, operation, on_event)
     }
@@ -280,11 +280,11 @@ impl<T: Element> Collectives<T> for Group {
     ) -> Work<(Lent<T>, Lent<T>)> {
         let checked = self.check_parts(Operation::ReduceScatter, input.len(), output.len());
         let (memory, post_op) = ((input, output), PostOp::of(reduction));
-        self.start(Operation::ReduceScatter, checked, memory, move |engine, (input, output)| {
-            let segment = engine.node.segment.clone();
+        self.start(Operation::ReduceScatter, checked, memory, move |backend, (input, output)| {
+            let segment = backend.node.segment.clone();
             let input = SourceMemory::of(input, &segment);
             let output = CallMemory::of(output, &segment);
-            engine.reduce_scatter(input, output, reduction.op, post_op)
+            backend.reduce_scatter(input, output, reduction.op, post_op)
         })
     }
 
@@ -295,8 +295,8 @@ impl<T: Element> Collectives<T> for Group {
     ) -> Work<Lent<T>> {
         let (op, post_op) = (Operation::ReduceScatter, PostOp::of(reduction));
         let checked = self.check_divisible(op, data.len());
-        self.start(op, checked, data, move |engine, data| {
-            engine.reduce_scatter_in_place(data.window(), reduction.op, post_op)
+        self.start(op, checked, data, move |backend, data| {
+            backend.reduce_scatter_in_place(data.window(), reduction.op, post_op)
         })
     }
 
@@ -311,24 +311,24 @@ impl<T: Element> Collectives<T> for Group {
         let lens: Vec<usize> = pieces.iter().map(|piece| piece.len()).collect();
         let checked = self.check_pieces(&lens, output.len(), lanes);
         let lanes = Lanes { ranks: self.world_size(), each: lanes };
-        self.start(op, checked, (pieces, output), move |engine, (pieces, output)| {
+        self.start(op, checked, (pieces, output), move |backend, (pieces, output)| {
             let pieces: Vec<&[T]> = pieces.iter().map(|piece| &**piece).collect();
-            engine.reduce_scatter_of_pieces(&pieces, output, lanes, reduction)
+            backend.reduce_scatter_of_pieces(&pieces, output, lanes, reduction)
         })
     }
 
     fn submit_all_gather(&self, input: Lent<T>, output: Lent<T>) -> Work<(Lent<T>, Lent<T>)> {
         let checked = self.check_parts(Operation::AllGather, output.len(), input.len());
-        self.start(Operation::AllGather, checked, (input, output), |engine, (input, output)| {
-            let segment = engine.node.segment.clone();
-            engine.all_gather(SourceMemory::of(input, &segment), CallMemory::of(output, &segment))
+        self.start(Operation::AllGather, checked, (input, output), |backend, (input, output)| {
+            let segment = backend.node.segment.clone();
+            backend.all_gather(SourceMemory::of(input, &segment), CallMemory::of(output, &segment))
         })
     }
 
     fn submit_all_gather_in_place(&self, data: Lent<T>) -> Work<Lent<T>> {
         let checked = self.check_divisible(Operation::AllGather, data.len());
-        self.start(Operation::AllGather, checked, data, |engine, data| {
-            engine.all_gather_in_place(data.window())
+        self.start(Operation::AllGather, checked, data, |backend, data| {
+            backend.all_gather_in_place(data.window())
         })
     }
 

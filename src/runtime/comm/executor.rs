@@ -1,4 +1,4 @@
-//! Executor of the engine: either the caller of a blocking operation or the communication thread
+//! Executor of the backend: either the caller of a blocking operation or the communication thread
 //! runs it, never both.
 
 use std::io;
@@ -17,7 +17,7 @@ use crate::runtime::comm::host::messages::{MessageBatch, StartedMessage};
 /// Backend of a group and its communication thread, which is created with the first started
 /// operation.
 pub(crate) struct Executor {
-    /// Communication thread; it ends before the engine that it uses.
+    /// Communication thread; it ends before the backend that it uses.
     comm: OnceLock<CommThread>,
     core: Arc<ExecutorCore>,
     /// The messages that were started last, if no other operation was started since.
@@ -26,7 +26,7 @@ pub(crate) struct Executor {
 
 /// State that the callers and the communication thread share.
 struct ExecutorCore {
-    engine: Mutex<HostBackend>,
+    backend: Mutex<HostBackend>,
     /// Number of started operations that are not complete; blocking ones wait for them, so that all
     /// ranks have the same order.
     pending: Mutex<usize>,
@@ -45,9 +45,9 @@ struct CommThread {
 }
 
 impl Executor {
-    pub(crate) fn new(engine: HostBackend) -> Self {
+    pub(crate) fn new(backend: HostBackend) -> Self {
         let core = ExecutorCore {
-            engine: Mutex::new(engine),
+            backend: Mutex::new(backend),
             pending: Mutex::new(0),
             idle: Condvar::new(),
         };
@@ -68,11 +68,11 @@ impl Executor {
         on_event: impl Fn(OperationEvent) + Send + 'static,
         if_panicked: CollectiveError,
     ) -> io::Result<PendingOutcome> {
-        let (sender, receiver) = mpsc::channel();
-        let job: Job = Box::new(move |engine| {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let job: Job = Box::new(move |backend| {
             let result = catch_unwind(AssertUnwindSafe(|| {
                 on_event(OperationEvent::Started);
-                operation(engine).inspect(|()| on_event(OperationEvent::Done))
+                operation(backend).inspect(|()| on_event(OperationEvent::Done))
             }));
             // Sending fails if the owner has dropped the handle.
             let _ = sender.send(result.unwrap_or(Err(if_panicked)));
@@ -97,7 +97,7 @@ impl Executor {
         };
         let open = Arc::new(MessageBatch::new(messages));
         *batch = Some(open.clone());
-        self.enqueue(Box::new(move |engine| engine.run_messages(&open)))
+        self.enqueue(Box::new(move |backend| backend.run_messages(&open)))
     }
 
     fn enqueue(&self, job: Job) -> io::Result<()> {
@@ -119,7 +119,7 @@ impl Executor {
         Ok(self.comm.get_or_init(|| comm))
     }
 
-    /// Runs `action` on the engine as soon as the current operation is complete.
+    /// Runs `action` on the backend as soon as the current operation is complete.
     pub(crate) fn run_after_current(&self, action: impl FnOnce(&mut HostBackend)) {
         action(&mut self.core.lock());
     }
@@ -127,7 +127,7 @@ impl Executor {
 
 impl ExecutorCore {
     fn lock(&self) -> MutexGuard<'_, HostBackend> {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+        self.backend.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wait_idle(&self) {
@@ -147,12 +147,12 @@ impl CommThread {
         let (jobs, queue) = mpsc::sync_channel::<Job>(QUEUE_MAX);
         let body = move || {
             for job in queue {
-                let mut engine = core.lock();
+                let mut backend = core.lock();
                 // The caller computes meanwhile and needs the processor.
-                let spin = std::mem::replace(&mut engine.spin, Spin::BRIEF);
-                job(&mut engine);
-                engine.spin = spin;
-                drop(engine);
+                let spin = std::mem::replace(&mut backend.spin, Spin::BRIEF);
+                job(&mut backend);
+                backend.spin = spin;
+                drop(backend);
                 core.finish_one();
             }
         };
@@ -199,7 +199,7 @@ impl PendingOutcome {
 
     /// Outcome of an operation that has ended.
     pub(crate) fn ready(outcome: Outcome) -> Self {
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = mpsc::sync_channel(1);
         // Sending cannot fail: the receiver exists.
         let _ = sender.send(outcome);
         Self { receiver, outcome: None }

@@ -73,7 +73,7 @@ pub(crate) struct GroupInner {
     /// Departure notice; dropped after the runner, when its last operations are complete.
     #[expect(dead_code, reason = "its drop sends the notice")]
     departure_notice: Option<DepartureNotice>,
-    /// Makes subgroups while the engine runs operations; a client of the store, which `links` may serve.
+    /// Makes subgroups while the backend runs operations; a client of the store, which `links` may serve.
     founder: Founder,
     meetings: Meetings,
     links: Links,
@@ -194,7 +194,7 @@ impl Group {
             abort_key: ABORT_KEY.to_owned(),
         };
         let settings = (options.timeout, options.order);
-        let engine = HostBackend::new(roster.clone(), segment.clone(), inter_node, settings);
+        let backend = HostBackend::new(roster.clone(), segment.clone(), inter_node, settings);
         let inner = GroupInner {
             founder,
             meetings: Meetings::default(),
@@ -206,8 +206,8 @@ impl Group {
             local_rank,
             restart_count,
             segment,
-            traffic: engine.traffic.clone(),
-            executor: Executor::new(engine),
+            traffic: backend.traffic.clone(),
+            executor: Executor::new(backend),
             lease: None,
             links,
             options: options.clone(),
@@ -260,7 +260,7 @@ impl Group {
     ) -> Result<Option<Self>> {
         let request = SplitRequest { color: color.into(), key };
         let founder = &self.inner.founder;
-        let outcome = self.inner.executor.run(|engine| engine.split(request, founder));
+        let outcome = self.inner.executor.run(|backend| backend.split(request, founder));
         if let Err(Error::Collective(error)) = &outcome {
             self.report(error);
         }
@@ -328,14 +328,14 @@ impl Group {
             abort_key,
         };
         let settings = (options.timeout, options.order);
-        let engine = HostBackend::new(roster.clone(), segment.clone(), inter_node, settings);
+        let backend = HostBackend::new(roster.clone(), segment.clone(), inter_node, settings);
         let inner = GroupInner {
             roster,
             local_rank: self.inner.local_rank,
             restart_count: self.inner.restart_count,
             segment,
-            traffic: engine.traffic.clone(),
-            executor: Executor::new(engine),
+            traffic: backend.traffic.clone(),
+            executor: Executor::new(backend),
             lease: Some(lease),
             // A rank that leaves a subgroup has not left the parent group.
             departure_notice: None,
@@ -410,10 +410,10 @@ impl Group {
     }
 
     fn raise_abort(&self, record: AbortRecord) {
-        // The record is written first, so that an operation that holds the engine's lock fails and
+        // The record is written first, so that an operation that holds the backend's lock fails and
         // releases it.
         self.inner.segment.set_abort(&record);
-        self.inner.executor.run_after_current(|engine| engine.abort(record));
+        self.inner.executor.run_after_current(|backend| backend.abort(record));
     }
 
     /// Runs an operation after all started ones are complete.

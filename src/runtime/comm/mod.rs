@@ -1,6 +1,6 @@
 //! Process groups and their operations.
 //!
-//! | file or room | contents |
+//! | file or folder | contents |
 //! |---|---|
 //! | `group`, `blocking`, `nonblocking`, `work` | the API: groups, operations, handles |
 //! | `caller_memory` | started operations on memory given as pointer, length and type |

@@ -55,9 +55,9 @@ impl Group {
             let problem = format!("range {range:?} is outside a buffer of {len} elements");
             Err(self.bad_argument(Operation::AllReduce, problem))
         };
-        self.start(Operation::AllReduce, checked, buffer, move |engine, buffer| {
+        self.start(Operation::AllReduce, checked, buffer, move |backend, buffer| {
             let part = CallMemory::Shared(SharedMemory(buffer.window().part(&range)));
-            engine.all_reduce(part, op, PostOp::Keep)
+            backend.all_reduce(part, op, PostOp::Keep)
         })
     }
 
@@ -67,16 +67,16 @@ impl Group {
         R: Region + Send + 'static,
     {
         let checked = self.check_rank(Operation::Reduce, root);
-        self.start(Operation::Reduce, checked, data, move |engine, data| {
-            engine.reduce(data.memory(), op, root)
+        self.start(Operation::Reduce, checked, data, move |backend, data| {
+            backend.reduce(data.memory(), op, root)
         })
     }
 
     /// Starts a [`Self::broadcast`].
     pub fn start_broadcast<R: Region + Send + 'static>(&self, data: R, root: usize) -> Work<R> {
         let checked = self.check_rank(Operation::Broadcast, root);
-        self.start(Operation::Broadcast, checked, data, move |engine, data| {
-            engine.broadcast(data.memory(), root)
+        self.start(Operation::Broadcast, checked, data, move |backend, data| {
+            backend.broadcast(data.memory(), root)
         })
     }
 
@@ -99,8 +99,8 @@ impl Group {
         B: DerefMut<Target = [T]> + Send + 'static,
     {
         let checked = self.check_parts(Operation::AllGather, output.len(), input.len());
-        self.start(Operation::AllGather, checked, (input, output), |engine, (input, output)| {
-            engine.all_gather(SourceMemory::Slice(input), CallMemory::Slice(output))
+        self.start(Operation::AllGather, checked, (input, output), |backend, (input, output)| {
+            backend.all_gather(SourceMemory::Slice(input), CallMemory::Slice(output))
         })
     }
 
@@ -113,9 +113,9 @@ impl Group {
     {
         let checked = self.check_parts(Operation::ReduceScatter, input.len(), output.len());
         let memory = (input, output);
-        self.start(Operation::ReduceScatter, checked, memory, move |engine, (input, output)| {
+        self.start(Operation::ReduceScatter, checked, memory, move |backend, (input, output)| {
             let (input, output) = (SourceMemory::Slice(input), CallMemory::Slice(output));
-            engine.reduce_scatter(input, output, op, PostOp::Keep)
+            backend.reduce_scatter(input, output, op, PostOp::Keep)
         })
     }
 
@@ -127,8 +127,8 @@ impl Group {
         B: DerefMut<Target = [T]> + Send + 'static,
     {
         let checked = self.check_root_parts(Operation::Gather, output.len(), input.len(), root);
-        self.start(Operation::Gather, checked, (input, output), move |engine, (input, output)| {
-            engine.gather(input, output, root)
+        self.start(Operation::Gather, checked, (input, output), move |backend, (input, output)| {
+            backend.gather(input, output, root)
         })
     }
 
@@ -140,8 +140,8 @@ impl Group {
         B: DerefMut<Target = [T]> + Send + 'static,
     {
         let checked = self.check_root_parts(Operation::Scatter, input.len(), output.len(), root);
-        self.start(Operation::Scatter, checked, (input, output), move |engine, (input, output)| {
-            engine.scatter(input, output, root)
+        self.start(Operation::Scatter, checked, (input, output), move |backend, (input, output)| {
+            backend.scatter(input, output, root)
         })
     }
 
@@ -156,9 +156,12 @@ impl Group {
         let checked = self
             .check_parts(Operation::AllToAll, input.len(), part)
             .and_then(|()| self.check_parts(Operation::AllToAll, output.len(), part));
-        self.start(Operation::AllToAll, checked, (input, output), move |engine, (input, output)| {
-            engine.all_to_all(input, output, Counts::Equal(part))
-        })
+        self.start(
+            Operation::AllToAll,
+            checked,
+            (input, output),
+            move |backend, (input, output)| backend.all_to_all(input, output, Counts::Equal(part)),
+        )
     }
 
     /// Starts a [`Self::send_recv`].
@@ -252,7 +255,7 @@ impl Group {
 
     /// Starts a [`Self::barrier`].
     pub fn start_barrier(&self) -> Work<()> {
-        self.start(Operation::Barrier, Ok(()), (), |engine, ()| engine.barrier())
+        self.start(Operation::Barrier, Ok(()), (), |backend, ()| backend.barrier())
     }
 
     /// Starts messages: the sends of `memory` go to the ranks `to`, its receives come from the ranks `from`.
@@ -321,10 +324,10 @@ impl Group {
     ) -> Work<M> {
         let memory = Arc::new(Mutex::new(Some(memory)));
         let shared = memory.clone();
-        let on_memory = move |engine: &mut HostBackend| {
+        let on_memory = move |backend: &mut HostBackend| {
             let mut memory = shared.lock().unwrap_or_else(PoisonError::into_inner);
             let memory = memory.as_mut().expect("memory is taken after the operation only");
-            operation(engine, memory)
+            operation(backend, memory)
         };
         let pending = match checked {
             Ok(()) => self.start_on_thread(op, on_memory, on_event),

@@ -1,6 +1,6 @@
 //! [`Engine`]: training steps over a model of units, with any stage of sharding.
 //!
-//! | file or room | contents |
+//! | file or folder | contents |
 //! |---|---|
 //! | `training` | the engine: forward, backward, step |
 //! | `checkpoint` | saving and loading of the state (feature `train`) |

@@ -1,6 +1,6 @@
 //! The bundled models.
 //!
-//! | file or room | contents |
+//! | file or folder | contents |
 //! |---|---|
 //! | `model_id` | identity of a model in checkpoints |
 //! | `mlp`, `gpt` | the models |

@@ -93,13 +93,13 @@ pub fn show_svg(title: &str, curve: &Curve) -> String {
 }
 
 fn axes(canvas: &mut Canvas, frame: Frame) {
-    for value in ticks(frame.y, frame.y_step) {
+    for value in ticks(frame.y.0, frame.y.1, frame.y_step) {
         let y = frame.y(value);
         canvas.line_segment("grid", (LEFT, y), (WIDTH - RIGHT, y));
         canvas.text((LEFT - 8.0, y + 4.0), "end", "label", &tick_label(value));
     }
     let base = HEIGHT - BOTTOM;
-    for value in ticks(frame.x, tick_step(frame.x.0, frame.x.1)) {
+    for value in ticks(frame.x.0, frame.x.1, tick_step(frame.x.0, frame.x.1)) {
         let x = frame.x(value);
         canvas.line_segment("axis", (x, base), (x, base + 5.0));
         canvas.text((x, base + 19.0), "middle", "label", &tick_label(value));

@@ -34,12 +34,15 @@ const HANDSHAKE_CROWDED: Duration = Duration::from_millis(500);
 /// Pause after a failure of `accept`, for example for lack of file descriptors.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
+/// Signals of a node that wait for the launcher; further ones are dropped.
+const SIGNALS_MAX: usize = 16;
+
 /// A node that has joined.
 pub struct Joined {
     /// Link to its agent.
     pub link: Link,
     /// Signals that the node's launcher process received, which are meant for the job.
-    pub signals: mpsc::UnboundedReceiver<i32>,
+    pub signals: mpsc::Receiver<i32>,
     /// Address of the node.
     pub peer: SocketAddr,
     /// First epoch of the job in which the node has not taken part.
@@ -75,6 +78,8 @@ impl Acceptor {
         print: impl Fn(String) + Send + Sync + 'static,
         tasks: &mut Tasks,
     ) -> io::Result<Self> {
+        // The launcher makes one request for each attempt to connect to a node, and connections that passed
+        // the handshake end once: no peer fills these.
         let (sender, requests) = mpsc::unbounded_channel();
         let (ended_sender, ended) = mpsc::unbounded_channel();
         let key_label = format!("fingerprint {} ({})", rules.key.fingerprint(), rules.key_origin);
@@ -362,7 +367,7 @@ impl Service {
             filter: None,
         };
         let (exit_sender, exit) = oneshot::channel();
-        let (signal_sender, signals) = mpsc::unbounded_channel();
+        let (signal_sender, signals) = mpsc::channel(SIGNALS_MAX);
         let link = Link {
             reader: LinkReader::new(near.try_clone()?)?,
             writer: LinkWriter::new(near)?,
@@ -370,6 +375,7 @@ impl Service {
             early: Vec::new(),
             session: SessionInfo::default(),
         };
+        // Holds one message for each epoch, and the last ones.
         let (control_sender, controls) = mpsc::unbounded_channel();
         let slot = &mut self.nodes[node.index()];
         slot.generation += 1;
@@ -416,7 +422,7 @@ fn refusal(text: String) -> JoinRefusal {
 /// Handlers of the control messages that a node sends beside its link.
 struct ControlHandlers {
     controls: mpsc::UnboundedSender<Control>,
-    signals: mpsc::UnboundedSender<i32>,
+    signals: mpsc::Sender<i32>,
     /// Taken by the first message about the agent's exit.
     exit: Mutex<Option<oneshot::Sender<Option<WorkerExit>>>>,
 }
@@ -436,7 +442,8 @@ async fn serve(
                 let _ = sender.send(Control::LinkEnded);
             }
         }
-        RelayEvent::Control(Control::Signal(signal)) => drop(signals.send(signal)),
+        // If the launcher has so many to handle, one more requests nothing new.
+        RelayEvent::Control(Control::Signal(signal)) => drop(signals.try_send(signal)),
         RelayEvent::Control(Control::AgentEnded(exit)) => {
             let sender = agent_exit.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(sender) = sender {

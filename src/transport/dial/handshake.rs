@@ -12,7 +12,7 @@ use super::control_messages::{Control, Join, JoinRefusal};
 use super::rules::Rules;
 use super::secure_channel::{self, Received, SecureReader, SecureWriter};
 use crate::base::{Epoch, NodeRank, Status};
-use crate::plan;
+use crate::plan::{self, NamedOutline};
 use crate::secure::{
     FIRST_FLIGHT_BYTES_MAX, Flight, FlightError, HandshakeError, HandshakeReply, JobKey, Preamble,
     RankKey, Role, accept, derive_agent_key, derive_newcomer_key, dial, parse_flight, parse_reply,
@@ -161,7 +161,8 @@ async fn check_join(
     let Some(Received::Control(Control::Outline(theirs))) = reader.next().await? else {
         return Err(Rejection::UnexpectedMessage);
     };
-    let difference = plan::show_difference(("node 0", &rules.outline), (&name, &theirs));
+    let own = NamedOutline { name: "node 0", lines: &rules.outline };
+    let difference = plan::show_difference(own, NamedOutline { name: &name, lines: &theirs });
     let text = format!("{whole_name} has a different plan than node 0\n{difference}");
     let lines: Vec<_> = difference.lines().map(str::trim_start).collect();
     let words = format!("the plan differs from the plan of node 0\n{}", lines.join("\n"));

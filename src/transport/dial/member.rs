@@ -12,6 +12,9 @@ use crate::base::{Epoch, NodeRank, WorkerExit};
 use crate::os::tasks::Tasks;
 use crate::transport::{LinkReader, LinkWriter};
 
+/// Events that wait for the member's loop.
+const EVENTS_MAX: usize = 256;
+
 /// An event that a member receives from node 0. After the last event node 0 is gone.
 #[derive(Debug, PartialEq, Eq)]
 pub enum MemberEvent {
@@ -39,7 +42,7 @@ pub struct MemberConnection {
 /// A connection to node 0 over which an agent's link runs. It ends when this is dropped.
 pub struct AttachedMember {
     control_sender: mpsc::UnboundedSender<Control>,
-    events: mpsc::UnboundedReceiver<MemberEvent>,
+    events: mpsc::Receiver<MemberEvent>,
     task: AbortHandle,
 }
 
@@ -57,27 +60,30 @@ impl MemberConnection {
     /// filter, the agent receives what that makes of them.
     pub fn attach(
         self,
-        (reader, writer): (LinkReader, LinkWriter),
+        reader: LinkReader,
+        writer: LinkWriter,
         filter: Option<Box<dyn LinkFilter>>,
         tasks: &mut Tasks,
     ) -> AttachedMember {
+        // Holds the signals that this process received, and the exit of its agent.
         let (words, controls) = mpsc::unbounded_channel();
-        let (sender, news) = mpsc::unbounded_channel();
+        let (sender, news) = mpsc::channel(EVENTS_MAX);
         let connection = (self.writer, self.reader);
         let on_event = move |event| {
-            let _ = match event {
-                RelayEvent::LocalEnded => sender.send(MemberEvent::AgentEnded),
+            let event = match event {
+                RelayEvent::LocalEnded => MemberEvent::AgentEnded,
                 RelayEvent::Control(Control::EpochStarted(epoch, uncharged)) => {
-                    sender.send(MemberEvent::EpochStarted(epoch, uncharged))
+                    MemberEvent::EpochStarted(epoch, uncharged)
                 }
-                RelayEvent::Control(Control::Leaving) => sender.send(MemberEvent::Leaving),
-                RelayEvent::Control(Control::Rejoin) => sender.send(MemberEvent::Rejoin),
-                RelayEvent::Control(Control::JobEnded(over)) => {
-                    sender.send(MemberEvent::JobEnded(over))
-                }
+                RelayEvent::Control(Control::Leaving) => MemberEvent::Leaving,
+                RelayEvent::Control(Control::Rejoin) => MemberEvent::Rejoin,
+                RelayEvent::Control(Control::JobEnded(over)) => MemberEvent::JobEnded(over),
                 // Node 0 sends no other messages after the join.
-                RelayEvent::Control(_) => Ok(()),
+                RelayEvent::Control(_) => return,
             };
+            // Node 0 sends one event for each epoch, and one at the end: it is full only if node 0 sends
+            // what it must not.
+            let _ = sender.try_send(event);
         };
         let local = LocalLink { reader, writer, filter };
         let task = tasks.spawn(relay(local, connection, controls, on_event));

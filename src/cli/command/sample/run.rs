@@ -16,9 +16,7 @@ use crate::cli::error::CliError;
 use crate::report::print;
 use crate::report::text::escape_control;
 use crate::runtime::RandomStream;
-use crate::train::{
-    ModelId, SampleError, SampledToken, Sampler, Threads, TokenChoice, sample_stream,
-};
+use crate::train::{SampleError, SampledToken, Sampler, Threads, TokenChoice, sample_stream};
 
 /// Version of the document of `--json`.
 const DOCUMENT_VERSION: u32 = 1;
@@ -38,10 +36,7 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
             CliError::refused(Status::BadInput, refused)
         }
     })?;
-    let ModelId::Gpt { vocabulary, bytes, .. } = sampler.saved().model.clone() else {
-        unreachable!("the sampler has a GPT")
-    };
-    let text = ModelText::open(&args, &typed, (vocabulary, &bytes))?;
+    let text = ModelText::open(&args, &typed, sampler.vocabulary())?;
     let prompt = text.prompt(args.prompt.as_deref(), &typed)?;
     if args.json {
         let sampled = Samples::new(&args, &mut sampler, &text, &prompt).collect();

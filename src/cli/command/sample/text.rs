@@ -7,7 +7,7 @@ use crate::cli::command::sample::problems::SampleProblem;
 use crate::cli::command::tokenize::refuse_vocabulary;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
-use crate::train::{Corpus, CorpusError, TOKENS_OF_SHARDS, Tokenizer};
+use crate::train::{Corpus, CorpusError, ModelVocabulary, TOKENS_OF_SHARDS, Tokenizer};
 
 /// Vocabulary of a model.
 pub(super) enum ModelText {
@@ -18,18 +18,18 @@ pub(super) enum ModelText {
 }
 
 impl ModelText {
-    /// Opens the vocabulary of a model with so many tokens; `digest` is what the checkpoint says of it.
+    /// Opens the vocabulary of a model.
     pub(super) fn open(
         args: &SampleArgs,
         typed: &CommandLine,
-        (vocabulary, digest): (usize, &str),
+        model: &ModelVocabulary,
     ) -> Result<Self, CliError> {
         let refuse = |option, message: String, help: &str| {
             let (code, status, help) = (OTHER_VOCABULARY, Status::Config, help.to_owned());
             SampleProblem { code, status, option, message, help }.at(typed)
         };
         let path = args.checkpoint.display();
-        match (digest == TOKENS_OF_SHARDS, &args.vocab) {
+        match (model.digest == TOKENS_OF_SHARDS, &args.vocab) {
             (true, None) => {
                 let message = format!("the model of `{path}` was trained on shards of tokens");
                 Err(refuse("vocab", message, "add the vocabulary of the shards: `--vocab PATH`"))
@@ -37,10 +37,11 @@ impl ModelText {
             (true, Some(vocab)) => {
                 let found =
                     Tokenizer::open(vocab).map_err(|error| refuse_vocabulary(typed, &error))?;
-                if vocabulary < found.vocabulary_size() {
+                if model.tokens < found.vocabulary_size() {
                     let message = format!(
-                        "the vocabulary has {} tokens, the model of `{path}` {vocabulary}",
-                        found.vocabulary_size()
+                        "the vocabulary has {} tokens, the model of `{path}` {}",
+                        found.vocabulary_size(),
+                        model.tokens
                     );
                     let help = "use the vocabulary with which the shards were written";
                     return Err(refuse("vocab", message, help));
@@ -53,7 +54,7 @@ impl ModelText {
             }
             (false, None) => {
                 let corpus = Corpus::open(&args.data).map_err(|error| unreadable(typed, &error))?;
-                if corpus.digest() != digest {
+                if corpus.digest() != model.digest {
                     let message = format!(
                         "the model of `{path}` was trained on a text with other characters"
                     );

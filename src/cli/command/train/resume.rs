@@ -222,7 +222,7 @@ pub(super) fn kept_state(args: &TrainArgs) -> Option<KeptState> {
 /// Returns the step of the newest checkpoint of a directory that is not damaged, as far as its index and the
 /// sizes of its files show. A file system that hangs is given up.
 fn newest_step(dir: &Path) -> Option<u64> {
-    let (sender, receiver) = mpsc::channel();
+    let (sender, receiver) = mpsc::sync_channel(1);
     let dir = dir.to_owned();
     let read = move || {
         let _ = sender.send(inspect_newest(&dir).ok().map(|saved| saved.step));

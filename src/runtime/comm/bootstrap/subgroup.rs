@@ -16,7 +16,7 @@ use crate::runtime::comm::shm::segment::Segment;
 use crate::runtime::comm::tcp::mesh::{MeshListener, MeshSeed, PeerInfo};
 use crate::runtime::error::{Error, Result};
 
-/// Parts of a group from which subgroups are made, without its engine.
+/// Parts of a group from which subgroups are made, without its backend.
 pub(crate) struct Founder {
     pub(crate) roster: Arc<RankRoster>,
     pub(crate) segment: Arc<Segment>,

@@ -360,7 +360,7 @@ impl DeviceGroup {
         operation: impl FnOnce(&mut ActiveBackend, &DeviceDeadline) -> Result<(), OperationFailure>,
     ) -> Result<(), CollectiveError> {
         let mut backend = self.connection.lock();
-        self.connection.group.run_blocking(|engine| engine.sync_calls::<T>(call))?;
+        self.connection.group.run_blocking(|host| host.sync_calls::<T>(call))?;
         let deadline = DeviceDeadline::new(&self.connection.group, &self.connection.stream);
         let ended = self.enqueue(backend.as_mut(), &deadline, operation).and_then(|event| {
             let Some(event) = event else { return Ok(()) };

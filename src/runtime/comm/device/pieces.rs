@@ -28,9 +28,8 @@ pub(super) fn reduce_scatter_of_pieces<T: DeviceElement>(
     stream.synchronize()?;
     let mut ours: Vec<T> = zeros(output.elements());
     let copies: Vec<&[T]> = copies.iter().map(Vec::as_slice).collect();
-    group.run_blocking(|engine| {
-        engine.reduce_scatter_of_pieces(&copies, &mut ours, lanes, reduction)
-    })?;
+    group
+        .run_blocking(|host| host.reduce_scatter_of_pieces(&copies, &mut ours, lanes, reduction))?;
     stream.memcpy_htod(&ours, output)?;
     Ok(stream.synchronize()?)
 }

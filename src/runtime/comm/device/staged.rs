@@ -54,7 +54,7 @@ impl Staged {
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), OperationFailure> {
         self.in_place(data, (true, true), deadline, |memory| {
-            group.run_blocking(|engine| engine.all_reduce(memory, op, PostOp::Keep))
+            group.run_blocking(|host| host.all_reduce(memory, op, PostOp::Keep))
         })
     }
 
@@ -68,7 +68,7 @@ impl Staged {
     ) -> Result<(), OperationFailure> {
         let is_root = group.rank() == root;
         self.in_place(data, (true, is_root), deadline, |memory| {
-            group.run_blocking(|engine| engine.reduce(memory, op, root))
+            group.run_blocking(|host| host.reduce(memory, op, root))
         })
     }
 
@@ -81,7 +81,7 @@ impl Staged {
     ) -> Result<(), OperationFailure> {
         let is_root = group.rank() == root;
         self.in_place(data, (is_root, !is_root), deadline, |memory| {
-            group.run_blocking(|engine| engine.broadcast(memory, root))
+            group.run_blocking(|host| host.broadcast(memory, root))
         })
     }
 
@@ -303,8 +303,8 @@ fn gather_chunk<T: Element>(
 ) -> Result<(), CollectiveError> {
     let ours = slot.input.window().part(&(0..step.len));
     let all = slot.output.window().part(&(0..group.world_size() * step.len));
-    group.run_blocking(|engine| {
-        engine.all_gather(
+    group.run_blocking(|host| {
+        host.all_gather(
             SourceMemory::Shared(SharedMemory(ours)),
             CallMemory::Shared(SharedMemory(all)),
         )
@@ -320,9 +320,9 @@ fn scatter_chunk<T: Element>(
 ) -> Result<(), CollectiveError> {
     let all = slot.input.window().part(&(0..group.world_size() * step.len));
     let ours = slot.output.window().part(&(0..step.len));
-    group.run_blocking(|engine| {
+    group.run_blocking(|host| {
         let (all, ours) = (SharedMemory(all), SharedMemory(ours));
-        engine.reduce_scatter(SourceMemory::Shared(all), CallMemory::Shared(ours), op, PostOp::Keep)
+        host.reduce_scatter(SourceMemory::Shared(all), CallMemory::Shared(ours), op, PostOp::Keep)
     })
 }
 

@@ -64,7 +64,7 @@ impl HostBackend {
         let (part, rank) = (ours.len(), self.roster.rank);
         let data = Gathered { ours: Some(ours), all, part, rank };
         let call = OperationCall::new(Operation::AllGather, part);
-        self.run::<T>(call, |engine, call, deadline| engine.gather_parts(call, data, deadline))
+        self.run::<T>(call, |backend, call, deadline| backend.gather_parts(call, data, deadline))
     }
 
     /// Every rank gets all ranks' data; part `r` of rank `r` is its data already. The length is divisible by the
@@ -77,7 +77,7 @@ impl HostBackend {
         let all = CallMemory::Shared(SharedMemory(all));
         let data = Gathered { ours: None, all, part, rank };
         let call = OperationCall::new(Operation::AllGather, part);
-        self.run::<T>(call, |engine, call, deadline| engine.gather_parts(call, data, deadline))
+        self.run::<T>(call, |backend, call, deadline| backend.gather_parts(call, data, deadline))
     }
 
     /// Performs an [`Self::all_gather`] as part of another operation.
@@ -91,8 +91,8 @@ impl HostBackend {
         let (ours, all) = (Some(SourceMemory::Slice(ours)), CallMemory::Slice(all));
         let data = Gathered { ours, all, part, rank };
         let call = OperationCall::new(op, part);
-        self.run_uncounted::<T>(call, |engine, call, deadline| {
-            engine.gather_parts(call, data, deadline)
+        self.run_uncounted::<T>(call, |backend, call, deadline| {
+            backend.gather_parts(call, data, deadline)
         })
     }
 

@@ -73,15 +73,15 @@ impl HostBackend {
         post_op: PostOp,
     ) -> Result<(), CollectiveError> {
         let post_op = self.post_op(call.reduce, post_op);
-        self.run::<T>(call, |engine, call, deadline| {
-            memory.check_segment(&engine.node.segment)?;
-            match engine.select_algorithm::<T>(call) {
-                Algorithm::Eager => engine.reduce_eager(call, &mut memory, post_op, deadline),
-                Algorithm::Rounds => engine.reduce_rounds(call, &mut memory, post_op, deadline),
+        self.run::<T>(call, |backend, call, deadline| {
+            memory.check_segment(&backend.node.segment)?;
+            match backend.select_algorithm::<T>(call) {
+                Algorithm::Eager => backend.reduce_eager(call, &mut memory, post_op, deadline),
+                Algorithm::Rounds => backend.reduce_rounds(call, &mut memory, post_op, deadline),
                 Algorithm::Overlapping => {
-                    engine.all_reduce_overlapping(call, &mut memory, post_op, deadline)
+                    backend.all_reduce_overlapping(call, &mut memory, post_op, deadline)
                 }
-                Algorithm::Ring => engine.all_reduce_in_ring(call, &mut memory, post_op, deadline),
+                Algorithm::Ring => backend.all_reduce_in_ring(call, &mut memory, post_op, deadline),
             }
         })
     }

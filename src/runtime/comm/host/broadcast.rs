@@ -35,15 +35,15 @@ impl HostBackend {
             root: Some(root),
             ..OperationCall::new(Operation::Broadcast, memory.len())
         };
-        self.run::<T>(call, |engine, call, deadline| {
-            memory.check_segment(&engine.node.segment)?;
-            let shares = engine.shares::<T>();
+        self.run::<T>(call, |backend, call, deadline| {
+            memory.check_segment(&backend.node.segment)?;
+            let shares = backend.shares::<T>();
             if 1 < shares.len() && shares[0].len() < call.count {
-                return engine.broadcast_in_chain(call, root, &mut memory, &shares, deadline);
+                return backend.broadcast_in_chain(call, root, &mut memory, &shares, deadline);
             }
-            let staging = engine.staging::<T>();
+            let staging = backend.staging::<T>();
             for range in rounds(call.count, staging.len()) {
-                engine.broadcast_round(call, root, &mut memory, &range, &staging, deadline)?;
+                backend.broadcast_round(call, root, &mut memory, &range, &staging, deadline)?;
             }
             Ok(())
         })

@@ -18,14 +18,14 @@ impl HostBackend {
     ) -> Result<(), CollectiveError> {
         let call =
             OperationCall { root: Some(root), ..OperationCall::new(Operation::Gather, ours.len()) };
-        self.run::<T>(call, |engine, call, deadline| {
-            engine.compare_calls::<T>(call, deadline)?;
+        self.run::<T>(call, |backend, call, deadline| {
+            backend.compare_calls::<T>(call, deadline)?;
             let send = SendBuf { to: root, values: ours };
             let mut slots = Vec::new();
-            if engine.roster.rank == root {
-                slots = slots_of(all, vec![ours.len(); engine.world()]);
+            if backend.roster.rank == root {
+                slots = slots_of(all, vec![ours.len(); backend.world()]);
             }
-            engine.transfer(call.op, &[send], &mut slots, deadline)
+            backend.transfer(call.op, &[send], &mut slots, deadline)
         })
     }
 
@@ -40,14 +40,14 @@ impl HostBackend {
             root: Some(root),
             ..OperationCall::new(Operation::Scatter, ours.len())
         };
-        self.run::<T>(call, |engine, call, deadline| {
-            engine.compare_calls::<T>(call, deadline)?;
+        self.run::<T>(call, |backend, call, deadline| {
+            backend.compare_calls::<T>(call, deadline)?;
             let mut sends = Vec::new();
-            if engine.roster.rank == root {
-                sends = sends_of(all, &vec![ours.len(); engine.world()]);
+            if backend.roster.rank == root {
+                sends = sends_of(all, &vec![ours.len(); backend.world()]);
             }
             let slot = RecvBuf { from: root, values: ours };
-            engine.transfer(call.op, &sends, &mut [slot], deadline)
+            backend.transfer(call.op, &sends, &mut [slot], deadline)
         })
     }
 
@@ -66,11 +66,11 @@ impl HostBackend {
         };
         let received = recv_counts.iter().sum::<usize>() - recv_counts[self.roster.rank];
         let call = OperationCall { received, ..OperationCall::new(Operation::AllToAll, count) };
-        self.run::<T>(call, |engine, call, deadline| {
-            let nothing = engine.staging::<T>().part(&(0..0));
-            engine.begin_round(call, &nothing, deadline)?;
+        self.run::<T>(call, |backend, call, deadline| {
+            let nothing = backend.staging::<T>().part(&(0..0));
+            backend.begin_round(call, &nothing, deadline)?;
             let sends = sends_of(input, &send_counts);
-            engine.transfer(call.op, &sends, &mut slots_of(output, recv_counts), deadline)
+            backend.transfer(call.op, &sends, &mut slots_of(output, recv_counts), deadline)
         })
     }
 

@@ -2,29 +2,26 @@
 //!
 //! The communication thread runs a batch of them until all are complete, and takes in those that are started
 //! meanwhile. So ranks that start a send and then a receive cannot wait for each other in a cycle. Messages
-//! to one peer stay in the order of their start, as do those from one peer. Data moves as described in
-//! [`p2p`](super::p2p); its chunks are polled here, because several messages cannot wait on one flag.
+//! to one peer stay in the order of their start, as do those from one peer. Within the node data moves as
+//! described in [`mailbox`](super::mailbox); its counters are polled here, because several messages cannot wait
+//! on one flag.
 
 use std::collections::VecDeque;
 use std::mem;
-use std::ops::Range;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::base::clock;
 use crate::runtime::comm::core::deadline::Deadline;
-use crate::runtime::comm::core::error::{Cause, CollectiveError, mismatch};
+use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::ffi_memory::RawSlice;
-use crate::runtime::comm::core::operation::{Fingerprint, Operation, OperationCall};
+use crate::runtime::comm::core::operation::{Operation, OperationCall};
 use crate::runtime::comm::core::pending::Outcome;
 use crate::runtime::comm::core::spin::Spin;
 use crate::runtime::comm::core::traffic::TrafficCounters;
 use crate::runtime::comm::host::backend::HostBackend;
-use crate::runtime::comm::host::p2p::{Chunks, HALVES, message_fingerprint};
-use crate::runtime::comm::shm::cells::BufferLocation;
-use crate::runtime::comm::shm::segment::staging_bytes;
-use crate::runtime::comm::shm::window::Window;
+use crate::runtime::comm::host::mailbox::{LocalMessage, message_fingerprint};
 use crate::runtime::comm::tcp::striping::Transfers;
 
 /// Time between two checks of the deadlines while messages move.
@@ -53,7 +50,8 @@ pub(crate) struct Completion {
     traffic: Arc<TrafficCounters>,
     /// Number of messages that are not complete.
     left: Mutex<usize>,
-    outcome: Sender<Outcome>,
+    /// Has space for one outcome: the first one counts.
+    outcome: SyncSender<Outcome>,
 }
 
 /// A call that has started messages.
@@ -73,7 +71,7 @@ impl Completion {
         call: MessageCall,
         traffic: &Arc<TrafficCounters>,
     ) -> (Arc<Self>, Receiver<Outcome>) {
-        let (outcome, receiver) = mpsc::channel();
+        let (outcome, receiver) = mpsc::sync_channel(1);
         let left = Mutex::new(call.messages);
         let completion = Self { call, traffic: traffic.clone(), left, outcome };
         if call.messages == 0 {
@@ -84,8 +82,8 @@ impl Completion {
 
     fn succeed(&self) {
         self.traffic.record(self.call.op, self.call.received);
-        // Sending fails if the owner has dropped the handle.
-        let _ = self.outcome.send(Ok(()));
+        // Sending fails if the owner has dropped the handle, or the call has failed before.
+        let _ = self.outcome.try_send(Ok(()));
     }
 
     fn complete_one(&self) {
@@ -98,8 +96,7 @@ impl Completion {
 
     fn fail(&self, error: &CollectiveError) {
         let error = CollectiveError { op: self.call.op, bytes: self.call.bytes, ..error.clone() };
-        // Only the first outcome is received.
-        let _ = self.outcome.send(Err(error));
+        let _ = self.outcome.try_send(Err(error));
     }
 }
 
@@ -159,22 +156,10 @@ enum Progress {
     /// It waits for an earlier message of the peer, or for a connection.
     Waiting,
     /// To or from a rank of this node.
-    Local(LocalProgress),
+    Local(LocalMessage),
     /// To or from a rank of another node.
     Remote,
     Complete,
-}
-
-/// Progress of a message within the node.
-struct LocalProgress {
-    fingerprint: Fingerprint,
-    /// Value of the counter before the message.
-    base: u32,
-    /// Where the data is; a receiver learns it from the first chunk.
-    location: Option<BufferLocation>,
-    chunks: Vec<Range<usize>>,
-    /// Number of chunks that were posted or received.
-    done: usize,
 }
 
 /// Memory of a message to or from another node.
@@ -250,22 +235,22 @@ impl HostBackend {
             Flight { messages: VecDeque::new(), transfers: Transfers::new(), started: 0 };
         let call = OperationCall::new(Operation::Exchange, 0);
         // Each call of the batch is counted when its messages are complete.
-        let outcome = self.run_uncounted::<u8>(call, |engine, _, deadline| {
+        let outcome = self.run_uncounted::<u8>(call, |backend, _, deadline| {
             let limit = deadline.until.saturating_duration_since(deadline.since);
             let (mut pauses, mut checked_at) = (0, clock::now());
             while let Some(messages) = batch.take(flight.messages.is_empty()) {
                 flight.take_in(messages);
-                let has_moved = engine.advance_messages(&mut flight)?;
+                let has_moved = backend.advance_messages(&mut flight)?;
                 flight.remove_complete();
                 if has_moved {
                     pauses = 0;
                     // Another message may not move meanwhile.
                     if CHECK_INTERVAL < clock::now().saturating_duration_since(checked_at) {
-                        engine.check_messages(&flight, limit)?;
+                        backend.check_messages(&flight, limit)?;
                         checked_at = clock::now();
                     }
                 } else {
-                    engine.pause_messages(&flight, pauses, limit)?;
+                    backend.pause_messages(&flight, pauses, limit)?;
                     pauses += 1;
                 }
             }
@@ -289,10 +274,10 @@ impl HostBackend {
             let InFlight { message, progress, .. } = &mut flight.messages[at];
             if let Progress::Local(local) = progress {
                 has_moved |= match message.direction {
-                    Direction::Send => self.advance_send(message, local),
-                    Direction::Recv => self.advance_recv(message, local)?,
+                    Direction::Send => self.advance_send(&message.memory, local),
+                    Direction::Recv => self.advance_recv(&mut message.memory, local)?,
                 };
-                if self.is_local_complete(message, local) {
+                if self.is_local_complete(message.direction, local) {
                     *progress = Progress::Complete;
                 }
             }
@@ -315,9 +300,11 @@ impl HostBackend {
             return copy_to_self(flight, at);
         }
         if self.is_local(peer) {
-            let local = match flight.messages[at].message.direction {
-                Direction::Send => self.begin_local_send(&flight.messages[at].message),
-                Direction::Recv => self.begin_local_recv(&flight.messages[at].message),
+            let StartedMessage { direction, memory, .. } = &flight.messages[at].message;
+            let (op, dtype) = (Operation::Send, memory.dtype());
+            let local = match direction {
+                Direction::Send => self.begin_local_send(op, peer, dtype, memory.as_bytes()),
+                Direction::Recv => self.begin_local_recv(op, peer, dtype, memory.count()),
             };
             flight.messages[at].progress = Progress::Local(local);
             return Ok(true);
@@ -351,136 +338,45 @@ impl HostBackend {
         Ok(true)
     }
 
-    /// Announces a message to a rank of this node.
-    fn begin_local_send(&mut self, message: &StartedMessage) -> LocalProgress {
-        let StartedMessage { peer, memory, .. } = message;
-        let base = self.sent[*peer];
-        let fingerprint =
-            message_fingerprint(Operation::Send, memory.dtype(), memory.count(), base);
-        let (location, chunks) =
-            if let Some(offset) = self.node.segment.offset_of(&memory.as_bytes().as_ptr_range()) {
-                (BufferLocation::Direct(offset), Chunks::whole(memory.count()))
-            } else {
-                let offset = self.share_offset(self.node.local_rank(), *peer, memory);
-                let chunks = Chunks::staged(memory.count(), self.share_elements(memory));
-                (BufferLocation::Staged(offset), chunks)
-            };
-        self.sent[*peer] = base.wrapping_add(chunks.len() as u32);
-        self.mailbox_to(*peer).entry().write(fingerprint.encode(), location);
-        LocalProgress { fingerprint, base, location: Some(location), chunks, done: 0 }
-    }
-
-    fn begin_local_recv(&mut self, message: &StartedMessage) -> LocalProgress {
-        let StartedMessage { peer, memory, .. } = message;
-        let base = self.received[*peer];
-        let fingerprint =
-            message_fingerprint(Operation::Send, memory.dtype(), memory.count(), base);
-        LocalProgress { fingerprint, base, location: None, chunks: Vec::new(), done: 0 }
-    }
-
     /// Posts all chunks whose half of the share is free.
-    fn advance_send(&self, message: &StartedMessage, local: &mut LocalProgress) -> bool {
-        let (mailbox, before) = (self.mailbox_to(message.peer), local.done);
-        let bytes = message.memory.dtype().bytes();
-        while local.done < local.chunks.len() {
-            let free_at = local.base.wrapping_add((local.done + 1).saturating_sub(HALVES) as u32);
-            if !mailbox.received.has_reached(free_at) {
-                break;
-            }
-            if let Some(BufferLocation::Staged(offset)) = local.location {
-                let chunk = &local.chunks[local.done];
-                let data = &message.memory.as_bytes()[chunk.start * bytes..chunk.end * bytes];
-                let half = self.share_elements(&message.memory) / HALVES * bytes;
-                let at = offset + local.done % HALVES * half;
-                Window::new(&self.node.segment, at, data.len())
-                    .expect("the layout keeps staging areas inside")
-                    .write(0, data);
-            }
-            local.done += 1;
-            mailbox.posted.raise(local.base.wrapping_add(local.done as u32));
+    fn advance_send(&self, memory: &RawSlice, local: &mut LocalMessage) -> bool {
+        let mut has_moved = false;
+        let received = &self.mailbox_to(local.peer).received;
+        while !local.is_done() && received.has_reached(local.free_at()) {
+            self.post_chunk(local, memory.as_bytes());
+            has_moved = true;
         }
-        before < local.done
+        has_moved
     }
 
     /// Receives all chunks that are posted.
     fn advance_recv(
         &mut self,
-        message: &mut StartedMessage,
-        local: &mut LocalProgress,
+        memory: &mut RawSlice,
+        local: &mut LocalMessage,
     ) -> Result<bool, Cause> {
-        let before = local.done;
-        if local.location.is_none() {
-            self.read_first_chunk(message, local)?;
-        }
-        let bytes = message.memory.dtype().bytes();
-        let half = self.share_elements(&message.memory) / HALVES * bytes;
-        let mailbox = self.mailbox_from(message.peer);
-        while local.done < local.chunks.len()
-            && mailbox.posted.has_reached(local.base.wrapping_add(local.done as u32 + 1))
+        let mut has_moved = false;
+        while !local.is_done()
+            && self.mailbox_from(local.peer).posted.has_reached(local.posted_at())
         {
-            let chunk = &local.chunks[local.done];
-            let target = &mut message.memory.as_bytes_mut()[chunk.start * bytes..chunk.end * bytes];
-            let at = match local.location {
-                Some(BufferLocation::Staged(offset)) => offset + local.done % HALVES * half,
-                Some(location) => location.offset(),
-                None => break,
-            };
-            let window = Window::new(&self.node.segment, at, target.len());
-            window.ok_or_else(outside_segment)?.read(0, target);
-            local.done += 1;
-            mailbox.received.raise(local.base.wrapping_add(local.done as u32));
-        }
-        Ok(before < local.done)
-    }
-
-    /// Reads the announcement of a message, if it is there.
-    fn read_first_chunk(
-        &mut self,
-        message: &StartedMessage,
-        local: &mut LocalProgress,
-    ) -> Result<(), Cause> {
-        let mailbox = self.mailbox_from(message.peer);
-        if !mailbox.posted.has_reached(local.base.wrapping_add(1)) {
-            return Ok(());
-        }
-        let (words, location) = mailbox.entry().read();
-        if words != local.fingerprint.encode() {
-            let peer = self.roster.job_rank(message.peer);
-            return Err(mismatch(local.fingerprint.to_recv(), peer, words));
-        }
-        let count = message.memory.count();
-        local.chunks = match location {
-            BufferLocation::Direct(_) => Chunks::whole(count),
-            BufferLocation::Staged(_) => {
-                Chunks::staged(count, self.share_elements(&message.memory))
+            if !local.is_announced() {
+                self.read_announcement(local)?;
             }
-        };
-        local.location = Some(location);
-        self.received[message.peer] = local.base.wrapping_add(local.chunks.len() as u32);
-        Ok(())
+            self.receive_chunk(local, memory.as_bytes_mut())?;
+            has_moved = true;
+        }
+        Ok(has_moved)
     }
 
     /// Whether a message within the node is complete: its receiver has read all chunks.
-    fn is_local_complete(&self, message: &StartedMessage, local: &LocalProgress) -> bool {
-        let is_done = local.location.is_some() && local.done == local.chunks.len();
-        let end = local.base.wrapping_add(local.chunks.len() as u32);
-        let is_read = || match message.direction {
-            Direction::Send => self.mailbox_to(message.peer).received.has_reached(end),
+    fn is_local_complete(&self, direction: Direction, local: &LocalMessage) -> bool {
+        let is_read = || match direction {
+            Direction::Send => {
+                self.mailbox_to(local.peer).received.has_reached(local.complete_at())
+            }
             Direction::Recv => true,
         };
-        is_done && is_read()
-    }
-
-    /// Elements of the share of a staging area for one receiver.
-    fn share_elements(&self, memory: &RawSlice) -> usize {
-        let staging = staging_bytes(self.inter_node.is_some()) / memory.dtype().bytes();
-        staging / self.roster.local_ranks().len()
-    }
-
-    /// Offset of the share of a rank's staging area for a receiver on this node.
-    fn share_offset(&self, local: usize, to: usize, memory: &RawSlice) -> usize {
-        let share = self.share_elements(memory) * memory.dtype().bytes();
-        self.node.segment.staging_offset(local) + self.roster.placement.local_of(to) * share
+        local.is_done() && is_read()
     }
 
     /// Waits a moment; fails if a peer is lost, the group was aborted or a deadline has passed.
@@ -541,8 +437,4 @@ fn copy_to_self(flight: &mut Flight, at: usize) -> Result<bool, Cause> {
 fn deadline_of(message: &StartedMessage, limit: Duration) -> Deadline {
     let since = message.since;
     Deadline { since, until: clock::after(since, limit), spin: Spin::BRIEF }
-}
-
-fn outside_segment() -> Cause {
-    Cause::Backend("the window of a peer is outside the shared memory segment".to_owned())
 }

@@ -7,6 +7,7 @@
 //! | `reduce_scatter`, `all_gather`, `broadcast`, `barrier` | the other collectives |
 //! | `in_flight` | rounds in progress at once |
 //! | `gather`, `p2p`, `messages` | gather, scatter and all-to-all; send and receive; messages in flight |
+//! | `mailbox` | messages within a node |
 //! | `inter_node`, `chain` | messages between nodes; data that passes from node to node |
 //! | `pieces` | reduce-scatter of ranks that have several lanes |
 //! | `round`, `parts`, `select` | one round of an operation, also with a part for every rank; choice of the algorithm |
@@ -23,6 +24,7 @@ pub(crate) mod chain;
 pub(crate) mod gather;
 pub(crate) mod in_flight;
 pub(crate) mod inter_node;
+pub(crate) mod mailbox;
 pub(crate) mod messages;
 pub(crate) mod p2p;
 pub(crate) mod parts;

@@ -41,14 +41,14 @@ impl HostBackend {
             received,
             ..OperationCall::new(Operation::ReduceScatterOfPieces, world * part)
         };
-        self.run::<T>(call, |engine, call, deadline| {
+        self.run::<T>(call, |backend, call, deadline| {
             let mut parts: Vec<T> = vec![bytemuck::Zeroable::zeroed(); all * part];
-            engine.exchange_pieces(call, pieces, (&mut parts, &pieces_of), deadline)?;
+            backend.exchange_pieces(call, pieces, (&mut parts, &pieces_of), deadline)?;
             let fold = lanes.fold();
             for block in blocks(0..part, Workspace::block::<T>()) {
                 let source =
                     |piece: usize| &parts[piece * part + block.start..piece * part + block.end];
-                let sum = engine.workspace.fold(&fold, reduce, block.len(), &source);
+                let sum = backend.workspace.fold(&fold, reduce, block.len(), &source);
                 post_op.apply(sum);
                 ours[block].copy_from_slice(T::narrow(sum, &mut Vec::new()));
             }

@@ -46,16 +46,16 @@ impl HostBackend {
         let post_op = self.post_op(reduce, post_op);
         let call =
             OperationCall { reduce, ..OperationCall::new(Operation::ReduceScatter, all.len()) };
-        self.run::<T>(call, |engine, call, deadline| {
-            all.check_segment(&engine.node.segment)?;
-            ours.check_segment(&engine.node.segment)?;
+        self.run::<T>(call, |backend, call, deadline| {
+            all.check_segment(&backend.node.segment)?;
+            ours.check_segment(&backend.node.segment)?;
             let data = Scattered { all, ours, post_op };
-            if engine.is_eager::<T>(call.count) {
-                return engine.reduce_scatter_eager(call, data, deadline);
+            if backend.is_eager::<T>(call.count) {
+                return backend.reduce_scatter_eager(call, data, deadline);
             }
-            match &engine.shares_of_parts::<T>()[..] {
-                [staging] => engine.reduce_scatter_rounds(call, data, staging, deadline),
-                shares => engine.reduce_scatter_overlapping(call, data, shares, deadline),
+            match &backend.shares_of_parts::<T>()[..] {
+                [staging] => backend.reduce_scatter_rounds(call, data, staging, deadline),
+                shares => backend.reduce_scatter_overlapping(call, data, shares, deadline),
             }
         })
     }

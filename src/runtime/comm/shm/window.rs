@@ -3,7 +3,7 @@
 //!
 //! Access is governed by the schedule, not by the borrow checker: between the barrier that begins a
 //! round and the one that ends it, only the rank of the node to which a position is assigned
-//! accesses it; outside of rounds, only the owner of the buffer does. The engine calls all
+//! accesses it; outside of rounds, only the owner of the buffer does. The backend calls all
 //! functions of this file under that rule, and every `SAFETY` comment depends on it.
 
 use std::marker::PhantomData;

@@ -151,8 +151,8 @@ impl Collectives<f32> for LateGroup {
             group.check_pieces(&lens, output.len(), lanes)?;
             let pieces: Vec<&[f32]> = pieces.iter().map(|piece| &**piece).collect();
             let lanes = Lanes { ranks: group.world_size(), each: lanes };
-            group.run_blocking(|engine| {
-                engine.reduce_scatter_of_pieces(&pieces, output, lanes, reduction)
+            group.run_blocking(|backend| {
+                backend.reduce_scatter_of_pieces(&pieces, output, lanes, reduction)
             })
         })
     }
