@@ -22,6 +22,7 @@ mod supervise;
 pub(crate) mod user;
 
 pub use crate::job::{ElasticNodes, MeetingPoint, Newcomers};
+pub use node::join_limit::JoinLimit;
 pub use job::{Job, JobError, JobOutcome};
 pub use manager::node::serve_node;
 pub use options::{

@@ -4,7 +4,7 @@ use crate::cli::args::WatchArgs;
 use crate::cli::line::CommandLine;
 use crate::launch::{Options, Transport};
 use crate::plan::LaunchPlan;
-use crate::report::text::{show_count, show_duration, show_step};
+use crate::report::text::{show_count, show_step};
 use crate::report::{Terminal, print_message};
 
 /// Prints a note for each value that a later one replaces, which argparse allows.
@@ -38,10 +38,9 @@ pub(super) fn announce(options: &mut Options, lines: String, terminal: Terminal)
             options.output.announcement = lines;
         }
         Transport::Dial(dial) => {
-            let limit = show_duration(dial.join_limit);
+            let limit = dial.join_limit.show();
             let at = format!("{}:{}", dial.address, dial.show_port());
-            let waiting =
-                format!("for the other nodes to connect to {at}, up to {limit} (--join_timeout)");
+            let waiting = format!("for the other nodes to connect to {at}, up to {limit}");
             print_message(&(lines + &show_step("Waiting", &waiting)), terminal.paint);
         }
     }

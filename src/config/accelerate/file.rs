@@ -222,6 +222,9 @@ impl Reader {
 
     fn setting(&mut self, entry: &ConfigEntry, name: &str) {
         let span = entry.node.span;
+        if name == "mixed_precision" && !is_precision(&entry.node.value) {
+            return self.bad_value(entry, "expected `no`, `fp16`, `bf16` or `fp8`");
+        }
         match SettingValue::of_node(&entry.node) {
             // `mixed_precision: no` without quotes.
             Some(SettingValue::Bool(false)) if name == "mixed_precision" => {
@@ -339,6 +342,17 @@ impl Reader {
     fn not_supported(&mut self, entry: &ConfigEntry, message: &str) {
         let problem = Diagnostic::error(NOT_SUPPORTED_IN_FILE, entry.node.span, message);
         self.problems.push(problem.label("here").help("accelerate itself runs this file"));
+    }
+}
+
+/// Whether `mixed_precision` can have a value; accelerate reads it in any case.
+fn is_precision(value: &ConfigValue) -> bool {
+    match value {
+        ConfigValue::Null | ConfigValue::Bool(false) => true,
+        ConfigValue::Text(text) => {
+            ["no", "fp16", "bf16", "fp8"].iter().any(|name| text.eq_ignore_ascii_case(name))
+        }
+        _ => false,
     }
 }
 
