@@ -282,7 +282,7 @@ pub(super) fn parse_count(text: &str) -> Result<String, BadValue> {
 }
 
 /// Parses a number of slots of a host.
-pub(super) fn parse_slots(text: &str) -> Result<SlotCount, BadValue> {
+pub(in crate::cli) fn parse_slots(text: &str) -> Result<SlotCount, BadValue> {
     let slots = parse_whole(text, 1..=i64::from(SLOTS_MAX))?;
     Ok(SlotCount::new(slots as u32).expect("it is within the limits"))
 }

@@ -255,6 +255,7 @@ fn read_typed(text: &str, name: &str, options: ReadOptions) -> Reading {
     let mut reading = pool::read_any(name, text.as_bytes(), options);
     // The list was typed, so a note about its dialect is useless.
     reading.evidence = None;
+    explain_two_counts(&mut reading.findings);
     let list = with_slots(text);
     let list = if name == LIST_NAME { list } else { format!("-H {list}") };
     // Only the first host without slots is reported: the help contains the whole corrected list.
@@ -268,6 +269,32 @@ fn read_typed(text: &str, name: &str, options: ReadOptions) -> Reading {
         !std::mem::replace(&mut is_reported, true)
     });
     reading
+}
+
+/// Reports a host with two numbers, `n1:2:3`, once: the parser takes the first number for a part of the name,
+/// which then has no slots.
+fn explain_two_counts(findings: &mut Findings) {
+    let text = findings.source.text.clone();
+    let number_of = |found: &Diagnostic| {
+        let start = found.span.filter(|_| found.code == codes::BAD_HOST)?.start;
+        let item = items(text.get(..start)?).last()?;
+        let rest = text[start..].strip_prefix(':')?;
+        let first = rest.split([':', ',']).next().filter(|count| count.parse::<u32>().is_ok())?;
+        let place = start - item.len()..start;
+        Some((place, format!("write one number of slots: `{item}:{first}`")))
+    };
+    let mut places = Vec::new();
+    for found in &mut findings.diagnostics {
+        if let Some((place, help)) = number_of(found) {
+            places.push(place);
+            found.help = Some(help);
+        }
+    }
+    findings.diagnostics.retain(|found| {
+        let start = found.span.map(|span| span.start);
+        let is_it = places.iter().any(|place| start.is_some_and(|start| place.contains(&start)));
+        found.code != codes::MISSING_SLOTS || !is_it
+    });
 }
 
 /// Returns the list with `:N` after every host without a number.

@@ -53,13 +53,19 @@ pub(super) fn announcement(
     origin: &str,
     python: Option<String>,
 ) -> String {
-    let workers = show_count(plan.local_worker_count(), "worker");
-    let nodes = show_count(plan.nodes.len(), "node");
-    let nodes = match options.elastic {
-        Some(elastic) => format!("{} to {nodes}", elastic.min),
-        None => nodes,
+    let nodes = options.elastic.map_or(plan.nodes.len(), |elastic| elastic.max);
+    let mut sizes: Vec<usize> = plan.nodes.iter().map(|node| node.workers.len()).collect();
+    sizes.sort_unstable_by(|left, right| right.cmp(left));
+    let workers = show_count(sizes.iter().take(nodes).sum(), "worker");
+    let least = options.elastic.map(|elastic| elastic.min).filter(|min| *min < nodes);
+    let varies = least.is_some() || sizes.get(nodes).is_some_and(|size| sizes[0] != *size);
+    let most = if varies { "at most " } else { "" };
+    let least = least.map_or_else(String::new, |min| format!("{min} to "));
+    let spares = match plan.nodes.len().saturating_sub(nodes) {
+        0 => String::new(),
+        spares => format!(" and {spares} spare"),
     };
-    let most = if options.elastic.is_some() { "at most " } else { "" };
+    let nodes = format!("{least}{}{spares}", show_count(nodes, "node"));
     let files = options.output.style.rank_files.as_ref();
     let output = files.map_or_else(String::new, |files| {
         show_step("Output", &format!("of each rank is written to {}", files.pattern().display()))

@@ -10,7 +10,7 @@ use super::hosts;
 use super::settings::Settings;
 use crate::base::diagnostic::Severity;
 use crate::base::{Diagnostic, Findings, Slot, Status, env_vars};
-use crate::cli::args::{RunArgs, remote_flag, remote_words};
+use crate::cli::args::{RunArgs, check, remote_flag, remote_words};
 use crate::cli::command::run;
 use crate::cli::command::torchrun;
 use crate::cli::error::CliError;
@@ -63,6 +63,7 @@ pub(in crate::cli) fn start(
     typed: &CommandLine,
 ) -> Result<Status, CliError> {
     refuse_unsupported(args, typed)?;
+    check::script(&args.script_and_args, typed)?;
     refuse_two_kinds(args, typed)?;
     refuse_conflicts(args, typed)?;
     let file = config(args, typed)?;

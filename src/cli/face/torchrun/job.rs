@@ -13,7 +13,7 @@ use super::streams::{parse_filters, parse_local_ranks, parse_streams, prefix};
 use super::values::Values;
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status, env_vars};
-use crate::cli::args::{RunArgs, remote_flag, remote_words};
+use crate::cli::args::{RunArgs, check, remote_flag, remote_words};
 use crate::cli::command::run;
 use crate::cli::error::CliError;
 use crate::cli::line::{BadValue, CommandLine, codes, needs_other, parse_whole, refuse_value};
@@ -66,6 +66,7 @@ pub(in crate::cli) fn start(
 ) -> Result<Status, CliError> {
     let values = Values { typed };
     refuse_unsupported(args, typed)?;
+    check::script(&args.program.script_and_args, typed)?;
     check_values_without_effect(args, values)?;
     let workers = workers(args, values)?;
     let rendezvous = Rendezvous::read(args, values)?;
