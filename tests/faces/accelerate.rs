@@ -332,7 +332,8 @@ fn other_subcommands_are_handed_to_accelerate() {
     let outcome = launch().env("PATH", path).end().code(2);
     assert_eq!(
         outcome.stderr,
-        "error[C012]: `config` is a command of accelerate itself, which is not in PATH\n\
+        "error[C012]: `config` is a command of accelerate itself, which is neither in PATH nor beside the Python of \
+         the workers\n\
          \x20--> command line:1:19\n  |\n1 | remuda accelerate config --config_file 'a b' --\n  |                   \
          ^^^^^^ handed to accelerate\n  |\n\
          help: type `pip install accelerate`; remuda itself reads `accelerate launch`\n"
@@ -340,7 +341,11 @@ fn other_subcommands_are_handed_to_accelerate() {
     let program = other.join("accelerate");
     fs::write(&program, "#!/bin/sh\nprintf '<%s>' \"$@\"\nexit 7\n").expect("a program");
     fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("permissions");
-    let path = std::env::join_paths([own, other, "/bin".into()]).expect("a path");
+    let path = std::env::join_paths([own.clone(), other.clone(), "/bin".into()]).expect("a path");
     let outcome = launch().env("PATH", path).end().code(7);
     assert_eq!(outcome.stdout_text(), "<config><--config_file><a b><-->");
+    // An environment that is not active.
+    let path = std::env::join_paths([own, "/bin".into()]).expect("a path");
+    let launch = launch().env("PATH", path).env("PYTHON_EXEC", other.join("python"));
+    assert_eq!(launch.end().code(7).stdout_text(), "<config><--config_file><a b><-->");
 }

@@ -238,7 +238,7 @@ pub(in crate::cli) fn is_meant_as_file(path: &Path) -> bool {
     const ENDINGS: [&str; 10] =
         ["txt", "hosts", "hostfile", "conf", "cfg", "list", "lst", "json", "yaml", "yml"];
     let name = path.to_string_lossy().to_lowercase();
-    let has_ending = path.extension().is_some_and(|end| ENDINGS.iter().any(|known| end == *known));
+    let has_ending = Path::new(&name).extension().is_some_and(|end| ENDINGS.iter().any(|known| end == *known));
     let has_name = name == "hosts" || ["hostfile", "machinefile"].iter().any(|part| name.contains(part));
     has_ending || has_name || near_hostfile(path).is_some()
 }
@@ -440,4 +440,41 @@ fn read_from(input: impl Read, path: &Path, options: ReadOptions) -> Result<Read
 
 fn all_host_names(list: &str) -> bool {
     list.split(',').all(|name| HostName::parse(name).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_that_cannot_be_read_is_named_in_the_help() {
+        let source = io::Error::from(io::ErrorKind::PermissionDenied);
+        let error = LoadError::Unreadable { path: "my hosts".into(), source };
+        let help = error.as_findings().diagnostics[0].help.clone();
+        assert_eq!(help.as_deref(), Some("make it readable: `chmod u+r 'my hosts'`"));
+    }
+
+    #[test]
+    fn advice_about_slots_has_the_option_of_the_launcher() {
+        for (program, expect) in [
+            ("remuda run", "--slots"),
+            ("remuda launch", "--slots"),
+            ("torchrun", "--nproc-per-node"),
+            ("remuda torch.distributed.launch", "--nproc-per-node"),
+            ("remuda accelerate launch", "--num_processes"),
+            ("accelerate-launch", "--num_processes"),
+        ] {
+            assert_eq!(slots_option(program), expect, "for `{program}`");
+        }
+    }
+
+    #[test]
+    fn names_of_files_are_not_hosts() {
+        for name in ["hosts", "nodes.txt", "my_hostfile", "cluster.YAML"] {
+            assert!(is_meant_as_file(Path::new(name)), "{name}");
+        }
+        for name in ["n1", "node-17", "gpu.cluster.local", "10.0.0.7"] {
+            assert!(!is_meant_as_file(Path::new(name)), "{name}");
+        }
+    }
 }

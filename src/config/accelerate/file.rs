@@ -400,6 +400,14 @@ mod tests {
     }
 
     #[test]
+    fn precision_is_one_that_accelerate_has() {
+        for (word, is_known) in [("BF16", true), ("null", true), ("bf17", false), ("true", false)] {
+            let read = read_text(&format!("distributed_type: NO\nmixed_precision: {word}\n"));
+            assert_eq!(read.is_ok(), is_known, "for `{word}`: {read:?}");
+        }
+    }
+
+    #[test]
     fn unknown_keys_of_mappings_have_no_effect() {
         let text = "distributed_type: FSDP\nfsdp_config: {fsdp_colour: red}\n";
         let file = read_text(text).expect("a configuration");

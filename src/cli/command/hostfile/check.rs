@@ -82,7 +82,7 @@ pub(super) fn run(args: &CheckArgs, paint: Paint) -> CommandOutput {
 fn check(file: &Path, args: &CheckArgs) -> Result<Checked, LoadError> {
     let options = args.read.options();
     let mut reading = args.read.read(file)?;
-    let mut note = count_fixes(file, &reading);
+    let mut note = count_fixes(file, &reading, options);
     if args.fix {
         (reading, note) = fix_file(file, reading, options)?;
     }
@@ -172,7 +172,7 @@ fn selected_world(
 }
 
 /// Note about the corrections that `--fix` would make.
-fn count_fixes(file: &Path, reading: &Reading) -> String {
+fn count_fixes(file: &Path, reading: &Reading, options: ReadOptions) -> String {
     let changes = certain_changes(&reading.findings).len();
     let are = match changes {
         0 => return String::new(),
@@ -182,9 +182,10 @@ fn count_fixes(file: &Path, reading: &Reading) -> String {
     let how = if file.as_os_str() == "-" {
         "`--fix` changes a file, not standard input".to_owned()
     } else {
-        format!("to make them, type `remuda hostfile check --fix {}`", quoted(file))
+        let them = if changes == 1 { "it" } else { "them" };
+        let from = options.dialect.map_or(String::new(), |from| format!("--from {} ", from.name()));
+        format!("to make {them}, type `remuda hostfile check --fix {from}{}`", quoted(file))
     };
-    let how = if changes == 1 { how.replace("make them", "make it") } else { how };
     format!("note: {}: {changes} {are}; {how}\n", file.display())
 }
 
@@ -195,7 +196,7 @@ fn fix_file(
     options: ReadOptions,
 ) -> Result<(Reading, String), LoadError> {
     if file.as_os_str() == "-" {
-        let note = count_fixes(file, &reading);
+        let note = count_fixes(file, &reading, options);
         return Ok((reading, note));
     }
     let fixed = fix(reading, options);
