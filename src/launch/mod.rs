@@ -22,9 +22,9 @@ mod supervise;
 pub(crate) mod user;
 
 pub use crate::job::{ElasticNodes, MeetingPoint, Newcomers};
-pub use node::join_limit::JoinLimit;
 pub use job::{Job, JobError, JobOutcome};
 pub use manager::node::serve_node;
+pub use node::join_limit::JoinLimit;
 pub use options::{
     AllocationEnd, CauseRule, CommandOptions, ContinueWith, Cores, DeviceOptions, DialOptions,
     FailureOptions, FileOf, Framing, GpuSharing, KeptState, LaunchError, LimitOptions, Options,

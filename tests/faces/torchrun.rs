@@ -576,9 +576,12 @@ fn option_typed_after_the_script_is_named() {
     let outcome = torchrun(&["--max-restarts=0"], refuse).program(words).end().code(2);
     let options = "remuda torchrun --max-restarts=0 --no-python --nproc-per-node 2 -- sh -c";
     outcome
-        .says(&format!("`--nproc-per-node` is an option of remuda and must precede the script: `{options} "))
+        .says(&format!(
+            "`--nproc-per-node` is an option of remuda and must precede the script: `{options} "
+        ))
         .says(" - --lr 1 --seed 7`");
-    let launch = face("accelerate").options(["launch", "--cpu", "--num_processes=1", "--no_python"]);
+    let launch =
+        face("accelerate").options(["launch", "--cpu", "--num_processes=1", "--no_python"]);
     let refuse = "echo 'error: unrecognized arguments: --mixed_precision no' >&2; exit 2";
     let launch = launch.env("HF_HOME", "/nonexistent").sh(refuse);
     let outcome = launch.program(["-", "--mixed_precision", "no", "x"]).end().code(2);

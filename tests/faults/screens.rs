@@ -196,8 +196,9 @@ fn option_of_remuda_behind_the_script_is_named() {
     let words = [script.as_os_str(), "--num_gpus".as_ref(), "2".as_ref()];
     let end = format!(" --quiet --num_gpus 2 -- {}`\n", script.display());
     let outcome = launch.program(words).end().code(2);
-    let outcome = outcome
-        .says("help: `--num_gpus` is an option of remuda and must precede the script: `remuda run ");
+    let outcome = outcome.says(
+        "help: `--num_gpus` is an option of remuda and must precede the script: `remuda run ",
+    );
     assert!(outcome.stderr.ends_with(&end), "{outcome:#?}");
     assert!(!outcome.stderr.contains("--no_local_rank"), "{outcome:#?}");
 }

@@ -80,18 +80,16 @@ pub(super) fn one_word(words: &[OsString], typed: &CommandLine) -> Result<(), Re
         ),
         _ => return Ok(()),
     };
-    Err(typed.refuse(&[typed.word_span(at)], |spans| {
-        Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], message).label(label).help(help)
-    }))
+    let problem = Diagnostic::whole(codes::UNEXPECTED_WORD, message).label(label).help(help);
+    Err(typed.refuse_at(typed.word_span(at), problem))
 }
 
 /// Whether a text is a script and more words: `train.py --lr 3`.
 fn begins_with_script(text: &str) -> bool {
     let mut words = text.split_whitespace();
     let script = words.next().map(Path::new);
-    let is_script = |script: &Path| {
-        script.extension().is_some_and(|end| end == "py") || script.is_file()
-    };
+    let is_script =
+        |script: &Path| script.extension().is_some_and(|end| end == "py") || script.is_file();
     script.is_some_and(is_script) && words.next().is_some()
 }
 

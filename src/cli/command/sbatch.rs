@@ -188,7 +188,8 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         ParsedRun::Run(args, mut typed) => {
             // Advice is about the whole line.
             let options = &whole.words[..whole.words.len() - cli.line.len()];
-            let start = options.iter().map(quoted).fold(whole.program, |line, word| line + " " + &word);
+            let start =
+                options.iter().map(quoted).fold(whole.program, |line, word| line + " " + &word);
             typed.program = start;
             check::program(&args.program, &typed)?;
             *args

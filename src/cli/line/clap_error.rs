@@ -202,7 +202,8 @@ impl<'a> ErrorContext<'a> {
         if self.typed.program != HOSTFILE || self.flag != "fix" {
             return None;
         }
-        let files: Vec<String> = self.typed.words[self.span.word + 1..].iter().map(quoted).collect();
+        let files: Vec<String> =
+            self.typed.words[self.span.word + 1..].iter().map(quoted).collect();
         let files = if files.is_empty() { "FILE".to_owned() } else { files.join(" ") };
         Some(format!("{HOSTFILE} check --fix {files}"))
     }

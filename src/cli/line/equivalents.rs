@@ -274,7 +274,8 @@ impl UnknownOption<'_> {
     fn device_count(&self) -> Option<&str> {
         let (_, count) = self.value()?.rsplit_once(':')?;
         let is_number = !count.is_empty() && count.bytes().all(|c| c.is_ascii_digit());
-        (is_number && ["gres", "gpu"].iter().any(|part| self.name().contains(part))).then_some(count)
+        (is_number && ["gres", "gpu"].iter().any(|part| self.name().contains(part)))
+            .then_some(count)
     }
 
     fn script_hint(&self, meant: Equivalent) -> String {
@@ -398,7 +399,8 @@ mod tests {
         check("-N 2", Some("did you mean `--num_nodes 2`?"));
         check("-N2", Some("did you mean `--num_nodes 2`?"));
         check("-w n1,n2", Some("did you mean `--hostfile n1,n2`?"));
-        let scheduler = "`salloc` and `sbatch` request nodes; `remuda run` uses those of the allocation";
+        let scheduler =
+            "`salloc` and `sbatch` request nodes; `remuda run` uses those of the allocation";
         check("-p gpu", Some(&format!("leave `-p` out: {scheduler}")));
         check("-G 2", Some("did you mean `--num_gpus 2`?"));
         check("-G 0,1", Some("did you mean `--include localhost:0,1`?"));

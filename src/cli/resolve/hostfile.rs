@@ -238,8 +238,10 @@ pub(in crate::cli) fn is_meant_as_file(path: &Path) -> bool {
     const ENDINGS: [&str; 10] =
         ["txt", "hosts", "hostfile", "conf", "cfg", "list", "lst", "json", "yaml", "yml"];
     let name = path.to_string_lossy().to_lowercase();
-    let has_ending = Path::new(&name).extension().is_some_and(|end| ENDINGS.iter().any(|known| end == *known));
-    let has_name = name == "hosts" || ["hostfile", "machinefile"].iter().any(|part| name.contains(part));
+    let has_ending =
+        Path::new(&name).extension().is_some_and(|end| ENDINGS.iter().any(|known| end == *known));
+    let has_name =
+        name == "hosts" || ["hostfile", "machinefile"].iter().any(|part| name.contains(part));
     has_ending || has_name || near_hostfile(path).is_some()
 }
 

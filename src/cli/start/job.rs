@@ -15,9 +15,7 @@ use crate::cli::start::options::{PrintedRanks, options, options_without_files};
 use crate::cli::start::preflight::preflight;
 use crate::cli::start::program::WorkerProgram;
 use crate::cli::start::size::check_size;
-use crate::launch::{
-    self, DialOptions, MemberOptions, Options, SupervisorOptions, Transport,
-};
+use crate::launch::{self, DialOptions, MemberOptions, Options, SupervisorOptions, Transport};
 use crate::plan::{self, JobSpec, LaunchPlan, Program};
 use crate::report::plan::{Secrets, show_plan, write_plan_json};
 use crate::report::text::show_step;

@@ -178,7 +178,9 @@ fn create_run_dir(
         Err(error) if watch.run_dir.is_some() => {
             let parent = watch.run_dir.as_deref().map(quoted).unwrap_or_default();
             let message = format!("cannot create the run directory: {}", show_io_error(&error));
-            let help = format!("make `{parent}` a directory that you can write, or name another one: `--run_dir DIR`");
+            let help = format!(
+                "make `{parent}` a directory that you can write, or name another one: `--run_dir DIR`"
+            );
             Err(CliError::new(Status::CantCreate, CANNOT_CREATE, message).help(help))
         }
         Err(error) => Ok((None, format!("note: the run is not recorded: {error}\n"))),

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
-use super::join_limit::JoinLimit;
 use super::handle::{ConnectContext, Connector, NewLink, NodeHandle};
+use super::join_limit::JoinLimit;
 use super::table::{NodeLimits, NodeTable};
 use crate::base::{Epoch, NodeRank, clock};
 use crate::launch::pod::metrics::LinkTraffic;

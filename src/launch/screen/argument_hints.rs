@@ -142,7 +142,8 @@ impl Arguments<'_> {
         let name = word.to_str().filter(|text| text.starts_with('-'))?.split('=').next()?;
         let is_it = |spelling: &String| name_of(spelling) == name_of(name);
         let flag = self.flags.iter().find(|flag| flag.spellings.iter().any(is_it))?;
-        let is_refused = |word: &String| flag.spellings.iter().any(|one| name_of(one) == name_of(word));
+        let is_refused =
+            |word: &String| flag.spellings.iter().any(|one| name_of(one) == name_of(word));
         refused.iter().any(is_refused).then_some((name, flag))
     }
 }

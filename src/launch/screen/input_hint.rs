@@ -46,7 +46,8 @@ pub(in crate::launch) fn module_hint(
     let is_python = ["python", "pypy"].iter().any(|python| name.starts_with(python));
     let lacks_module = LACKS_MODULE.iter().any(|text| exception.starts_with(text));
     (is_python && lacks_module).then(|| {
-        let option = option.map_or_else(String::new, |option| format!("; `{option}` selects another"));
+        let option =
+            option.map_or_else(String::new, |option| format!("; `{option}` selects another"));
         format!("the interpreter is `{}`{option}", interpreter.to_string_lossy())
     })
 }
@@ -73,7 +74,11 @@ mod tests {
     #[test]
     fn debugger_without_input_has_a_hint() {
         let hint = |reads_input, line: &str| {
-            input_hint((Rank(1), reads_input), true, &[b"Traceback".to_vec(), line.as_bytes().to_vec()])
+            input_hint(
+                (Rank(1), reads_input),
+                true,
+                &[b"Traceback".to_vec(), line.as_bytes().to_vec()],
+            )
         };
         let expect = "rank 1 has no standard input; `--stdin all` gives it to every rank, `--stdin 1` to rank 1 alone";
         assert_eq!(hint(false, "bdb.BdbQuit").as_deref(), Some(expect));

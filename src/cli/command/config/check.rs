@@ -14,8 +14,8 @@ use crate::config::codes::{CONFIG_UNREADABLE, NO_EFFECT};
 use crate::config::{ConfigInputs, ConfigReading, WorldSize, read_config};
 use crate::pool::{ReadOptions, SLOTS_MAX, SlotCount};
 use crate::report::config::show_config;
-use crate::report::escape_control;
 use crate::report::diagnostic::{Paint, show_findings, show_problems};
+use crate::report::escape_control;
 use crate::report::findings::{CheckedFile, show_config_json, show_github, show_sarif};
 
 /// Arguments of `remuda config check`.
