@@ -570,25 +570,6 @@ fn lines_of_unknown_launchers_say_what_to_type() {
 }
 
 #[test]
-fn option_typed_after_the_script_is_named() {
-    let refuse = "echo 'error: unrecognized arguments: --nproc-per-node 2' >&2; exit 2";
-    let words = ["-", "--lr", "1", "--nproc-per-node", "2", "--seed", "7"];
-    let outcome = torchrun(&["--max-restarts=0"], refuse).program(words).end().code(2);
-    let options = "remuda torchrun --max-restarts=0 --no-python --nproc-per-node 2 -- sh -c";
-    outcome
-        .says(&format!(
-            "`--nproc-per-node` is an option of remuda and must precede the script: `{options} "
-        ))
-        .says(" - --lr 1 --seed 7`");
-    let launch =
-        face("accelerate").options(["launch", "--cpu", "--num_processes=1", "--no_python"]);
-    let refuse = "echo 'error: unrecognized arguments: --mixed_precision no' >&2; exit 2";
-    let launch = launch.env("HF_HOME", "/nonexistent").sh(refuse);
-    let outcome = launch.program(["-", "--mixed_precision", "no", "x"]).end().code(2);
-    outcome.says("--no_python --mixed_precision no -- sh -c").says(" - x`");
-}
-
-#[test]
 fn options_of_ssh_are_accepted_with_hosts() {
     let options = ["--dry-run", "-H", "n1,n2", "--nproc-per-node=1", "--ssh_port=2200"];
     let outcome = torchrun(&options, "exit 3").options(["--ssh-config", "none"]).end().code(0);

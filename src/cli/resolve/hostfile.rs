@@ -219,7 +219,7 @@ fn slots_option(program: &str) -> &'static str {
 }
 
 /// Returns the hostfile with a similar name beside a file that does not exist.
-fn near_hostfile(path: &Path) -> Option<PathBuf> {
+pub(in crate::cli) fn near_hostfile(path: &Path) -> Option<PathBuf> {
     /// Maximum number of directory entries that are compared with the name.
     const ENTRIES_MAX: usize = 1000;
     let name = path.file_name()?.to_str()?;

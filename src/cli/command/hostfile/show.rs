@@ -270,9 +270,13 @@ fn read_without_slots(reading: Reading) -> (Reading, bool) {
 /// Returns the error for a single name, which is probably a mistyped file and not a set.
 fn name_is_no_set(operand: SetOperand<'_>, text: &str) -> SetError {
     let message = format!("hostfile `{}` does not exist", operand.text);
+    let help = match hostfile::near_hostfile(Path::new(operand.text)) {
+        Some(near) => format!("did you mean `{}`?", quoted(near)),
+        None => "correct the path, or write a set: `alpha,beta`, `rack[1-3]`".to_owned(),
+    };
     let problem = Diagnostic::error(codes::FILE_MISSING, operand.span, message)
         .label("no such file")
-        .help("correct the path, or write a set: `alpha,beta`, `rack[1-3]`");
+        .help(help);
     SetError::Text(Findings { source: source(text), diagnostics: vec![problem] })
 }
 
