@@ -80,7 +80,7 @@ fn variables_beyond_the_limit_are_one_error() {
         show_findings(&findings, Paint::Plain),
         "error[E012]: more than 4096 variables\n    --> env:4097:1\n     |\n\
          4097 | V4096=1\n     | ^^^^^ reading stops here\n     |\n\
-         help: is this an environment file?\nenv: 1 error, 0 warnings\n"
+         help: is this an environment file?\nenv: 1 error\n"
     );
 }
 
@@ -94,7 +94,7 @@ fn shadowed_variable_warning_has_line_of_other_file() {
         "warning[E005]: `C` is also set on line 4 of ~/.deepspeed_env\n --> .deepspeed_env:1:1\n  |\n\
          1 | C=4\n  | ^ this value is used\n  |\n\
          help: the file of the working directory wins; remove one of the two\n\
-         .deepspeed_env: 0 errors, 1 warning\n"
+         .deepspeed_env: 1 warning\n"
     );
 }
 
@@ -112,7 +112,7 @@ fn variables_that_load_code_are_warned_about() {
          warning[E010]: `PATH` is set by a file of the working directory\n --> .deepspeed_env:2:1\n  |\n\
          2 | PATH=/x\n  | ^^^^ selects the code that every worker runs\n  |\n\
          help: if this is intended, move the line to the file in your home directory\n\
-         .deepspeed_env: 0 errors, 2 warnings\n"
+         .deepspeed_env: 2 warnings\n"
     );
 }
 

@@ -135,7 +135,7 @@ fn bad_env_file_stops_launch_with_all_errors() {
         outcome.stderr,
         "error[E001]: expected `NAME=value`\n --> ~/.deepspeed_env:1:1\n  |\n1 | FOO\n  | ^^^ no `=`\n  |\n\
          help: to pass the launcher's own value, use `--env FOO`\n\
-         ~/.deepspeed_env: 1 error, 0 warnings\n\
+         ~/.deepspeed_env: 1 error\n\
          error[E003]: `RANK` is set by remuda itself\n --> .deepspeed_env:2:1\n  |\n\
          2 | RANK=3\n  | ^^^^ cannot be set here\n  |\nhelp: remove the line\n\
          warning[E010]: `LD_PRELOAD` is set by a file of the working directory\n --> .deepspeed_env:3:1\n  |\n\

@@ -280,7 +280,7 @@ error[S001]: host `ada` is not in hostfile `hosts`
   | ^^^
   |
 help: this is a user of the hostfile; name the host without its user
---include: 1 error, 0 warnings";
+--include: 1 error";
     assert_eq!(show_all(&findings, Paint::Plain).trim_end(), expect.trim());
 }
 
@@ -300,7 +300,7 @@ help: did you mean `worker-1`?
 1 - worker-0@wroker-1:0
 1 + worker-0@worker-1:0
   |
---include: 1 error, 0 warnings",
+--include: 1 error",
     );
     check_screen(
         &include("worker-0@worker-1:0,9"),
@@ -312,7 +312,7 @@ error[S002]: `worker-1` has no slot 9
   |          --------   ^ slots of worker-1 are 0-3
   |
 help: slots are numbered from 0: `slots=4` has 0, 1, 2 and 3
---include: 1 error, 0 warnings",
+--include: 1 error",
     );
     check_screen(
         &include("worker-0:0-2"),
@@ -328,7 +328,7 @@ help: write `0,1,2`
 1 - worker-0:0-2
 1 + worker-0:0,1,2
   |
---include: 1 error, 0 warnings",
+--include: 1 error",
     );
     check_screen(
         &SelectorArgs { exclude: Some("worker-1".to_owned()), ..include("worker-0") },
@@ -340,7 +340,7 @@ error[S006]: `--include` and `--exclude` cannot be combined
   | ---------          ^^^^^^^^^
   |
 help: keep one of the two
-command line: 1 error, 0 warnings",
+command line: 1 error",
     );
 }
 

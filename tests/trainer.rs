@@ -418,7 +418,7 @@ error[T008]: `kept` contains checkpoints of another run, up to `step-00000002`
 1 | remuda train ... 8 --batch_size 2 --steps 3 --checkpoint_dir kept
   |                                                              ^^^^ in use
   |
-help: to continue that run: `--resume kept`; otherwise use another `--checkpoint_dir`
+help: to continue that run, add `--resume kept`; for a new run, name an empty directory in `--checkpoint_dir`
 ";
     assert_eq!((&*stderr, refused.status.code()), (expected, Some(78)));
     assert_eq!(fs::read(&file).expect("it is there"), kept);

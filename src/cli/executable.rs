@@ -37,6 +37,17 @@ pub(super) fn shell_of(script: &Path) -> Option<String> {
     other_interpreter(script).filter(|name| !is_python && SHELLS.contains(&name.as_str()))
 }
 
+/// Whether a file is a batch script of Slurm: it has a line that begins with `#SBATCH`.
+pub(super) fn is_batch_script(script: &Path) -> bool {
+    const HEAD_BYTES_MAX: u64 = 4096;
+    let mut head = Vec::new();
+    let file = open_regular(script);
+    let read = file.and_then(|file| file.take(HEAD_BYTES_MAX).read_to_end(&mut head));
+    let has_line = || head.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"#SBATCH "));
+    let is_python = script.extension().is_some_and(|end| end == "py");
+    !is_python && read.is_ok() && has_line()
+}
+
 /// Returns the file of this name in a directory of PATH.
 pub(super) fn search_path(name: &str) -> Option<OsString> {
     let path = env_vars::get(env_vars::PATH)?;

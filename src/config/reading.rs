@@ -43,6 +43,22 @@ impl ConfigDialect {
     }
 }
 
+/// Whether a text is a `ds_config.json`, where a file of accelerate is expected; that may be JSON as well.
+pub fn is_deepspeed_config(text: &str) -> bool {
+    const OWN_KEYS: [&str; 6] = [
+        "train_batch_size",
+        "train_micro_batch_size_per_gpu",
+        "gradient_accumulation_steps",
+        "zero_optimization",
+        "optimizer",
+        "bf16",
+    ];
+    let root = parse_hjson(text).root;
+    let entries = root.as_ref().and_then(|root| root.value.entries()).unwrap_or_default();
+    let has = |key: &str| entries.iter().any(|entry| entry.key == key);
+    OWN_KEYS.into_iter().any(has) && !has("distributed_type") && !has("compute_environment")
+}
+
 /// What a file says about training.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigReading {

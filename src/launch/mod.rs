@@ -25,6 +25,7 @@ pub use crate::job::{ElasticNodes, FailureCause, MeetingPoint, Newcomers};
 pub use crate::plan::Accelerator;
 pub use job::{Job, JobError, JobOutcome};
 pub use manager::node::serve_node;
+pub use node::join_limit::JoinLimit;
 pub use options::{
     AllocationEnd, CauseRule, CommandOptions, ContinueWith, Cores, DeviceOptions, DialOptions,
     FailureOptions, FileOf, Framing, GpuSharing, KeptState, LaunchError, LimitOptions, Options,

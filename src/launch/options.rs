@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::codes;
 use crate::base::{JobId, NodeRank, Rank, Status};
 use crate::job::{ElasticNodes, MeetingPoint, OnTerm, Warning};
+use crate::launch::node::join_limit::JoinLimit;
 use crate::launch::pod::termination_log::TerminationLog;
 use crate::launch::screen::argument_hints::LauncherFlag;
 use crate::plan::NumaBinding;
@@ -253,7 +254,7 @@ pub struct DialOptions {
     /// routes determine.
     pub local_addr: Option<IpAddr>,
     /// How long nodes wait for each other.
-    pub join_limit: Duration,
+    pub join_limit: JoinLimit,
     /// The exit status of a node that is stopped because another one failed; `None`: that of the
     /// failed node.
     pub peer_exit: Option<u8>,

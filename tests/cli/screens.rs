@@ -23,9 +23,14 @@ fn make_directory(name: &str) -> PathBuf {
     let hosts = "worker-0 slots=8\nworker-1 slots=8\nworker-2 slots=2\nworker-3 slots=8\n";
     fs::write(dir.join("hosts"), hosts).expect("a hostfile");
     fs::write(dir.join("writable"), hosts).expect("a hostfile");
+    fs::set_permissions(dir.join("hosts"), fs::Permissions::from_mode(0o600)).expect("ours");
     fs::set_permissions(dir.join("writable"), fs::Permissions::from_mode(0o666)).expect("ours");
     symlink("loop", dir.join("loop")).expect("a link");
     fs::write(dir.join("run.sh"), "#!/bin/sh\nexit 3\n").expect("a script");
+    fs::write(dir.join("job.sh"), "#!/bin/sh\n#SBATCH -N 2\nsrun hostname\n").expect("a script");
+    fs::write(dir.join("ds.json"), "{\n  \"train_batch_size\": 8\n}\n").expect("a configuration");
+    let precision = "distributed_type: 'NO'\nmixed_precision: bf17\n";
+    fs::write(dir.join("bf17.yaml"), precision).expect("a configuration");
     fs::write(dir.join("train.py"), "raise SystemExit('it was started')\n").expect("a script");
     fs::write(dir.join("evaluate.py"), "raise SystemExit('it was started')\n").expect("a script");
     dir

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+use crate::faces::torchrun::torchrun;
 use crate::support::launch::{Launch, Outcome, REMUDA, face};
 
 /// A line of accelerate whose workers run a line of `sh`.
@@ -332,7 +333,8 @@ fn other_subcommands_are_handed_to_accelerate() {
     let outcome = launch().env("PATH", path).end().code(2);
     assert_eq!(
         outcome.stderr,
-        "error[C012]: `config` is a command of accelerate itself, which is not in PATH\n\
+        "error[C012]: `config` is a command of accelerate itself, which is neither in PATH nor beside the Python of \
+         the workers\n\
          \x20--> command line:1:19\n  |\n1 | remuda accelerate config --config_file 'a b' --\n  |                   \
          ^^^^^^ handed to accelerate\n  |\n\
          help: type `pip install accelerate`; remuda itself reads `accelerate launch`\n"
@@ -340,7 +342,30 @@ fn other_subcommands_are_handed_to_accelerate() {
     let program = other.join("accelerate");
     fs::write(&program, "#!/bin/sh\nprintf '<%s>' \"$@\"\nexit 7\n").expect("a program");
     fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("permissions");
-    let path = std::env::join_paths([own, other, "/bin".into()]).expect("a path");
+    let path = std::env::join_paths([own.clone(), other.clone(), "/bin".into()]).expect("a path");
     let outcome = launch().env("PATH", path).end().code(7);
     assert_eq!(outcome.stdout_text(), "<config><--config_file><a b><-->");
+    // An environment that is not active.
+    let path = std::env::join_paths([own, "/bin".into()]).expect("a path");
+    let launch = launch().env("PATH", path).env("PYTHON_EXEC", other.join("python"));
+    assert_eq!(launch.end().code(7).stdout_text(), "<config><--config_file><a b><-->");
+}
+
+#[test]
+fn option_typed_after_the_script_is_named() {
+    let refuse = "echo 'error: unrecognized arguments: --nproc-per-node 2' >&2; exit 2";
+    let words = ["-", "--lr", "1", "--nproc-per-node", "2", "--seed", "7"];
+    let outcome = torchrun(&["--max-restarts=0"], refuse).program(words).end().code(2);
+    let options = "remuda torchrun --max-restarts=0 --no-python --nproc-per-node 2 -- sh -c";
+    outcome
+        .says(&format!(
+            "`--nproc-per-node` is an option of remuda and must precede the script: `{options} "
+        ))
+        .says(" - --lr 1 --seed 7`");
+    let launch =
+        face("accelerate").options(["launch", "--cpu", "--num_processes=1", "--no_python"]);
+    let refuse = "echo 'error: unrecognized arguments: --mixed_precision no' >&2; exit 2";
+    let launch = launch.env("HF_HOME", "/nonexistent").sh(refuse);
+    let outcome = launch.program(["-", "--mixed_precision", "no", "x"]).end().code(2);
+    outcome.says("--no_python --mixed_precision no -- sh -c").says(" - x`");
 }

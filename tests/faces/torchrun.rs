@@ -568,3 +568,10 @@ fn lines_of_unknown_launchers_say_what_to_type() {
          help: type `remuda run -n 2 --no_local_rank x.py`\n"
     );
 }
+
+#[test]
+fn options_of_ssh_are_accepted_with_hosts() {
+    let options = ["--dry-run", "-H", "n1,n2", "--nproc-per-node=1", "--ssh_port=2200"];
+    let outcome = torchrun(&options, "exit 3").options(["--ssh-config", "none"]).end().code(0);
+    assert!(outcome.stdout_text().contains("n2"), "{outcome:#?}");
+}

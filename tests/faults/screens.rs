@@ -194,11 +194,12 @@ fn option_of_remuda_behind_the_script_is_named() {
                 parser.add_argument('--local_rank')\nparser.parse_args()\n";
     std::fs::write(&script, text).expect("a script");
     let words = [script.as_os_str(), "--num_gpus".as_ref(), "2".as_ref()];
-    let line = format!("`remuda run --num_gpus 2 {}`", script.display());
+    let end = format!(" --quiet --num_gpus 2 -- {}`\n", script.display());
     let outcome = launch.program(words).end().code(2);
-    let help =
-        format!("help: `--num_gpus` is an option of remuda and must precede the script: {line}\n");
-    assert!(outcome.stderr.ends_with(&help), "{outcome:#?}");
+    let outcome = outcome.says(
+        "help: `--num_gpus` is an option of remuda and must precede the script: `remuda run ",
+    );
+    assert!(outcome.stderr.ends_with(&end), "{outcome:#?}");
     assert!(!outcome.stderr.contains("--no_local_rank"), "{outcome:#?}");
 }
 

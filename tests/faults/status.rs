@@ -337,7 +337,7 @@ fn prompt_of_one_worker_is_shown() {
 fn debugger_without_input_gets_a_stdin_hint() {
     let script = "[ $RANK = 0 ] && exec sleep 1000; echo bdb.BdbQuit >&2; exit 1";
     let outcome = workers(2).sh(script).end().code(1);
-    outcome.says("help: rank 1 has no standard input; `--stdin 1` connects the terminal to rank 1");
+    outcome.says("help: rank 1 has no standard input; `--stdin all` gives it to every rank, `--stdin 1` to rank 1 alone");
 }
 
 /// The terminal echoes the key of a signal in front of what remuda then writes.

@@ -34,7 +34,7 @@ fn check_reads_all_files_and_returns_worst_status() {
     check(&["check", word(&good)], &format!("{}: 1 host, 4 slots\n", good.display()), "", 0);
 
     let outcome = hostfile(&["check", word(&bad), word(&good)]);
-    assert!(outcome.stdout.contains("1 error, 0 warnings"), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains(": 1 error\n"), "{}", outcome.stdout);
     assert!(outcome.stdout.contains("1 host, 4 slots"), "{}", outcome.stdout);
     assert_eq!(outcome.status, Status::Findings);
 
@@ -218,6 +218,9 @@ fn list_of_hosts_replaces_file() {
     check(&["show", "n1:2", "n2:2"], world, "", 0);
     let rest = "node  host  slots  ranks\n0     n1    0-1    0-1\n\nworld size 2\n";
     check(&["show", "n1:2,n2:2 ! n2"], rest, "", 0);
+    let note = "note: slots are not shown: `n1` has none; write `n1:N`, or add `--slots N`\n";
+    check(&["show", "n1,n2:2"], "n[1-2]\n2 hosts\n", note, 0);
+    check(&["show", "--slots", "2", "n1,n2:2"], world, "", 0);
     check(&["diff", "n1:2,n2:2", "n1:4,n2:2"], "~ n1 slots=2 -> slots=4\n", "", 1);
     check(&["check", "--slots", "2", "n1,n2"], "list: 2 hosts, 4 slots\n", "", 0);
     let outcome = hostfile(&["check", "n1,n2"]);
@@ -336,7 +339,7 @@ error[H042]: `-` is not an operator
   |        ^ standard input, which must follow an operator
   |
 help: the difference of two sets is `hosts ! rack[1-3]`
-set: 1 error, 0 warnings
+set: 1 error
 ";
     assert_eq!((outcome.stderr.as_str(), outcome.status.code()), (screen, 2));
 }

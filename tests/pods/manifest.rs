@@ -333,6 +333,8 @@ fn manifest_of_a_hostfile_has_a_pod_for_each_host() {
     assert_eq!(documents[1]["spec"]["completions"], 3);
     let documents = manifest(&["-H", "a:4,b:4"]);
     assert_eq!(documents[1]["spec"]["completions"], 2);
+    let documents = manifest(&["-H", "a,b", "--slots=4"]);
+    assert_eq!(documents[1]["spec"]["completions"], 2);
     let uneven = dir.join("uneven");
     std::fs::write(&uneven, "a slots=4\nb slots=2\n").expect("a hostfile");
     let mut refused = command(REMUDA);

@@ -249,7 +249,7 @@ help: `--data`: every worker reads it: the same path must exist on every node
   n1: cannot read `/nowhere/kept`: no such file or directory
 help: `--resume`: rank 0 reads it: the path must exist on its node
   n1: `DIR/kept` is in use: it contains `step-00000007.safetensors`
-help: to continue that run: `--resume DIR/kept`; otherwise use another `--checkpoint_dir`
+help: to continue that run, add `--resume DIR/kept`; for a new run, name an empty directory in `--checkpoint_dir`
 ";
     assert_eq!(screen(&outcome), expected);
     assert_eq!(outcome.screen().find("error["), Some(0), "{outcome:#?}");

@@ -230,6 +230,11 @@ fn prefix(args: &WatchArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
     }))
 }
 
+/// Checks that the script of a line of another launcher is one word.
+pub(in crate::cli) fn script(words: &[OsString], typed: &CommandLine) -> Result<(), RefusedLine> {
+    first_word::one_word(words, typed)
+}
+
 /// Checks the options about what every worker runs.
 pub(in crate::cli) fn program(args: &ProgramArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
     if args.module && args.no_python {

@@ -18,6 +18,7 @@ use crate::cli::line::{
 /// interpreter, another launcher, a host, or an option without its dashes.
 pub(super) fn check(args: &ProgramArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
     let words = &args.script_and_args[..];
+    one_word(words, typed)?;
     let Some((first, rest)) = words.split_first() else { return Ok(()) };
     let at = typed.words.len() - words.len();
     if Path::new(first).exists() {
@@ -57,6 +58,41 @@ pub(super) fn check(args: &ProgramArgs, typed: &CommandLine) -> Result<(), Refus
     }))
 }
 
+/// Refuses a script that is empty, as from a variable that is not set, or that is a whole line in quotes.
+pub(super) fn one_word(words: &[OsString], typed: &CommandLine) -> Result<(), RefusedLine> {
+    let Some((first, rest)) = words.split_first() else { return Ok(()) };
+    let at = typed.words.len() - words.len();
+    let line = |script: &str| {
+        let before = typed.words[..at].iter().map(quoted);
+        let line = before.chain([script.to_owned()]).chain(rest.iter().map(quoted));
+        format!("{} {}", typed.program, line.collect::<Vec<_>>().join(" "))
+    };
+    let (message, label, help) = match first.to_str() {
+        Some("") => (
+            "the script is an empty word".to_owned(),
+            "an empty word",
+            format!("type `{}`; a variable of the shell that is not set is empty", line("SCRIPT")),
+        ),
+        Some(text) if !Path::new(text).exists() && begins_with_script(text) => (
+            format!("there is no script `{text}`"),
+            "one word, because of the quotes",
+            format!("leave the quotes out: `{}`", line(text.trim())),
+        ),
+        _ => return Ok(()),
+    };
+    let problem = Diagnostic::whole(codes::UNEXPECTED_WORD, message).label(label).help(help);
+    Err(typed.refuse_at(typed.word_span(at), problem))
+}
+
+/// Whether a text is a script and more words: `train.py --lr 3`.
+fn begins_with_script(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    let script = words.next().map(Path::new);
+    let is_script =
+        |script: &Path| script.extension().is_some_and(|end| end == "py") || script.is_file();
+    script.is_some_and(is_script) && words.next().is_some()
+}
+
 /// Refuses a script of a shell that would run with Python; `--python` may name another interpreter.
 fn shell_script(args: &ProgramArgs, typed: &CommandLine, at: usize) -> Result<(), RefusedLine> {
     let words = &args.script_and_args[..];
@@ -66,6 +102,9 @@ fn shell_script(args: &ProgramArgs, typed: &CommandLine, at: usize) -> Result<()
         name.starts_with("py")
     });
     let script = Path::new(&words[0]);
+    if runs_python && executable::is_batch_script(script) {
+        return Err(batch_script(typed, at, words));
+    }
     let Some(shell) = executable::shell_of(script).filter(|_| runs_python) else { return Ok(()) };
     let is_executable = script.metadata().is_ok_and(|found| found.mode() & 0o111 != 0);
     let mut line: Vec<OsString> = Vec::new();
@@ -87,6 +126,17 @@ fn shell_script(args: &ProgramArgs, typed: &CommandLine, at: usize) -> Result<()
             .label("would run with Python")
             .help(help)
     }))
+}
+
+/// Returns the error for a batch script of Slurm.
+fn batch_script(typed: &CommandLine, at: usize, words: &[OsString]) -> RefusedLine {
+    let line = words.iter().map(quoted).collect::<Vec<_>>().join(" ");
+    typed.refuse(&[typed.word_span(at)], |spans| {
+        let message = format!("`{}` is a batch script of Slurm, not of Python", words[0].display());
+        Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], message)
+            .label("has `#SBATCH` lines, which only `sbatch` reads")
+            .help(format!("type `sbatch {line}`; in the script, `remuda run` starts the workers"))
+    })
 }
 
 /// Returns the path of the program of this name in PATH.

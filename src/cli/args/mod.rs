@@ -21,6 +21,7 @@ pub use elastic::ElasticArgs;
 pub use node::{NodeArgs, NodeWorkerArgs};
 pub use pod::PodNodeArgs;
 pub use run::RunArgs;
-pub use ssh::{KexArg, MuxArg, SshArgs};
+pub use ssh::{KexArg, MuxArg, RemoteArgs, SshArgs};
+pub(super) use ssh::{remote_flag, remote_words};
 pub use watch::WatchArgs;
 pub use workers::{ProgramArgs, WorkerArgs};

@@ -1,12 +1,13 @@
 //! Options of ssh.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::args::values::parse_wait;
-use crate::cli::line::{BadValue, parse_whole};
+use crate::cli::args::values::{parse_lease, parse_port, parse_wait};
+use crate::cli::line::{BadValue, CommandLine, GivenOption, parse_whole};
 
 /// Options of ssh that DeepSpeed does not have.
 #[derive(Args, Clone, Debug)]
@@ -34,6 +35,56 @@ pub struct SshArgs {
     /// $XDG_RUNTIME_DIR/remuda, /var/tmp/.remuda-$LOGNAME, ~/.cache/remuda that works]
     #[arg(long, value_name = "FILE")]
     pub agent_path: Option<PathBuf>,
+}
+
+/// Options for hosts that one command starts, for the command line of another launcher. The names are those
+/// of `remuda run`, so that every message about hosts names an option that the line can have.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "With -H", rename_all = "snake_case")]
+pub struct RemoteArgs {
+    /// Port of the ssh server on every host
+    #[arg(long, value_name = "PORT", allow_negative_numbers = true, value_parser = parse_port)]
+    pub ssh_port: Option<u16>,
+    /// Accept hostfiles that every user can write
+    #[arg(long)]
+    pub allow_insecure_files: bool,
+    /// Time without a heartbeat after which a node counts as lost
+    #[arg(long, value_name = "TIME", value_parser = parse_lease)]
+    pub lease: Option<Duration>,
+    /// Options of ssh.
+    #[command(flatten)]
+    pub ssh: SshArgs,
+}
+
+/// Those of [`RemoteArgs`] that have no effect without `-H`.
+const HOST_FLAGS: [&str; 8] = [
+    "ssh_port",
+    "ssh_config",
+    "ssh_kex",
+    "ssh_mux",
+    "fanout",
+    "agent_timeout",
+    "agent_path",
+    "allow_insecure_files",
+];
+
+/// Returns those of [`RemoteArgs`] that a line has, as words of `remuda run`.
+pub(in crate::cli) fn remote_words(typed: &CommandLine) -> Vec<OsString> {
+    let given = HOST_FLAGS.iter().chain(&["lease"]).filter_map(|flag| typed.last(flag));
+    let word = |given: &GivenOption| {
+        let mut word = OsString::from(format!("--{}", given.flag));
+        if let Some((value, _)) = &given.value {
+            word.push("=");
+            word.push(value);
+        }
+        word
+    };
+    given.map(word).collect()
+}
+
+/// Returns the first of [`RemoteArgs`] of a line that has no effect without `-H`.
+pub(in crate::cli) fn remote_flag(typed: &CommandLine) -> Option<&'static str> {
+    HOST_FLAGS.into_iter().find(|flag| typed.last(flag).is_some())
 }
 
 /// Key exchange of ssh connections; see [`SshArgs::ssh_kex`].

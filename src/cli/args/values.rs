@@ -83,7 +83,7 @@ pub enum LauncherArg {
 }
 
 /// Names of the launchers.
-pub(in crate::cli) const LAUNCHERS: [&str; 12] = [
+pub(in crate::cli) const LAUNCHER_VALUES: [&str; 12] = [
     "auto", "local", "ssh", "pdsh", "slurm", "openmpi", "mpich", "impi", "mvapich", "pbs", "lsf",
     "flux",
 ];
@@ -143,8 +143,8 @@ pub(super) fn parse_launcher(text: &str) -> Result<LauncherArg, BadValue> {
     if let Some(manager) = ProcessManager::ALL.into_iter().find(|known| known.option() == name) {
         return Ok(LauncherArg::Manager(manager));
     }
-    let bad = BadValue::new(format!("expected one of {}", LAUNCHERS.join(", ")));
-    Err(match nearest(&name, LAUNCHERS) {
+    let bad = BadValue::new(format!("expected one of {}", LAUNCHER_VALUES.join(", ")));
+    Err(match nearest(&name, LAUNCHER_VALUES) {
         Some(near) => bad.help(format!("did you mean `{near}`?")),
         None => bad.help("`pdsh` and `ssh` both connect to the hosts over ssh"),
     })
@@ -282,7 +282,7 @@ pub(super) fn parse_count(text: &str) -> Result<String, BadValue> {
 }
 
 /// Parses a number of slots of a host.
-pub(super) fn parse_slots(text: &str) -> Result<SlotCount, BadValue> {
+pub(in crate::cli) fn parse_slots(text: &str) -> Result<SlotCount, BadValue> {
     let slots = parse_whole(text, 1..=i64::from(SLOTS_MAX))?;
     Ok(SlotCount::new(slots as u32).expect("it is within the limits"))
 }

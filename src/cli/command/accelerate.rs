@@ -1,6 +1,7 @@
 //! `remuda accelerate`: command lines of Hugging Face's launcher.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use crate::base::{Diagnostic, Status, env_vars};
 use crate::cli::command::parse::{into_args, parse_with_definition};
@@ -10,6 +11,7 @@ use crate::cli::face::accelerate::args::{
 };
 use crate::cli::face::accelerate::job;
 use crate::cli::line::{self, CommandLine, OriginalLauncher, Parsed, RefusedLine, codes};
+use crate::cli::resolve;
 use crate::os::process::replace::{find_other_program, replace_process};
 use crate::report::text::show_io_error;
 
@@ -52,7 +54,7 @@ pub(in crate::cli) fn launch(program: &str, words: Vec<OsString>) -> Result<Stat
 /// Replaces this process by accelerate itself, which has the other subcommands.
 fn hand_over(program: &str, words: Vec<OsString>) -> CliError {
     let path = env_vars::get(env_vars::PATH).unwrap_or_default();
-    let found = find_other_program(ACCELERATE, &path);
+    let found = find_other_program(ACCELERATE, &path).or_else(beside_python);
     let failed = found.map(|file| {
         let error = replace_process(&file, &words);
         format!("cannot execute `{}`: {}", file.display(), show_io_error(&error))
@@ -61,13 +63,23 @@ fn hand_over(program: &str, words: Vec<OsString>) -> CliError {
     let refused = typed.refuse(&[typed.word_span(0)], |spans| {
         let name = typed.words[0].to_string_lossy();
         let message = failed.unwrap_or_else(|| {
-            format!("`{name}` is a command of accelerate itself, which is not in PATH")
+            format!(
+                "`{name}` is a command of accelerate itself, which is neither in PATH nor beside the Python of \
+                 the workers"
+            )
         });
         Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], message)
             .label("handed to accelerate")
             .help("type `pip install accelerate`; remuda itself reads `accelerate launch`")
     });
     refused.into()
+}
+
+/// Returns the accelerate that is installed beside the Python of the workers: PYTHON_EXEC may name an
+/// environment that is not active.
+fn beside_python() -> Option<PathBuf> {
+    let python = resolve::interpreter(None, None).ok()?;
+    find_other_program(ACCELERATE, Path::new(&python).parent()?.as_os_str())
 }
 
 /// Neither `launch` nor a subcommand of accelerate.

@@ -62,9 +62,11 @@ pub(in crate::cli) fn main(words: Vec<std::ffi::OsString>) -> Result<Status, Cli
     Ok(Status::Success)
 }
 
-/// Returns the explanation of a code: `h003`, `H003` and `[H003]` are the same code.
+/// Returns the explanation of a code as it is printed or typed: `h003`, `[H003]` and `error[H003]:` are the
+/// same code.
 fn find_code(code: &str) -> Option<&'static Explanation> {
-    let code = code.trim_matches(['[', ']']);
+    let code = code.trim().trim_end_matches(':').trim_end_matches(']');
+    let code = code.rsplit('[').next().unwrap_or(code);
     explanations().into_iter().find(|found| found.code.eq_ignore_ascii_case(code))
 }
 
@@ -142,7 +144,7 @@ mod tests {
 
     #[test]
     fn code_is_found_in_any_case_and_in_brackets() {
-        for code in ["H003", "h003", "[H003]"] {
+        for code in ["H003", "h003", "[H003]", "error[H003]", "error[h003]:", "H003:"] {
             assert_eq!(find_code(code).map(|found| found.title), Some("host is listed twice"));
         }
         assert_eq!(find_code("H999"), None);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{ArgAction, CommandFactory, Parser};
 
 use crate::base::Status;
+use crate::base::shell::quoted;
 use crate::cli::args::values::parse_timeout;
 use crate::cli::args::{RunArgs, check};
 use crate::cli::codes::machine::{CANNOT_READ, SYSTEM};
@@ -182,9 +183,14 @@ fn parse_option(text: &str) -> Result<(String, Option<String>), BadValue> {
 
 /// Parses the command line, checks the job, and prints or submits the script.
 pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (cli, _) = parse::<SbatchCli>(words)?;
+    let (cli, whole) = parse::<SbatchCli>(words)?;
     let args = match run::parse_as("remuda run", cli.line.clone())? {
-        ParsedRun::Run(args, typed) => {
+        ParsedRun::Run(args, mut typed) => {
+            // Advice is about the whole line.
+            let options = &whole.words[..whole.words.len() - cli.line.len()];
+            let start =
+                options.iter().map(quoted).fold(whole.program, |line, word| line + " " + &word);
+            typed.program = start;
             check::program(&args.program, &typed)?;
             *args
         }

@@ -1,6 +1,7 @@
 //! `remuda ssh`: runs a command on every host and gathers the output.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use clap::{Command, CommandFactory, Parser};
 
@@ -66,11 +67,14 @@ fn refuse_host_as_command(command: &[OsString], typed: &CommandLine) -> Result<(
     let Some(name) = command[0].to_str().filter(|name| !SHELL_BUILTINS.contains(name)) else {
         return Ok(());
     };
-    if HostName::parse(name).is_err() || resolve::search_path(name).is_some() {
+    let is_list = || resolve::hostfile::as_list(Path::new(name)).is_some();
+    let is_host = HostName::parse(name).is_ok() || is_list();
+    if !is_host || resolve::search_path(name).is_some() {
         return Ok(());
     }
     let place = typed.word_span(typed.words.len() - command.len());
-    let rest = match &command[1..] {
+    let rest = command[1..].strip_prefix(&["--".into()]).unwrap_or(&command[1..]);
+    let rest = match rest {
         [] => "COMMAND".to_owned(),
         rest => rest.iter().map(quoted).collect::<Vec<_>>().join(" "),
     };
@@ -82,7 +86,7 @@ fn refuse_host_as_command(command: &[OsString], typed: &CommandLine) -> Result<(
                 format!("there is no program `{name}` here"),
             )
             .label("read as the command")
-            .help(format!("hosts are named with `-H`: `remuda ssh -H {name} -- {rest}`"))
+            .help(format!("hosts are named with `-H`: `remuda ssh -H {} -- {rest}`", quoted(name)))
         })
         .into())
 }

@@ -9,6 +9,7 @@ use crate::cli::command::parse::into_args;
 use crate::cli::error::CliError;
 use crate::cli::face::torchrun::job::{self, TorchLauncher};
 use crate::cli::line::{self, CommandLine, OriginalLauncher, Parsed, RefusedLine};
+use crate::cli::start::launcher_flags;
 
 pub use crate::cli::face::torchrun::args::TorchrunArgs;
 
@@ -49,5 +50,5 @@ pub(in crate::cli) fn main(
     words: Vec<OsString>,
 ) -> Result<Status, CliError> {
     let (args, typed) = into_args(parse(program, words)?)?;
-    job::start(&args, &typed, launcher, &[])
+    job::start(&args, &typed, launcher, &[], || launcher_flags(&definition()))
 }

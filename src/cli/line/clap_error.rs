@@ -176,7 +176,7 @@ impl<'a> ErrorContext<'a> {
     fn unknown_command(&self, error: &clap::Error) -> RefusedLine {
         let near = texts(error, ContextKind::SuggestedSubcommand).into_iter().next();
         let near = near.filter(|near| nearest(&self.flag, [near.as_str()]).is_some());
-        let near = near.or_else(|| self.command_for_path());
+        let near = near.or_else(|| self.command_for_path()).or_else(|| self.check_with_fix());
         self.typed.refuse(&[self.span], |spans| {
             let message = format!("there is no command `{}`", self.flag);
             let problem =
@@ -194,6 +194,18 @@ impl<'a> ErrorContext<'a> {
         let (command, subcommand) = reading?;
         let path = self.typed.words.get(self.span.word)?;
         Path::new(path).exists().then(|| format!("{command} {subcommand} {}", quoted(path)))
+    }
+
+    /// The line that was meant by `remuda hostfile fix FILE`.
+    fn check_with_fix(&self) -> Option<String> {
+        const HOSTFILE: &str = "remuda hostfile";
+        if self.typed.program != HOSTFILE || self.flag != "fix" {
+            return None;
+        }
+        let files: Vec<String> =
+            self.typed.words[self.span.word + 1..].iter().map(quoted).collect();
+        let files = if files.is_empty() { "FILE".to_owned() } else { files.join(" ") };
+        Some(format!("{HOSTFILE} check --fix {files}"))
     }
 
     /// Returns the error for two options that exclude each other.
@@ -313,11 +325,23 @@ fn argument_missing(typed: &CommandLine, command: &str, what: &[String]) -> Refu
         [only] => format!("{only} is missing"),
         [first @ .., last] => format!("{} and {last} are missing", first.join(", ")),
     };
+    let help = match what.first() {
+        Some(first) if first.starts_with("`--world_info") => run_instead_of_launch(typed),
+        _ => format!("`{command} --help` shows the usage"),
+    };
     typed.refuse(&[typed.end_span()], |spans| {
-        Diagnostic::error(codes::NEEDS_OTHER, spans[0], message)
-            .label("expected here")
-            .help(format!("`{command} --help` shows the usage"))
+        Diagnostic::error(codes::NEEDS_OTHER, spans[0], message).label("expected here").help(help)
     })
+}
+
+/// Help for `remuda launch SCRIPT`, where a job was meant.
+fn run_instead_of_launch(typed: &CommandLine) -> String {
+    let words: Vec<String> = typed.words.iter().map(quoted).collect();
+    let line = if typed.options.is_empty() { words.join(" ") } else { "SCRIPT".to_owned() };
+    format!(
+        "`remuda run {line}` starts a job; `remuda launch` starts one node for a launcher that passes \
+         `--world_info`"
+    )
 }
 
 fn command_missing(typed: &CommandLine, command: &str, flags: &Flags) -> RefusedLine {

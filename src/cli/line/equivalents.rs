@@ -6,7 +6,7 @@ use super::known_options::Equivalent::{
     self, Devices, Endpoint, OfAccelerate, Options, Same, Script, ScriptSwitch, Total, Unneeded,
     UnneededValue,
 };
-use super::known_options::{meaning, nearest_meaning};
+use super::known_options::{SCHEDULER, meaning, nearest_meaning, option_and_value};
 use crate::base::HostName;
 use crate::base::shell::quoted;
 use crate::cli::line::flags::{Flags, OptionOwner, underscored};
@@ -63,10 +63,7 @@ fn with_option(
         words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>()
     };
     let (words_before, words_after) = (text(&typed.words[..at]), text(&typed.words[at + 1..]));
-    let (typed_name, attached_value) = match word.split_once('=') {
-        Some((name, value)) => (name, Some(value)),
-        None => (&*word, None),
-    };
+    let (typed_name, attached_value) = option_and_value(&word);
     let given = &typed.options;
     help(UnknownOption {
         typed_name,
@@ -130,6 +127,8 @@ fn guess_letter(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
         "G" => Devices,
         "f" => Same("hostfile"),
         "v" => Options("--log_level debug"),
+        "w" if option.program != "remuda ssh" => Same("hostfile"),
+        "p" | "A" | "t" | "C" | "q" | "J" => UnneededValue(SCHEDULER),
         "x" if option.value().is_some_and(is_variable) => Same("env"),
         // nccl-tests: GPUs of a thread.
         "g" if flags.has("minbytes") => Same("num_gpus"),
@@ -181,6 +180,12 @@ impl UnknownOption<'_> {
         Some(match meant {
             Same("num_gpus") if flags.has("num_gpus") && self.value().is_some_and(is_automatic) => {
                 needless(EVERY_GPU)
+            }
+            Same("num_gpus") if self.device_count().is_some() && flags.has("num_gpus") => {
+                format!("did you mean `--num_gpus {}`?", self.device_count()?)
+            }
+            UnneededValue(SCHEDULER) if self.device_count().is_some() && flags.has("num_gpus") => {
+                format!("did you mean `--num_gpus {}`?", self.device_count()?)
             }
             Same(own) if flags.has(own) => match self.value() {
                 Some(value) => format!("did you mean `--{own} {}`?", quoted(value)),
@@ -265,6 +270,14 @@ impl UnknownOption<'_> {
         }
     }
 
+    /// Returns the number of devices in Slurm's notation: `gpu:4`, `gpu:a100:4`, `a100:4`.
+    fn device_count(&self) -> Option<&str> {
+        let (_, count) = self.value()?.rsplit_once(':')?;
+        let is_number = !count.is_empty() && count.bytes().all(|c| c.is_ascii_digit());
+        (is_number && ["gres", "gpu"].iter().any(|part| self.name().contains(part)))
+            .then_some(count)
+    }
+
     fn script_hint(&self, meant: Equivalent) -> String {
         let takes_value = meant == Script || self.next_word_is_value();
         let (script, option) = self.script_and_option(takes_value);
@@ -336,6 +349,9 @@ mod tests {
         check("--nproc_per_node 4 x.py", Some("did you mean `--num_gpus 4`?"));
         check("--nproc-per-node=4 x.py", Some("did you mean `--num_gpus 4`?"));
         check("--np 4 x.py", Some("did you mean `-n 4`?"));
+        check("--gres gpu:4 x.py", Some("did you mean `--num_gpus 4`?"));
+        check("--gres=gpu:a100:4 x.py", Some("did you mean `--num_gpus 4`?"));
+        check("--gpus-per-node a100:2 x.py", Some("did you mean `--num_gpus 2`?"));
         check("--gpus 2 x.py", Some("did you mean `--num_gpus 2`?"));
         check("--gpus 0,2 x.py", Some("did you mean `--include localhost:0,2`?"));
         check("--gpu 3 x.py", Some("did you mean `--include localhost:3`?"));
@@ -381,6 +397,11 @@ mod tests {
     #[test]
     fn letters_of_other_launchers_have_equivalents() {
         check("-N 2", Some("did you mean `--num_nodes 2`?"));
+        check("-N2", Some("did you mean `--num_nodes 2`?"));
+        check("-w n1,n2", Some("did you mean `--hostfile n1,n2`?"));
+        let scheduler =
+            "`salloc` and `sbatch` request nodes; `remuda run` uses those of the allocation";
+        check("-p gpu", Some(&format!("leave `-p` out: {scheduler}")));
         check("-G 2", Some("did you mean `--num_gpus 2`?"));
         check("-G 0,1", Some("did you mean `--include localhost:0,1`?"));
         check("-f hosts", Some("did you mean `--hostfile hosts`?"));

@@ -145,6 +145,8 @@ pub(super) struct OptionSpec {
     pub(super) takes: Takes,
     /// Whether all values are kept, and not only the last one.
     pub(super) is_list: bool,
+    /// Name of its value in the help.
+    pub(super) value_name: String,
     /// Whether the help shows it.
     is_hidden: bool,
 }
@@ -290,6 +292,10 @@ fn flag(arg: &Arg) -> OptionSpec {
         names,
         shorts: shorts.map(|letter| letter as u8).collect(),
         takes,
+        value_name: arg
+            .get_value_names()
+            .and_then(|names| names.first())
+            .map_or_else(|| "VALUE".to_owned(), ToString::to_string),
         is_list: matches!(arg.get_action(), ArgAction::Append | ArgAction::Count),
         is_hidden: arg.is_hide_set(),
     }

@@ -40,7 +40,7 @@ const RANKS: &str = "ranks follow the order of hosts and slots; `--include` sele
 const DIRECTORY: &str =
     "workers start in the working directory of `remuda run`, so `cd` to it first";
 const ONE_MACHINE: &str = "without `-H` the job runs on this machine";
-const SCHEDULER: &str =
+pub(super) const SCHEDULER: &str =
     "`salloc` and `sbatch` request nodes; `remuda run` uses those of the allocation";
 
 /// Names with `_` between words, and their meaning; the first of the names is the usual one.
@@ -146,7 +146,7 @@ const EQUIVALENTS: &[(&[&str], Equivalent)] = &[
     (&["wdir", "wd", "chdir"], UnneededValue(DIRECTORY)),
     (&["allow_run_as_root", "tag_output", "report_bindings"], Unneeded(MPI)),
     (
-        &["partition", "account", "qos", "constraint", "gres", "reservation"],
+        &["partition", "account", "qos", "constraint", "gres", "reservation", "mem", "job_name"],
         UnneededValue(SCHEDULER),
     ),
     // DeepSpeed: options that the script reads.
@@ -178,6 +178,19 @@ pub(super) fn nearest_meaning(typed: &str) -> Option<(&'static str, Equivalent)>
     let costs = names.map(|(name, meant)| (strsim::osa_distance(typed, name), name, meant));
     let (cost, name, meant) = costs.min_by_key(|(cost, ..)| *cost)?;
     (cost <= budget).then_some((name, meant))
+}
+
+/// Splits `--name=value`, and `-N2` of one letter and a number.
+pub(super) fn option_and_value(word: &str) -> (&str, Option<&str>) {
+    if let Some((name, value)) = word.split_once('=') {
+        return (name, Some(value));
+    }
+    let is_letter = word.as_bytes().get(1).is_some_and(u8::is_ascii_alphabetic);
+    match word.get(2..).filter(|value| is_letter && value.starts_with(|c: char| c.is_ascii_digit()))
+    {
+        Some(value) => (&word[..2], Some(value)),
+        None => (word, None),
+    }
 }
 
 /// Returns the option for `gpus=8` in the place of a script: the dashes are missing.

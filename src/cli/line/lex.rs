@@ -11,6 +11,7 @@ use super::codes;
 use super::flags::{Flags, OptionOwner, Takes, underscored};
 use super::typed::{ArgvSpan, CommandLine, GivenOption, RefusedLine};
 use crate::base::Diagnostic;
+use crate::base::shell::quoted;
 use crate::cli::help::Length;
 use crate::cli::line::equivalents::suggestion;
 
@@ -238,24 +239,30 @@ impl Lexer<'_> {
             let (value, place) = given.value.as_ref()?;
             let looks_like_script = value.as_bytes().ends_with(b".py");
             (Some(place.word) == last && place.word != given.name.word && looks_like_script)
-                .then(|| (self.typed.text_of(given.name), *place))
+                .then(|| (self.typed.text_of(given.name), given.flag.clone(), *place))
         });
         let places =
-            [self.typed.end_span(), taken.as_ref().map_or(self.typed.end_span(), |at| at.1)];
+            [self.typed.end_span(), taken.as_ref().map_or(self.typed.end_span(), |at| at.2)];
         self.typed.refuse(&places[..=usize::from(taken.is_some())], |spans| {
             let problem =
                 Diagnostic::error(codes::NO_SCRIPT, spans[0], "there is no script to run")
                     .label("expected the script, then its own arguments");
             match taken {
-                Some((name, place)) => {
-                    let word = self.typed.text_of(place);
-                    problem
-                        .related(spans[1], format!("read as the value of `{name}`"))
-                        .help(format!("`{word}` was read as the value of `{name}`: give `{name}` a value before it"))
-                }
+                Some((name, flag, place)) => problem
+                    .related(spans[1], format!("read as the value of `{name}`"))
+                    .help(format!("type `{}`", self.with_value_before(&flag, place))),
                 None => problem.help(format!("`{} --help` lists the options", self.typed.program)),
             }
         })
+    }
+
+    /// The line with a placeholder for the value of an option before a word that was read as the value.
+    fn with_value_before(&self, flag: &str, place: ArgvSpan) -> String {
+        let flag = self.flags.exact(flag, OptionOwner::All).map(|at| self.flags.get(at));
+        let value = flag.map_or("VALUE", |flag| &flag.value_name);
+        let mut words: Vec<String> = self.typed.words.iter().map(quoted).collect();
+        words.insert(place.word, value.to_owned());
+        format!("{} {}", self.typed.program, words.join(" "))
     }
 
     fn unknown_option(&self, word: ArgvSpan) -> RefusedLine {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::flags::underscored;
 use crate::cli::line::equivalents::{endpoint_words, is_automatic};
-use crate::cli::line::known_options::{Equivalent, meaning};
+use crate::cli::line::known_options::{Equivalent, meaning, option_and_value};
 use crate::pool::python_int;
 
 /// Other launchers, which users type in front of a script.
@@ -443,19 +443,6 @@ impl<'a> Translator<'a> {
         }
         line.extend_from_slice(rest);
         Some(line)
-    }
-}
-
-/// Splits `--name=value`, and `-N2` of one letter and a number.
-fn option_and_value(word: &str) -> (&str, Option<&str>) {
-    if let Some((name, value)) = word.split_once('=') {
-        return (name, Some(value));
-    }
-    let is_letter = word.as_bytes().get(1).is_some_and(u8::is_ascii_alphabetic);
-    match word.get(2..).filter(|value| is_letter && value.starts_with(|c: char| c.is_ascii_digit()))
-    {
-        Some(value) => (&word[..2], Some(value)),
-        None => (word, None),
     }
 }
 

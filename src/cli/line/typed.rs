@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use super::codes;
 use super::flags::{Flags, OptionOwner, Takes};
@@ -104,6 +105,12 @@ impl CommandLine {
         Some(if name.starts_with('-') { name } else { format!("-{name}") })
     }
 
+    /// Returns the place of the word that is this path.
+    pub(in crate::cli) fn path_span(&self, path: &Path) -> Option<ArgvSpan> {
+        let word = self.words.iter().position(|word| word == path.as_os_str())?;
+        Some(self.word_span(word))
+    }
+
     /// Returns the place of the value of an option, or the end of the line without the option.
     pub(in crate::cli) fn value_or_end(&self, flag: &str) -> ArgvSpan {
         self.value_span(flag).unwrap_or_else(|| self.end_span())
@@ -192,6 +199,11 @@ impl CommandLine {
         let (text, spans) = self.excerpt(places);
         let source = Source { name: "command line".to_owned(), text };
         RefusedLine { findings: Findings { source, diagnostics: vec![make(&spans)] } }
+    }
+
+    /// Returns the error of a problem at one place of the line.
+    pub(in crate::cli) fn refuse_at(&self, place: ArgvSpan, problem: Diagnostic) -> RefusedLine {
+        self.refuse(&[place], |spans| Diagnostic { span: Some(spans[0]), ..problem })
     }
 
     /// Returns the line in shell syntax, without the words that are far from all places, and the

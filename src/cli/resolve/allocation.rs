@@ -120,13 +120,7 @@ fn tasks() -> Option<(u32, usize)> {
 /// Returns why the numbers of GPUs of the nodes are not known, although Slurm gave the job GPUs: the nodes
 /// have different numbers, and Slurm tells only that of this node.
 pub(super) fn unlike_nodes() -> Option<String> {
-    let number = |name| text(name)?.rsplit(':').next()?.parse::<u32>().ok();
-    let counts = GpuCounts {
-        per_node: number(env_vars::SLURM_GPUS_PER_NODE),
-        here: number(env_vars::SLURM_GPUS_ON_NODE),
-        all: number(env_vars::SLURM_GPUS),
-        nodes: number(env_vars::SLURM_NNODES),
-    };
+    let counts = GpuCounts::of_environment();
     let (here, all, nodes) = (counts.here?, counts.all?, counts.nodes?);
     counts.of_each_node().is_none().then(|| {
         format!("the {nodes} nodes have {all} GPUs, this one has {here}: the numbers differ")

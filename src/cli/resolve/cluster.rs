@@ -6,7 +6,7 @@ use crate::cli::args::values::LauncherArg;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::cli::resolve::devices::{JobDevices, accelerator_of, check_devices};
-use crate::cli::resolve::dial::{self, DialArgs, KeySource, NodePorts};
+use crate::cli::resolve::dial::{self, DialArgs, JOIN_OPTION, KeySource, NodePorts};
 use crate::cli::resolve::master::{LOOPBACK, MasterOptions};
 use crate::cli::resolve::pool::FoundPool;
 use crate::cli::resolve::program::search_path;
@@ -259,6 +259,7 @@ fn connection(
         key: KeySource::File(key_file),
         job_id: args.job_id.as_deref(),
         join_timeout: args.join_timeout,
+        join_option: JOIN_OPTION,
         local_addr: args.local_addr.as_deref(),
         address,
         ports: NodePorts::From(master_port),

@@ -11,7 +11,7 @@ use crate::cli::codes::pod as codes;
 use crate::cli::error::CliError;
 use crate::cli::line::{self, CommandLine};
 use crate::cli::resolve::trust::is_foreign;
-use crate::launch::DialOptions;
+use crate::launch::{DialOptions, JoinLimit};
 use crate::os::files::fds;
 use crate::os::files::input_file::{InputReader, open};
 use crate::os::net::interfaces;
@@ -22,6 +22,8 @@ use crate::transport::dial::KeyOrigin;
 /// Default time limit for all nodes to join: some nodes may still be pulling an image, be
 /// unscheduled, or be booting.
 pub(super) const JOIN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// The option of remuda that sets the time limit.
+pub(super) const JOIN_OPTION: &str = "--join_timeout";
 /// Offset of the port for agents from the port of rank 0.
 const AGENT_PORT_OFFSET: u16 = 1;
 /// Offset of the port of the store from the port of rank 0.
@@ -32,6 +34,8 @@ pub(super) struct DialArgs<'a> {
     pub(in crate::cli) key: KeySource<'a>,
     pub(in crate::cli) job_id: Option<&'a str>,
     pub(in crate::cli) join_timeout: Option<Duration>,
+    /// The option that sets it; empty: there is none.
+    pub(in crate::cli) join_option: &'static str,
     /// An address of this node, or an interface with an address.
     pub(in crate::cli) local_addr: Option<&'a str>,
     /// Address of node 0.
@@ -100,7 +104,10 @@ pub(super) fn dial(
         listener: None,
         store_port,
         local_addr: args.local_addr.map(own_address).transpose()?,
-        join_limit: args.join_timeout.unwrap_or(JOIN_TIMEOUT),
+        join_limit: JoinLimit {
+            time: args.join_timeout.unwrap_or(JOIN_TIMEOUT),
+            option: args.join_option,
+        },
         peer_exit: args.peer_exit,
         is_task: false,
     };

@@ -250,7 +250,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Refusal {
     let message =
         format!("cannot read environment file `{}`: {}", short_path(path), show_io_error(error));
     let problem = Diagnostic::whole(codes::ENV_UNREADABLE, message)
-        .help("make it readable (`chmod u+r`), or move it away");
+        .help(format!("type `chmod u+r {}`, or move it away", typed_path(&short_path(path))));
     refusal(Status::NoInput, problem)
 }
 

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Findings, HostName, Severity, Source, Status};
-use crate::cli::line::as_host_list;
+use crate::cli::line::{CommandLine, as_host_list};
 use crate::cli::resolve::trust::{Trust, is_foreign};
 use crate::os::files::input_file::{InputReader, irregular_kind, is_pipe, open};
 use crate::pool::nodeset::is_pattern;
-use crate::pool::{self, ReadOptions, Reading, SlotCount, codes};
+use crate::pool::{self, ReadOptions, Reading, SlotCount, codes, nearest};
 use crate::report::diagnostic::{Paint, show_findings, show_problems};
 use crate::report::text::show_io_error;
 
@@ -109,12 +109,18 @@ impl LoadError {
         }
     }
 
-    /// Returns the error with the name of the option as it was typed, if it is about a list of hosts.
-    pub(in crate::cli) fn named_as(mut self, typed: Option<String>) -> Self {
-        if let (Self::Malformed(findings), Some(name)) = (&mut self, typed)
+    /// Returns the error in the words of the line: a list has the name of its option as it was typed, and
+    /// the advice about slots has the option of the launcher whose line it is.
+    pub(in crate::cli) fn named_as(mut self, typed: &CommandLine) -> Self {
+        let Self::Malformed(findings) = &mut self else { return self };
+        if let Some(name) = typed.spelling("hostfile")
             && findings.source.name == OPTION_NAME
         {
             findings.source.name = name;
+        }
+        let option = slots_option(&typed.program);
+        for help in findings.diagnostics.iter_mut().filter_map(|found| found.help.as_mut()) {
+            *help = help.replace("`--slots ", &format!("`{option} "));
         }
         self
     }
@@ -124,6 +130,19 @@ impl LoadError {
             && let Some(list) = path.to_str().and_then(as_host_list)
         {
             let help = format!("did you mean `{list}`?");
+            return finding(codes::FILE_MISSING, self, path, &help);
+        }
+        if let Self::Missing(path) | Self::MissingInput(path) = self
+            && let Some(near) = near_hostfile(path)
+        {
+            let near = quoted(near);
+            let help = match path.to_str().filter(|name| HostName::parse(name).is_ok()) {
+                _ if matches!(self, Self::MissingInput(_)) => format!("did you mean `{near}`?"),
+                Some(name) => format!(
+                    "did you mean `-H {near}`? a host of this name is written with its slots: `-H {name}:4`"
+                ),
+                None => format!("did you mean `-H {near}`?"),
+            };
             return finding(codes::FILE_MISSING, self, path, &help);
         }
         let (code, path, help) = match self {
@@ -153,8 +172,10 @@ impl LoadError {
             Self::Unreadable { path, source } if source.raw_os_error() == Some(libc::ELOOP) => {
                 (codes::UNREADABLE, path, "the link points to itself; name the file")
             }
-            Self::Unreadable { path, .. } => {
-                (codes::UNREADABLE, path, "make it readable: `chmod u+r`")
+            Self::Unreadable { path, source } => {
+                let help = format!("make it readable: `chmod u+r {}`", quoted(path));
+                let message = format!("{self}: {}", show_io_error(source));
+                return whole(codes::UNREADABLE, message, path, &help);
             }
             Self::WritableByAll(path) => {
                 let quoted = quoted(path);
@@ -180,9 +201,48 @@ impl LoadError {
 }
 
 fn finding(code: &'static str, error: &LoadError, path: &Path, help: &str) -> Findings {
+    whole(code, error.to_string(), path, help)
+}
+
+fn whole(code: &'static str, message: String, path: &Path, help: &str) -> Findings {
     let source = Source { name: path.display().to_string(), text: String::new() };
-    let problem = Diagnostic::whole(code, error.to_string()).help(help);
-    Findings { source, diagnostics: vec![problem] }
+    Findings { source, diagnostics: vec![Diagnostic::whole(code, message).help(help)] }
+}
+
+/// The option with the slots of hosts without a number, in the lines of a launcher.
+fn slots_option(program: &str) -> &'static str {
+    match program.rsplit(' ').next() {
+        Some("torchrun" | "torch.distributed.launch") => "--nproc-per-node",
+        Some("launch" | "accelerate-launch") if program.contains("accelerate") => "--num_processes",
+        _ => "--slots",
+    }
+}
+
+/// Returns the hostfile with a similar name beside a file that does not exist.
+pub(in crate::cli) fn near_hostfile(path: &Path) -> Option<PathBuf> {
+    /// Maximum number of directory entries that are compared with the name.
+    const ENTRIES_MAX: usize = 1000;
+    let name = path.file_name()?.to_str()?;
+    let directory = path.parent().unwrap_or(Path::new(""));
+    let entries = std::fs::read_dir(Path::new(".").join(directory)).ok()?;
+    let names = entries.flatten().take(ENTRIES_MAX).map(|entry| entry.file_name());
+    let mut names: Vec<String> = names.filter_map(|name| name.into_string().ok()).collect();
+    names.sort_unstable();
+    let file = directory.join(nearest(name, names.iter().map(String::as_str))?);
+    let is_hostfile = || load(&file, Trust::All, ReadOptions::default()).is_ok();
+    (file.is_file() && is_hostfile()).then_some(file)
+}
+
+/// Whether the name of a host in place of a file is probably the mistyped name of a hostfile.
+pub(in crate::cli) fn is_meant_as_file(path: &Path) -> bool {
+    const ENDINGS: [&str; 10] =
+        ["txt", "hosts", "hostfile", "conf", "cfg", "list", "lst", "json", "yaml", "yml"];
+    let name = path.to_string_lossy().to_lowercase();
+    let has_ending =
+        Path::new(&name).extension().is_some_and(|end| ENDINGS.iter().any(|known| end == *known));
+    let has_name =
+        name == "hosts" || ["hostfile", "machinefile"].iter().any(|part| name.contains(part));
+    has_ending || has_name || near_hostfile(path).is_some()
 }
 
 /// Returns a list of hosts that was given in place of a file: `n1:8,n2:8`, `n[1-4]:8`, `n1,n2`. If
@@ -197,6 +257,7 @@ fn read_typed(text: &str, name: &str, options: ReadOptions) -> Reading {
     let mut reading = pool::read_any(name, text.as_bytes(), options);
     // The list was typed, so a note about its dialect is useless.
     reading.evidence = None;
+    explain_two_counts(&mut reading.findings);
     let list = with_slots(text);
     let list = if name == LIST_NAME { list } else { format!("-H {list}") };
     // Only the first host without slots is reported: the help contains the whole corrected list.
@@ -210,6 +271,32 @@ fn read_typed(text: &str, name: &str, options: ReadOptions) -> Reading {
         !std::mem::replace(&mut is_reported, true)
     });
     reading
+}
+
+/// Reports a host with two numbers, `n1:2:3`, once: the parser takes the first number for a part of the name,
+/// which then has no slots.
+fn explain_two_counts(findings: &mut Findings) {
+    let text = findings.source.text.clone();
+    let number_of = |found: &Diagnostic| {
+        let start = found.span.filter(|_| found.code == codes::BAD_HOST)?.start;
+        let item = items(text.get(..start)?).last()?;
+        let rest = text[start..].strip_prefix(':')?;
+        let first = rest.split([':', ',']).next().filter(|count| count.parse::<u32>().is_ok())?;
+        let place = start - item.len()..start;
+        Some((place, format!("write one number of slots: `{item}:{first}`")))
+    };
+    let mut places = Vec::new();
+    for found in &mut findings.diagnostics {
+        if let Some((place, help)) = number_of(found) {
+            places.push(place);
+            found.help = Some(help);
+        }
+    }
+    findings.diagnostics.retain(|found| {
+        let start = found.span.map(|span| span.start);
+        let is_it = places.iter().any(|place| start.is_some_and(|start| place.contains(&start)));
+        found.code != codes::MISSING_SLOTS || !is_it
+    });
 }
 
 /// Returns the list with `:N` after every host without a number.
@@ -274,7 +361,7 @@ pub(in crate::cli) fn load_value(
 /// Returns the name of a host that was given in place of a file, where a host needs no slots.
 fn as_lone_host(path: &Path) -> Option<&str> {
     let name = path.to_str().filter(|name| HostName::parse(name).is_ok())?;
-    path.symlink_metadata().is_err().then_some(name)
+    (path.symlink_metadata().is_err() && !is_meant_as_file(path)).then_some(name)
 }
 
 /// Loads the hostfile of a launch; the result has no errors, but may have warnings.
@@ -355,4 +442,41 @@ fn read_from(input: impl Read, path: &Path, options: ReadOptions) -> Result<Read
 
 fn all_host_names(list: &str) -> bool {
     list.split(',').all(|name| HostName::parse(name).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_that_cannot_be_read_is_named_in_the_help() {
+        let source = io::Error::from(io::ErrorKind::PermissionDenied);
+        let error = LoadError::Unreadable { path: "my hosts".into(), source };
+        let help = error.as_findings().diagnostics[0].help.clone();
+        assert_eq!(help.as_deref(), Some("make it readable: `chmod u+r 'my hosts'`"));
+    }
+
+    #[test]
+    fn advice_about_slots_has_the_option_of_the_launcher() {
+        for (program, expect) in [
+            ("remuda run", "--slots"),
+            ("remuda launch", "--slots"),
+            ("torchrun", "--nproc-per-node"),
+            ("remuda torch.distributed.launch", "--nproc-per-node"),
+            ("remuda accelerate launch", "--num_processes"),
+            ("accelerate-launch", "--num_processes"),
+        ] {
+            assert_eq!(slots_option(program), expect, "for `{program}`");
+        }
+    }
+
+    #[test]
+    fn names_of_files_are_not_hosts() {
+        for name in ["hosts", "nodes.txt", "my_hostfile", "cluster.YAML"] {
+            assert!(is_meant_as_file(Path::new(name)), "{name}");
+        }
+        for name in ["n1", "node-17", "gpu.cluster.local", "10.0.0.7"] {
+            assert!(!is_meant_as_file(Path::new(name)), "{name}");
+        }
+    }
 }

@@ -83,6 +83,7 @@ pub(in crate::cli) fn one_by_one(
         key,
         job_id: None,
         join_timeout: one.join_limit,
+        join_option: if one.is_task { "" } else { "--rdzv-conf join_timeout=SECONDS" },
         local_addr: one.local_addr.as_deref(),
         address: &one.address,
         ports: one.ports,

@@ -14,7 +14,7 @@ use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::cli::resolve::cluster::{ClusterOrigin, ResolvedCluster, StartedNodes, resolve_hosts};
 use crate::cli::resolve::devices::{JobDevices, accelerator, check_devices, visible};
-use crate::cli::resolve::dial::{self, DialArgs, KeySource, NodePorts};
+use crate::cli::resolve::dial::{self, DialArgs, JOIN_OPTION, KeySource, NodePorts};
 use crate::cli::resolve::master::MasterOptions;
 use crate::cli::resolve::no_ssh;
 use crate::cli::resolve::trust::Trust;
@@ -221,6 +221,7 @@ fn transport(
         key: KeySource::Mounted(key_file),
         job_id: args.job_id.as_deref(),
         join_timeout: args.join_timeout,
+        join_option: JOIN_OPTION,
         local_addr: args.local_addr.as_deref(),
         address,
         ports: NodePorts::From(port.unwrap_or(MASTER_PORT)),

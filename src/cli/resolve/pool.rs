@@ -48,8 +48,7 @@ pub(super) fn find_pool(
     let default = Path::new(DEFAULT_HOSTFILE);
     if let Some(path) = args.hostfile.as_deref().or_else(|| default.is_file().then_some(default)) {
         let loaded = hostfile::load_value(path, trust(args), args.slots, args.slots_of_list);
-        let loaded = loaded
-            .map_err(|error| load_error(&error.named_as(typed.spelling("hostfile")), terminal))?;
+        let loaded = loaded.map_err(|error| load_error(&error.named_as(typed), terminal))?;
         let name = path.display().to_string();
         let note = loaded.show_evidence().map(|why| format!("{name}: {why}"));
         // The text of a file is named after its path, that of a list after its option.

@@ -95,7 +95,8 @@ pub(in crate::cli) fn interpreter(
     ["python3", "python"].iter().find_map(|name| search_path(name)).ok_or_else(|| {
         CliError::new(Status::NotFound, NO_PYTHON, "there is no `python3` and no `python` in PATH")
             .help(
-                "give `--python FILE`, or `--no_python` for a program that is not a Python script",
+                "name an interpreter in PYTHON_EXEC or with `--python FILE`; `--no_python` runs a program that is \
+                 not a Python script",
             )
     })
 }

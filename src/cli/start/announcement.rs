@@ -4,7 +4,7 @@ use crate::cli::args::WatchArgs;
 use crate::cli::line::CommandLine;
 use crate::launch::{Options, Transport};
 use crate::plan::LaunchPlan;
-use crate::report::text::{show_count, show_duration, show_step};
+use crate::report::text::{show_count, show_step};
 use crate::report::{Terminal, print_message};
 
 /// Prints a note for each value that a later one replaces, which argparse allows.
@@ -38,10 +38,9 @@ pub(super) fn announce(options: &mut Options, lines: String, terminal: Terminal)
             options.output.announcement = lines;
         }
         Transport::Dial(dial) => {
-            let limit = show_duration(dial.join_limit);
+            let limit = dial.join_limit.show();
             let at = format!("{}:{}", dial.address, dial.show_port());
-            let waiting =
-                format!("for the other nodes to connect to {at}, up to {limit} (--join_timeout)");
+            let waiting = format!("for the other nodes to connect to {at}, up to {limit}");
             print_message(&(lines + &show_step("Waiting", &waiting)), terminal.paint);
         }
     }
@@ -54,13 +53,19 @@ pub(super) fn announcement(
     origin: &str,
     python: Option<String>,
 ) -> String {
-    let workers = show_count(plan.local_worker_count(), "worker");
-    let nodes = show_count(plan.nodes.len(), "node");
-    let nodes = match options.elastic {
-        Some(elastic) => format!("{} to {nodes}", elastic.min),
-        None => nodes,
+    let nodes = options.elastic.map_or(plan.nodes.len(), |elastic| elastic.max);
+    let mut sizes: Vec<usize> = plan.nodes.iter().map(|node| node.workers.len()).collect();
+    sizes.sort_unstable_by(|left, right| right.cmp(left));
+    let workers = show_count(sizes.iter().take(nodes).sum(), "worker");
+    let least = options.elastic.map(|elastic| elastic.min).filter(|min| *min < nodes);
+    let varies = least.is_some() || sizes.get(nodes).is_some_and(|size| sizes[0] != *size);
+    let most = if varies { "at most " } else { "" };
+    let least = least.map_or_else(String::new, |min| format!("{min} to "));
+    let spares = match plan.nodes.len().saturating_sub(nodes) {
+        0 => String::new(),
+        spares => format!(" and {spares} spare"),
     };
-    let most = if options.elastic.is_some() { "at most " } else { "" };
+    let nodes = format!("{least}{}{spares}", show_count(nodes, "node"));
     let files = options.output.style.rank_files.as_ref();
     let output = files.map_or_else(String::new, |files| {
         show_step("Output", &format!("of each rank is written to {}", files.pattern().display()))

@@ -3,15 +3,21 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::CommandFactory;
+
 use crate::base::Status;
+use crate::cli::args::RunArgs;
 use crate::cli::codes::machine::CANNOT_CREATE;
 use crate::cli::error::CliError;
-use crate::launch::{Cores, Options};
+use crate::launch::{Cores, LauncherFlag, Options};
 use crate::plan::{Conventions, NumaBinding, Program, RendezvousPort, TorchrunConventions};
 use crate::report::text::show_io_error;
 use crate::report::{
     AttemptDir, OutputStreams, Redirects, StreamSet, StreamSetDocument, StreamSettings,
 };
+
+/// Returns the options of a launcher, for hints about an option that was typed after the script.
+pub(in crate::cli) type FaceFlags = fn() -> Vec<LauncherFlag>;
 
 /// The launcher whose command line was typed.
 #[derive(Clone, Debug)]
@@ -20,8 +26,8 @@ pub(in crate::cli) enum Face {
     Remuda,
     /// The launchers of torch.
     Torchrun(Box<TorchrunFace>),
-    /// A launcher that starts one process without a group.
-    OneProcess,
+    /// A launcher that starts one process without a group; it has these options.
+    OneProcess(FaceFlags),
 }
 
 /// What a job has of torchrun.
@@ -35,6 +41,8 @@ pub(in crate::cli) struct TorchrunFace {
     pub(in crate::cli) streams: TorchrunStreams,
     /// `--numa-binding`.
     pub(in crate::cli) numa_binding: Option<NumaBinding>,
+    /// Its options; other launchers that start torch's processes have their own.
+    pub(in crate::cli) flags: FaceFlags,
 }
 
 /// Where torchrun's options send the streams of workers.
@@ -111,7 +119,7 @@ impl Face {
         match self {
             Self::Remuda => Conventions::DeepSpeed,
             Self::Torchrun(face) => Conventions::Torchrun(face.conventions.clone()),
-            Self::OneProcess => Conventions::OneProcess,
+            Self::OneProcess(_) => Conventions::OneProcess,
         }
     }
 
@@ -119,7 +127,7 @@ impl Face {
     pub(super) fn port(&self, given: Option<u16>) -> RendezvousPort {
         match self {
             Self::Remuda => RendezvousPort::or_usual(given),
-            Self::OneProcess => RendezvousPort::Free,
+            Self::OneProcess(_) => RendezvousPort::Free,
             Self::Torchrun(face) => face.port,
         }
     }
@@ -128,7 +136,7 @@ impl Face {
     pub(super) fn stream_settings(&self) -> Option<StreamSettings> {
         match self {
             Self::Torchrun(face) => Some(face.streams.settings()),
-            Self::Remuda | Self::OneProcess => None,
+            Self::Remuda | Self::OneProcess(_) => None,
         }
     }
 
@@ -144,7 +152,16 @@ impl Face {
     pub(super) fn numa_binding(&self) -> Option<NumaBinding> {
         match self {
             Self::Torchrun(face) => face.numa_binding,
-            Self::Remuda | Self::OneProcess => None,
+            Self::Remuda | Self::OneProcess(_) => None,
+        }
+    }
+
+    /// Returns the options of this launcher.
+    pub(super) fn flags(&self) -> FaceFlags {
+        match self {
+            Self::Remuda => || launcher_flags(&RunArgs::command()),
+            Self::Torchrun(face) => face.flags,
+            Self::OneProcess(flags) => *flags,
         }
     }
 
@@ -194,4 +211,18 @@ impl Face {
         });
         Ok(())
     }
+}
+
+/// Returns the options of a definition.
+pub(in crate::cli) fn launcher_flags(command: &clap::Command) -> Vec<LauncherFlag> {
+    let flag = |arg: &clap::Arg| {
+        let longs = arg.get_long_and_visible_aliases().unwrap_or_default();
+        let longs = longs.into_iter().map(|long| format!("--{long}"));
+        let short = arg.get_short().map(|letter| format!("-{letter}"));
+        LauncherFlag {
+            spellings: longs.chain(short).collect(),
+            takes_value: arg.get_action().takes_values(),
+        }
+    };
+    command.get_arguments().filter(|arg| !arg.is_positional()).map(flag).collect()
 }

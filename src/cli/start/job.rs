@@ -1,9 +1,7 @@
 //! Plans a job, and prints or launches the plan.
 
-use clap::CommandFactory;
-
 use crate::base::{NodeRank, Rank, Status};
-use crate::cli::args::{ProgramArgs, RunArgs, WatchArgs, WorkerArgs};
+use crate::cli::args::{ProgramArgs, WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
 use crate::cli::resolve::environment::working_directory;
 use crate::cli::resolve::{self, ResolvedCluster, StartedNodes};
@@ -17,9 +15,7 @@ use crate::cli::start::options::{PrintedRanks, options, options_without_files};
 use crate::cli::start::preflight::preflight;
 use crate::cli::start::program::WorkerProgram;
 use crate::cli::start::size::check_size;
-use crate::launch::{
-    self, DialOptions, LauncherFlag, MemberOptions, Options, SupervisorOptions, Transport,
-};
+use crate::launch::{self, DialOptions, MemberOptions, Options, SupervisorOptions, Transport};
 use crate::plan::{self, JobSpec, LaunchPlan, Program};
 use crate::report::plan::{Secrets, show_plan, write_plan_json};
 use crate::report::text::show_step;
@@ -136,7 +132,7 @@ fn configure(
     (spec, plan): (&JobSpec, &LaunchPlan),
 ) -> Result<(), CliError> {
     configure_builtin_worker(options, spec);
-    options.command.flags = launcher_flags;
+    options.command.flags = face.flags();
     face.apply(options, plan.nodes.len())
 }
 
@@ -210,21 +206,6 @@ fn write_pid_file(
         print_message(&line, terminal.paint);
     }
     Ok(Some(file))
-}
-
-/// Returns the options of `remuda run`, for hints about an option that was typed after the script.
-fn launcher_flags() -> Vec<LauncherFlag> {
-    let command = RunArgs::command();
-    let flag = |arg: &clap::Arg| {
-        let longs = arg.get_long_and_visible_aliases().unwrap_or_default();
-        let longs = longs.into_iter().map(|long| format!("--{long}"));
-        let short = arg.get_short().map(|letter| format!("-{letter}"));
-        LauncherFlag {
-            spellings: longs.chain(short).collect(),
-            takes_value: arg.get_action().takes_values(),
-        }
-    };
-    command.get_arguments().filter(|arg| !arg.is_positional()).map(flag).collect()
 }
 
 /// Returns what a dry run says beside the workers.

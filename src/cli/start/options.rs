@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::base::shell::quoted;
 use crate::base::{JobId, Rank, Status, env_vars};
 use crate::cli::args::values::{CoreList, StdinArg};
 use crate::cli::args::{WatchArgs, WorkerArgs};
@@ -172,8 +173,12 @@ fn create_run_dir(
     match RunDir::create(watch.run_dir.as_deref(), job, class) {
         Ok(run_dir) => Ok((Some(run_dir), String::new())),
         Err(error) if watch.run_dir.is_some() => {
+            let parent = watch.run_dir.as_deref().map(quoted).unwrap_or_default();
             let message = format!("cannot create the run directory: {}", show_io_error(&error));
-            Err(CliError::new(Status::CantCreate, CANNOT_CREATE, message))
+            let help = format!(
+                "make `{parent}` a directory that you can write, or name another one: `--run_dir DIR`"
+            );
+            Err(CliError::new(Status::CantCreate, CANNOT_CREATE, message).help(help))
         }
         Err(error) => Ok((None, format!("note: the run is not recorded: {error}\n"))),
     }

@@ -222,6 +222,9 @@ impl Reader {
 
     fn setting(&mut self, entry: &ConfigEntry, name: &str) {
         let span = entry.node.span;
+        if name == "mixed_precision" && !is_precision(&entry.node.value) {
+            return self.bad_value(entry, "expected `no`, `fp16`, `bf16` or `fp8`");
+        }
         match SettingValue::of_node(&entry.node) {
             // `mixed_precision: no` without quotes.
             Some(SettingValue::Bool(false)) if name == "mixed_precision" => {
@@ -342,6 +345,17 @@ impl Reader {
     }
 }
 
+/// Whether `mixed_precision` can have a value; accelerate reads it in any case.
+fn is_precision(value: &ConfigValue) -> bool {
+    match value {
+        ConfigValue::Null | ConfigValue::Bool(false) => true,
+        ConfigValue::Text(text) => {
+            ["no", "fp16", "bf16", "fp8"].iter().any(|name| text.eq_ignore_ascii_case(name))
+        }
+        _ => false,
+    }
+}
+
 /// Settings that only a file gives.
 const NO_FLAG: &[&str] = &["fsdp_ignored_modules"];
 
@@ -383,6 +397,14 @@ mod tests {
         let file =
             read_text("distributed_type: NO\nmixed_precision: no\n").expect("a configuration");
         assert_eq!(file.settings[0].value, SettingValue::Text("no".to_owned()));
+    }
+
+    #[test]
+    fn precision_is_one_that_accelerate_has() {
+        for (word, is_known) in [("BF16", true), ("null", true), ("bf17", false), ("true", false)] {
+            let read = read_text(&format!("distributed_type: NO\nmixed_precision: {word}\n"));
+            assert_eq!(read.is_ok(), is_known, "for `{word}`: {read:?}");
+        }
     }
 
     #[test]

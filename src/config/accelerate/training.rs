@@ -182,9 +182,10 @@ impl<'a> Builder<'a> {
                 "fp16" => self.put(&["fp16", "enabled"], on, entry),
                 "bf16" => self.put(&["bf16", "enabled"], on, entry),
                 "fp8" => self.refuse(entry.node.span, "`mixed_precision: fp8`", "use `bf16`"),
-                _ => self.bad_value(entry, "`no`, `fp16`, `bf16` or `fp8`"),
+                // The reader of the file has reported it.
+                _ => {}
             },
-            _ => self.bad_value(entry, "`no`, `fp16`, `bf16` or `fp8`"),
+            _ => {}
         }
     }
 

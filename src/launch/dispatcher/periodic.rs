@@ -174,8 +174,8 @@ impl Dispatcher<'_> {
         let vacant = self.nodes.table.all().filter(|node| self.job.is_vacant(*node));
         let joins = self.options.meets_at(MeetingPoint::Node0);
         for node in vacant.take(missing).filter(|_| joins).collect::<Vec<_>>() {
-            let limit = show_duration(self.nodes.join_limit());
-            let message = format!("node {node} did not join within {limit} (--join_timeout)");
+            let limit = self.nodes.join_limit().show();
+            let message = format!("node {node} did not join within {limit}");
             self.startup.faults.push((node, Fault::new(FaultKind::NotJoined, message)));
         }
         self.step(Event::JoinTimeOver);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::base::NodeRank;
 use crate::launch::manager::agents::ManagedAgents;
 use crate::launch::node::handle::Connector;
+use crate::launch::node::join_limit::JoinLimit;
 use crate::launch::options::{LaunchError, Options};
 use crate::launch::outcome::LaunchEnd;
 use crate::launch::pod::probes::HealthState;
@@ -39,7 +40,8 @@ pub(in crate::launch) async fn supervise_managed(
     let print = |line: String| crate::report::print_error(&line);
     let acceptor = Arc::new(Acceptor::open(&listener, rules, print, &mut tasks)?);
     let (agents, commands) = ManagedAgents::start(manager.clone(), ticket);
-    let connector = Connector::Managed(Arc::clone(&acceptor), manager.join_limit, agents);
+    let limit = JoinLimit { time: manager.join_limit, option: "--agent_timeout" };
+    let connector = Connector::Managed(Arc::clone(&acceptor), limit, agents);
     health.set_ready(true);
     let job = supervise(plan, options, (&connector, health), |_| drop(blocked_signals));
     let mut commands = std::pin::pin!(commands);

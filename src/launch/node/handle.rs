@@ -12,11 +12,11 @@ use tokio::task::AbortHandle;
 
 use crate::base::{Epoch, HostName, JobId, NodeRank, Note, Rank, clock};
 use crate::launch::manager::agents::{ManagedAgents, ManagedCommand, fault_of, late_fault};
+use crate::launch::node::join_limit::JoinLimit;
 use crate::launch::node::protocol::foreign_rank_error;
 use crate::launch::pod::metrics::LinkTraffic;
 use crate::launch::startup::requests::NodeToConnect;
 use crate::os::tasks::Tasks;
-use crate::report::text::show_duration;
 use crate::report::{OutputLink, OutputSender, WorkerStep, escape_control};
 use crate::transport::dial::{Acceptor, Joined};
 use crate::transport::ssh::Ssh;
@@ -29,6 +29,8 @@ use crate::wire::{self, ClockOffset, Decoder, FromAgent, LauncherHello, ToAgent}
 const LINK_READ_BYTES: usize = 256 * 1024;
 /// Longer than any job.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+/// For nodes to which the launcher connects.
+const NO_JOIN_LIMIT: JoinLimit = JoinLimit { time: Duration::ZERO, option: "" };
 /// An agent that does not exit this long after its link has ended is no longer waited for.
 const AGENT_EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -73,9 +75,9 @@ pub(in crate::launch) enum Connector {
     Ssh(Arc<Ssh>),
     /// The first node is this machine, with this environment of its agent; the others connect by
     /// themselves, within this time.
-    Dial(Arc<Acceptor>, Duration, AgentEnvironment),
+    Dial(Arc<Acceptor>, JoinLimit, AgentEnvironment),
     /// A process manager starts the agents, which connect by themselves within this time.
-    Managed(Arc<Acceptor>, Duration, Arc<ManagedAgents>),
+    Managed(Arc<Acceptor>, JoinLimit, Arc<ManagedAgents>),
     /// Links that a test has made.
     #[cfg(test)]
     Simulated(std::sync::Mutex<Vec<Option<Link>>>),
@@ -172,12 +174,12 @@ impl<'a> ConnectContext<'a> {
     }
 
     /// How long the launcher waits for a node that connects by itself.
-    pub(in crate::launch) fn join_limit(&self) -> Duration {
+    pub(in crate::launch) fn join_limit(&self) -> JoinLimit {
         match self.connector {
             Connector::Dial(_, limit, _) | Connector::Managed(_, limit, _) => *limit,
-            Connector::Local | Connector::Ssh(_) => Duration::ZERO,
+            Connector::Local | Connector::Ssh(_) => NO_JOIN_LIMIT,
             #[cfg(test)]
-            Connector::Simulated(_) => Duration::ZERO,
+            Connector::Simulated(_) => NO_JOIN_LIMIT,
         }
     }
 }
@@ -347,14 +349,14 @@ fn serve_link(
     Ok(match caller.connector {
         Connector::Dial(acceptor, limit, _) if node != NodeRank(0) => {
             // If the number of nodes may vary, a node may join at any time.
-            let limit = if caller.waits_for_ever { FOR_EVER } else { *limit };
-            let until = (join_from + limit, limit);
+            let time = if caller.waits_for_ever { FOR_EVER } else { limit.time };
+            let until = (join_from + time, JoinLimit { time, ..*limit });
             (None, tasks.spawn(serve_joined(Arc::clone(acceptor), until, ends, queue)))
         }
         Connector::Managed(acceptor, limit, agents) => {
             let command = agents.command_of(node, 0 < ends.link);
             let joins = (Arc::clone(acceptor), command);
-            let until = (join_from + *limit, *limit);
+            let until = (join_from + limit.time, *limit);
             (None, tasks.spawn(serve_managed(joins, until, ends, queue)))
         }
         Connector::Local | Connector::Dial(..) => {
@@ -414,7 +416,7 @@ async fn serve_remote(
 /// the reason why there is no link.
 async fn serve_managed(
     (acceptor, command): (Arc<Acceptor>, ManagedCommand),
-    until: (Instant, Duration),
+    until: (Instant, JoinLimit),
     ends: LinkContext,
     queue: FrameQueue,
 ) {
@@ -425,7 +427,7 @@ async fn serve_managed(
     };
     let joined = joined.map_err(|fault| {
         let is_late = fault.kind == FaultKind::NotJoined;
-        late_fault(&command, until.1).filter(|_| is_late).unwrap_or(fault)
+        late_fault(&command, until.1.time).filter(|_| is_late).unwrap_or(fault)
     });
     serve_if_joined(joined, ends, queue).await;
 }
@@ -434,7 +436,7 @@ async fn serve_managed(
 /// the nodes were asked, and serves it.
 async fn serve_joined(
     acceptor: Arc<Acceptor>,
-    until: (Instant, Duration),
+    until: (Instant, JoinLimit),
     ends: LinkContext,
     queue: FrameQueue,
 ) {
@@ -444,7 +446,7 @@ async fn serve_joined(
 
 async fn wait_for_node(
     acceptor: &Acceptor,
-    (until, limit): (Instant, Duration),
+    (until, limit): (Instant, JoinLimit),
     ends: &LinkContext,
 ) -> Result<Joined, Fault> {
     match tokio::time::timeout_at(until.into(), acceptor.wait_for(ends.node)).await {
@@ -477,9 +479,9 @@ async fn serve_if_joined(joined: Result<Joined, Fault>, ends: LinkContext, queue
 
 /// The fault of a node that did not join in time: rejected connections with another key prove the
 /// reason.
-async fn absent_fault(acceptor: &Acceptor, ends: &LinkContext, limit: Duration) -> Fault {
-    let (node, limit) = (ends.node, show_duration(limit));
-    let mut message = format!("node {node} did not join within {limit} (--join_timeout)");
+async fn absent_fault(acceptor: &Acceptor, ends: &LinkContext, limit: JoinLimit) -> Fault {
+    let (node, limit) = (ends.node, limit.show());
+    let mut message = format!("node {node} did not join within {limit}");
     if 0 < ends.link {
         message += "; its first connection was lost";
     }
@@ -488,8 +490,7 @@ async fn absent_fault(acceptor: &Acceptor, ends: &LinkContext, limit: Duration) 
     };
     let own_key = acceptor.key_label();
     let message = format!(
-        "node {node} did not join within {limit} (--join_timeout): {rejected}; the key of node 0 has \
-         the {own_key}"
+        "node {node} did not join within {limit}: {rejected}; the key of node 0 has the {own_key}"
     );
     Fault::new(FaultKind::OtherKey, message)
 }

@@ -6,11 +6,13 @@
 //! | `heartbeats` | when a heartbeat is due, and which nodes are late or lost without one |
 //! | `nodes` | the table together with the links |
 //! | `handle` | the queue of messages to a node, and the task that serves its link |
+//! | `join_limit` | the time limit for nodes that connect by themselves |
 //! | `protocol` | which messages of a node are valid now |
 //! | `orphan_reaper` | processes that lost local nodes left behind |
 
 pub(in crate::launch) mod handle;
 pub(crate) mod heartbeats;
+pub(crate) mod join_limit;
 pub(in crate::launch) mod nodes;
 pub(in crate::launch) mod orphan_reaper;
 pub(in crate::launch) mod protocol;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 
 use super::handle::{ConnectContext, Connector, NewLink, NodeHandle};
+use super::join_limit::JoinLimit;
 use super::table::{NodeLimits, NodeTable};
 use crate::base::{Epoch, NodeRank, clock};
 use crate::launch::pod::metrics::LinkTraffic;
@@ -77,13 +78,13 @@ impl<'a> Nodes<'a> {
     }
 
     /// How long nodes that connect by themselves are waited for.
-    pub(in crate::launch) fn join_limit(&self) -> Duration {
+    pub(in crate::launch) fn join_limit(&self) -> JoinLimit {
         self.context.join_limit()
     }
 
     /// How long a node that connects by itself is still waited for.
     pub(in crate::launch) fn time_to_join(&self, now: Instant) -> Duration {
-        self.context.join_limit().saturating_sub(now - self.table.asked_at())
+        self.context.join_limit().time.saturating_sub(now - self.table.asked_at())
     }
 
     /// Sends a message to a node, now or once there is a link.

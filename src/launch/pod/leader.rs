@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Status, clock};
 use crate::launch::node::handle::Connector;
+use crate::launch::node::join_limit::JoinLimit;
 use crate::launch::options::{DialOptions, LaunchError, Options};
 use crate::launch::outcome::LaunchEnd;
 use crate::launch::pod::probes::HealthState;
@@ -79,7 +80,7 @@ pub(in crate::launch) async fn supervise_as_leader(
     let own = dial.status_of(NodeRank(0), ended.status, ended.cause);
     write_termination_message(file, (&dial.job, NodeRank(0)), own, (&ended.text, ended.cause));
     if ended.may_be_taken_over {
-        let limit = show_duration(dial.join_limit);
+        let limit = show_duration(dial.join_limit.time);
         let text = format!(
             "node 0 leaves the job; the other nodes wait up to {limit} for its replacement"
         );
@@ -98,16 +99,16 @@ async fn open_listener(dial: &DialOptions) -> Result<BoundListener, BindError> {
     if let Some(listener) = &dial.listener {
         return Ok(listener.clone());
     }
-    let deadline = clock::now() + dial.join_limit;
+    let deadline = clock::now() + dial.join_limit.time;
     let report_wait = |why: &BindError, waited| print_wait(why, waited, dial.join_limit);
     BoundListener::open(&dial.address, dial.port, deadline, report_wait).await
 }
 
-fn print_wait(why: &BindError, waited: Duration, limit: Duration) {
+fn print_wait(why: &BindError, waited: Duration, limit: JoinLimit) {
     let text = format!(
-        "for the name of this node to resolve, {} so far, {} at most (--join_timeout): {why}",
+        "for the name of this node to resolve, {} so far, at most {}: {why}",
         show_duration(waited),
-        show_duration(limit)
+        limit.show()
     );
     print_error(&show_step("Waiting", &text));
 }

@@ -182,15 +182,16 @@ impl MemberLoop<'_> {
         self.say(&show_step("Joining", &self.describe_join(&dialer)));
         let leader_address = dialer.endpoint();
         let joined = {
-            let limit = show_duration(self.member.dial.join_limit);
+            let limit = self.member.dial.join_limit;
             let report_wait = |why: &str, waited| {
                 let waited = show_duration(waited);
+                let limit = limit.show();
                 let text = format!(
-                    "for node 0 ({leader_address}), {waited} so far, {limit} at most (--join_timeout): {why}"
+                    "for node 0 ({leader_address}), {waited} so far, at most {limit}: {why}"
                 );
                 print_message(&show_step("Waiting", &text), self.member.paint);
             };
-            let join = dialer.join(self.member.dial.join_limit, report_wait);
+            let join = dialer.join(limit.time, report_wait);
             tokio::select! {
                 joined = join => Ok(joined),
                 signal = self.signals.wait_for_stop() => Err(signal),
@@ -270,7 +271,7 @@ impl MemberLoop<'_> {
     fn describe_join(&self, dialer: &Dialer) -> String {
         let dial = &self.member.dial;
         let nodes = self.plan.nodes.len();
-        let (leader_address, limit) = (dialer.endpoint(), show_duration(dial.join_limit));
+        let (leader_address, limit) = (dialer.endpoint(), show_duration(dial.join_limit.time));
         let own = match self.node {
             Some(node) => {
                 format!("node {node} of {nodes} ({})", self.plan.nodes[node.index()].host)

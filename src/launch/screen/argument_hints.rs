@@ -7,6 +7,8 @@ use std::path::Path;
 
 use regex::bytes::Regex;
 
+use crate::base::shell::quoted;
+
 /// An option of the launcher, for hints about one that was typed behind the script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LauncherFlag {
@@ -81,7 +83,7 @@ pub(in crate::launch) fn argument_hints<'a>(
     lines: impl Iterator<Item = &'a Vec<u8>>,
 ) -> Vec<String> {
     let refused: Vec<String> = lines.flat_map(|line| refused_words(line)).collect();
-    let typed_late = refused.iter().find_map(|word| arguments.misplaced_option_hint(word));
+    let typed_late = arguments.misplaced_option_hint(&refused);
     let added = arguments.added_argument.split('=').next().map(name_of);
     let is_added = refused.iter().any(|word| Some(name_of(word)) == added) && arguments.is_added();
     let local_rank = is_added.then(|| {
@@ -98,33 +100,51 @@ impl Arguments<'_> {
         has(self.argv) && !has(self.command)
     }
 
-    /// The hint for an option of the launcher that was typed behind the script.
-    fn misplaced_option_hint(&self, refused: &str) -> Option<String> {
-        let is_it = |spelling: &String| name_of(spelling) == name_of(refused);
-        let flag = self.flags.iter().find(|flag| flag.spellings.iter().any(is_it))?;
+    /// The hint for options of the launcher that were typed behind the script: the whole line, with these
+    /// options before the script.
+    fn misplaced_option_hint(&self, refused: &[String]) -> Option<String> {
         let script = self.command.iter().position(|word| *word == *self.script)?;
-        let behind = &self.command[script + 1..];
-        let is_option = |word: &OsString| {
-            let text = word.to_str().filter(|text| text.starts_with('-'));
-            text.is_some_and(|text| flag.spellings.iter().any(|one| name_of(one) == name_of(text)))
+        let (mut moved, mut kept, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        let mut behind = self.command[script + 1..].iter();
+        while let Some(word) = behind.next() {
+            let Some((name, flag)) = self.refused_option(word, refused) else {
+                kept.push(word);
+                continue;
+            };
+            moved.push(word);
+            moved.extend(behind.next().filter(|_| flag.takes_value && word.len() == name.len()));
+            names.push(format!("`{name}`"));
+        }
+        let are = match &names[..] {
+            [] => return None,
+            [_] => "is an option",
+            _ => "are options",
         };
-        let at = behind.iter().position(is_option)?;
-        let option = behind[at].to_str()?;
-        let value = behind.get(at + 1).filter(|_| flag.takes_value && !option.contains('='));
-        let value = value.map_or_else(String::new, |value| format!(" {}", value.display()));
-        let name = option.split('=').next()?;
-        let line = format!("{} {option}{value} {}", self.program(), self.script);
-        Some(format!("`{name}` is an option of remuda and must precede the script: `{line}`"))
+        let (before, rest) = self.command.split_at(script);
+        let (program, options) = before.split_first()?;
+        let (options, dashes) = match options.split_last() {
+            Some((last, options)) if last == "--" => (options, Some(last)),
+            _ => (options, None),
+        };
+        let words = options.iter().chain(moved).chain(dashes).chain(&rest[..1]).chain(kept);
+        let program = Path::new(program).file_name()?.to_string_lossy().into_owned();
+        let line: Vec<String> = std::iter::once(program).chain(words.map(quoted)).collect();
+        let (names, line) = (names.join(", "), line.join(" "));
+        Some(format!("{names} {are} of remuda and must precede the script: `{line}`"))
     }
 
-    /// The command that was typed, such as `remuda run` or `deepspeed`.
-    fn program(&self) -> String {
-        let file = self.command.first().and_then(|word| Path::new(word).file_name());
-        let name = file.map_or_else(|| "remuda".into(), |name| name.to_string_lossy());
-        match self.command.get(1).filter(|_| name == "remuda") {
-            Some(command) => format!("{name} {}", command.display()),
-            None => name.into_owned(),
-        }
+    /// The name of an option of the launcher in a word, if the program refused this option.
+    fn refused_option<'w>(
+        &self,
+        word: &'w OsString,
+        refused: &[String],
+    ) -> Option<(&'w str, &LauncherFlag)> {
+        let name = word.to_str().filter(|text| text.starts_with('-'))?.split('=').next()?;
+        let is_it = |spelling: &String| name_of(spelling) == name_of(name);
+        let flag = self.flags.iter().find(|flag| flag.spellings.iter().any(is_it))?;
+        let is_refused =
+            |word: &String| flag.spellings.iter().any(|one| name_of(one) == name_of(word));
+        refused.iter().any(is_refused).then_some((name, flag))
     }
 }
 
@@ -261,7 +281,7 @@ mod tests {
             "remuda run train.py --lr 1 --num-gpus=2",
             "Error: No such option: --num-gpus",
             "--num-gpus",
-            &run("--num-gpus=2"),
+            "remuda run --num-gpus=2 train.py --lr 1",
         );
         check_typed_late(
             "deepspeed train.py -n 2",
@@ -273,8 +293,25 @@ mod tests {
             "remuda run train.py --dry-run x",
             "Unknown command line flag 'dry-run'",
             "--dry-run",
-            &run("--dry-run"),
+            "remuda run --dry-run train.py x",
         );
+    }
+
+    #[test]
+    fn every_other_word_of_the_line_is_kept() {
+        check_typed_late(
+            "/opt/bin/remuda accelerate launch --cpu -- train.py --lr 1 --num_gpus 2 --seed 7",
+            "train.py: error: unrecognized arguments: --num_gpus 2",
+            "--num_gpus",
+            "remuda accelerate launch --cpu --num_gpus 2 -- train.py --lr 1 --seed 7",
+        );
+        let found = hints(
+            "torchrun train.py --num_gpus 2 --lr 1 --dry-run",
+            "python -u train.py",
+            "train.py: error: unrecognized arguments: --num_gpus 2 --dry-run",
+        );
+        let names = "`--num_gpus`, `--dry-run` are options of remuda and must precede the script";
+        assert_eq!(found, [format!("{names}: `torchrun --num_gpus 2 --dry-run train.py --lr 1`")]);
     }
 
     #[test]

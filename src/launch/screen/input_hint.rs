@@ -9,10 +9,11 @@ use crate::base::Rank;
 const END_OF_INPUT_ERRORS: [&str; 3] =
     ["bdb.BdbQuit", "EOFError: EOF when reading a line", "EOFError: EOF when reading from stdin"];
 
-/// The option for reading the terminal, if the last lines of a worker show that it tried to read.
+/// The options for reading the terminal, if the last lines of a worker show that it tried to read.
+/// `has_option`: whether the line that was typed can have them.
 pub(in crate::launch) fn input_hint<'a>(
-    rank: Rank,
-    reads_input: bool,
+    (rank, reads_input): (Rank, bool),
+    has_option: bool,
     last_lines: impl IntoIterator<Item = &'a Vec<u8>>,
 ) -> Option<String> {
     let is_at_end = |line: &Vec<u8>| {
@@ -25,25 +26,28 @@ pub(in crate::launch) fn input_hint<'a>(
         END_OF_INPUT_ERRORS.iter().any(|words| line.starts_with(words))
     };
     let wanted_input = !reads_input && last_lines.into_iter().any(is_at_end);
+    let option = if has_option { "" } else { "of `remuda run` " };
     wanted_input.then(|| {
         format!(
-            "rank {rank} has no standard input; `--stdin {rank}` connects the terminal to rank {rank}"
+            "rank {rank} has no standard input; `--stdin all` {option}gives it to every rank, `--stdin {rank}` to \
+             rank {rank} alone"
         )
     })
 }
 
-/// The interpreter that lacks a module, and the option that selects another if remuda chose this one.
+/// The interpreter that lacks a module, and `option`, which selects another one.
 pub(in crate::launch) fn module_hint(
     exception: &str,
     interpreter: &OsStr,
-    is_chosen_by_remuda: bool,
+    option: Option<&str>,
 ) -> Option<String> {
     const LACKS_MODULE: [&str; 2] = ["ModuleNotFoundError: No module named ", "No module named "];
     let name = Path::new(interpreter).file_name()?.to_string_lossy();
     let is_python = ["python", "pypy"].iter().any(|python| name.starts_with(python));
     let lacks_module = LACKS_MODULE.iter().any(|text| exception.starts_with(text));
     (is_python && lacks_module).then(|| {
-        let option = if is_chosen_by_remuda { "; `--python FILE` selects another" } else { "" };
+        let option =
+            option.map_or_else(String::new, |option| format!("; `{option}` selects another"));
         format!("the interpreter is `{}`{option}", interpreter.to_string_lossy())
     })
 }
@@ -54,8 +58,8 @@ mod tests {
 
     #[test]
     fn interpreter_without_a_module_is_named() {
-        let hint = |exception: &str, program: &str, is_chosen| {
-            module_hint(exception, OsStr::new(program), is_chosen)
+        let hint = |exception: &str, program: &str, is_chosen: bool| {
+            module_hint(exception, OsStr::new(program), is_chosen.then_some("--python FILE"))
         };
         let (torch, python) = ("ModuleNotFoundError: No module named 'torch'", "/usr/bin/python3");
         let expect = "the interpreter is `/usr/bin/python3`";
@@ -70,9 +74,13 @@ mod tests {
     #[test]
     fn debugger_without_input_has_a_hint() {
         let hint = |reads_input, line: &str| {
-            input_hint(Rank(1), reads_input, &[b"Traceback".to_vec(), line.as_bytes().to_vec()])
+            input_hint(
+                (Rank(1), reads_input),
+                true,
+                &[b"Traceback".to_vec(), line.as_bytes().to_vec()],
+            )
         };
-        let expect = "rank 1 has no standard input; `--stdin 1` connects the terminal to rank 1";
+        let expect = "rank 1 has no standard input; `--stdin all` gives it to every rank, `--stdin 1` to rank 1 alone";
         assert_eq!(hint(false, "bdb.BdbQuit").as_deref(), Some(expect));
         assert_eq!(hint(false, "EOFError: EOF when reading a line").as_deref(), Some(expect));
         assert_eq!(hint(false, "[rank1]: bdb.BdbQuit").as_deref(), Some(expect));

@@ -52,7 +52,8 @@ impl JobReport<'_> {
         let mut help = ended.map_or_else(Vec::new, |ended| self.early_exits_help(Some(ended.at)));
         let lines = || last_lines.iter().flat_map(|(_, lines)| lines);
         help.extend(self.argument_hints(worker, lines()));
-        help.extend(input_hint(worker.rank, self.options.stdin.includes(worker.rank), lines()));
+        let input = (worker.rank, self.options.stdin.includes(worker.rank));
+        help.extend(input_hint(input, self.has_option("--stdin"), lines()));
         help.extend(self.module_hint(worker));
         help.extend(self.signal_help(worker, lines()));
         facts.extend(self.forwarded_signal_fact(worker));
@@ -178,7 +179,14 @@ impl JobReport<'_> {
         let argv = self.argv(worker);
         let is_chosen_by_remuda =
             !self.options.command.typed.iter().any(|word| word.as_bytes().starts_with(b"--no_p"));
-        module_hint(self.exception()?, argv.first()?, is_chosen_by_remuda)
+        let option = if self.has_option("--python") { "--python FILE" } else { "PYTHON_EXEC=FILE" };
+        module_hint(self.exception()?, argv.first()?, is_chosen_by_remuda.then_some(option))
+    }
+
+    /// Whether the launcher whose line was typed has an option.
+    fn has_option(&self, name: &str) -> bool {
+        let flags = (self.options.command.flags)();
+        flags.iter().any(|flag| flag.spellings.iter().any(|spelling| spelling == name))
     }
 
     /// Hints about arguments that the program of a worker refused.

@@ -114,8 +114,8 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         DUPLICATE_HOST,
         "host is listed twice",
         "A host has one line. Two lines could mean the sum, the larger or the later of the two \
-         counts, and tools differ; DeepSpeed refuses such a file, too. Merge the lines, or \
-         remove one of them.",
+         counts, and tools differ; DeepSpeed refuses such a file, too. Keep one line, with \
+         the number of slots that jobs may use.",
     ),
     explanation(
         BAD_COUNT,

@@ -71,12 +71,14 @@ pub fn show_all<'a>(all: impl IntoIterator<Item = &'a Findings>, paint: Paint) -
     all.into_iter().map(|findings| show_findings(findings, paint)).collect()
 }
 
-/// `hosts: 2 errors, 0 warnings`.
+/// `hosts: 2 errors, 1 warning`; a kind without findings is left out.
 fn summary(findings: &Findings) -> String {
     let name = printable(&findings.source.name);
-    let errors = plural(findings.count(Severity::Error), "error");
-    let warnings = plural(findings.count(Severity::Warning), "warning");
-    format!("{name}: {errors}, {warnings}")
+    let kinds = [(Severity::Error, "error"), (Severity::Warning, "warning")];
+    let counts = kinds.map(|(severity, noun)| (findings.count(severity), noun));
+    let counts = counts.into_iter().filter(|(count, _)| 0 < *count);
+    let counts: Vec<String> = counts.map(|(count, noun)| plural(count, noun)).collect();
+    format!("{name}: {}", counts.join(", "))
 }
 
 fn plural(count: usize, noun: &str) -> String {

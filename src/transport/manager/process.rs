@@ -184,13 +184,7 @@ fn agent_path(options: &ManagerOptions) -> std::io::Result<OsString> {
 
 /// GPUs of each node of a Slurm job, if all nodes have the same number.
 fn gpus_per_node(manager: ProcessManager) -> Option<u32> {
-    let number = |name| env_vars::get_text(name)?.rsplit(':').next()?.parse::<u32>().ok();
-    let counts = GpuCounts {
-        per_node: number(env_vars::SLURM_GPUS_PER_NODE),
-        here: number(env_vars::SLURM_GPUS_ON_NODE),
-        all: number(env_vars::SLURM_GPUS),
-        nodes: number(env_vars::SLURM_NNODES),
-    };
+    let counts = GpuCounts::of_environment();
     counts.of_each_node().filter(|count| manager == ProcessManager::Slurm && 0 < *count)
 }
 
@@ -208,6 +202,17 @@ pub struct GpuCounts {
 }
 
 impl GpuCounts {
+    /// Reads the variables of Slurm.
+    pub fn of_environment() -> Self {
+        let number = |name| env_vars::get_text(name)?.rsplit(':').next()?.parse::<u32>().ok();
+        Self {
+            per_node: number(env_vars::SLURM_GPUS_PER_NODE),
+            here: number(env_vars::SLURM_GPUS_ON_NODE),
+            all: number(env_vars::SLURM_GPUS),
+            nodes: number(env_vars::SLURM_NNODES),
+        }
+    }
+
     /// Returns the number of GPUs of each node, if it is the same for all nodes.
     pub fn of_each_node(self) -> Option<u32> {
         let even = |here: u32| match (self.all, self.nodes) {

@@ -138,9 +138,7 @@ fn refuse_target(
     help: &'static str,
 ) -> CliError {
     let place = typed.value_or_end("to");
-    let refused =
-        typed.refuse(&[place], |spans| Diagnostic::error(code, spans[0], message).help(help));
-    CliError::refused(status, refused)
+    CliError::refused(status, typed.refuse_at(place, Diagnostic::whole(code, message).help(help)))
 }
 
 fn screen(report: &ExportReport, lacks_config: bool) -> String {

@@ -67,7 +67,5 @@ fn refuse(
     place: ArgvSpan,
     (message, help): (String, &str),
 ) -> CliError {
-    let refused =
-        typed.refuse(&[place], |spans| Diagnostic::error(code, spans[0], message).help(help));
-    CliError::refused(status, refused)
+    CliError::refused(status, typed.refuse_at(place, Diagnostic::whole(code, message).help(help)))
 }

@@ -11,10 +11,7 @@ use crate::runtime::checkpoint::OpenError;
 
 /// Place of a path in the command line.
 pub(in crate::cli::command) fn place_of(typed: &CommandLine, path: &Path) -> ArgvSpan {
-    match typed.words.iter().position(|word| word == path.as_os_str()) {
-        Some(word) => ArgvSpan { word, start: 0, end: path.as_os_str().len() },
-        None => typed.end_span(),
-    }
+    typed.path_span(path).unwrap_or_else(|| typed.end_span())
 }
 
 /// Code of an error, and what to do about it.
@@ -52,12 +49,6 @@ pub(in crate::cli::command) fn refuse(
         OpenError::Empty { .. } | OpenError::Read { .. } => Status::NoInput,
         _ => Status::BadInput,
     });
-    let refused = typed.refuse(&[place_of(typed, path)], |spans| {
-        let found = Diagnostic::error(code, spans[0], error.to_string());
-        match help {
-            Some(help) => found.help(help),
-            None => found,
-        }
-    });
-    CliError::refused(status, refused)
+    let problem = Diagnostic { help, ..Diagnostic::whole(code, error.to_string()) };
+    CliError::refused(status, typed.refuse_at(place_of(typed, path), problem))
 }

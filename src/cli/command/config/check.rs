@@ -4,16 +4,18 @@ use std::path::{Path, PathBuf};
 
 use super::file::read_bytes;
 use crate::base::diagnostic::Severity;
-use crate::base::{Diagnostic, Findings, Status};
+use crate::base::shell::quoted;
+use crate::base::{Diagnostic, Findings, Source, Status};
 use crate::cli::args::values::parse_positive_int;
 use crate::cli::command::output::{CommandOutput, FindingsFormat};
 use crate::cli::resolve::hostfile::{self, LoadError};
 use crate::cli::resolve::trust::Trust;
-use crate::config::codes::NO_EFFECT;
+use crate::config::codes::{CONFIG_UNREADABLE, NO_EFFECT};
 use crate::config::{ConfigInputs, ConfigReading, WorldSize, read_config};
-use crate::pool::{SLOTS_MAX, SlotCount};
+use crate::pool::{ReadOptions, SLOTS_MAX, SlotCount};
 use crate::report::config::show_config;
 use crate::report::diagnostic::{Paint, show_findings, show_problems};
+use crate::report::escape_control;
 use crate::report::findings::{CheckedFile, show_config_json, show_github, show_sarif};
 use crate::report::in_locale;
 
@@ -126,6 +128,9 @@ fn check(path: &Path, inputs: &ConfigInputs, readings: &mut Vec<CheckedConfig>) 
         Err(findings) => return readings.push(CheckedConfig::Unreadable(findings)),
     };
     let reading = read_config(&path.display().to_string(), &bytes, inputs);
+    if reading.findings.has_errors() && is_hostfile(path) {
+        return readings.push(CheckedConfig::Unreadable(not_a_config(path)));
+    }
     let included = reading.included.clone().map(PathBuf::from);
     let ranks = reading.world_size;
     readings.push(CheckedConfig::Read(Box::new(reading)));
@@ -135,6 +140,19 @@ fn check(path: &Path, inputs: &ConfigInputs, readings: &mut Vec<CheckedConfig>) 
         WorldSize::Assumed(_) => None,
     };
     check(&included, &ConfigInputs { world_size, ..inputs.clone() }, readings);
+}
+
+/// Whether a file with errors is a hostfile without errors.
+fn is_hostfile(path: &Path) -> bool {
+    path.is_file() && hostfile::load(path, Trust::All, ReadOptions::default()).is_ok()
+}
+
+fn not_a_config(path: &Path) -> Findings {
+    let name = path.display().to_string();
+    let message = format!("`{name}` is a hostfile, not a training configuration");
+    let help = format!("type `remuda hostfile check {}`", quoted(path));
+    let problem = Diagnostic::whole(CONFIG_UNREADABLE, message).help(help);
+    Findings { source: Source { name, text: String::new() }, diagnostics: vec![problem] }
 }
 
 /// The number of ranks, and what fills `auto`.
@@ -208,5 +226,10 @@ fn screen(reading: &ConfigReading, paint: Paint) -> String {
     let shown =
         if has_warnings { show_findings(findings, paint) } else { show_problems(findings, paint) };
     let gap = if shown.is_empty() { "" } else { "\n" };
-    format!("{shown}{gap}{}", show_config(reading))
+    let verdict = if has_warnings {
+        String::new()
+    } else {
+        format!("\n{}: no errors, no warnings\n", escape_control(&findings.source.name))
+    };
+    format!("{shown}{gap}{}{verdict}", show_config(reading))
 }

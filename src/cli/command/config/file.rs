@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::path::Path;
 
+use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Findings, Source};
 use crate::config::codes::CONFIG_UNREADABLE;
 use crate::os::files::input_file::{InputReader, irregular_kind, is_pipe, open};
@@ -23,21 +24,24 @@ pub(in crate::cli::command) fn read_bytes(path: &Path) -> Result<Vec<u8>, Findin
 }
 
 /// A message, and help.
-type Problem = (String, &'static str);
+type Problem = (String, String);
 
 fn open_file(path: &Path) -> Result<InputReader, Problem> {
     let unreadable = |error: &io::Error| match error.kind() {
         io::ErrorKind::NotFound => {
-            ("does not exist".to_owned(), "correct the path; `-` is standard input")
+            ("does not exist".to_owned(), "correct the path; `-` is standard input".to_owned())
         }
-        _ => (format!("cannot be read: {}", show_io_error(error)), "make it readable: `chmod u+r`"),
+        _ => (
+            format!("cannot be read: {}", show_io_error(error)),
+            format!("make it readable: `chmod u+r {}`", quoted(path)),
+        ),
     };
     let file = open(path).map_err(|error| unreadable(&error))?;
     let found = file.metadata().map_err(|error| unreadable(&error))?;
     // A shell replaces `<(command)` with the path of a pipe.
     if let Some(kind) = irregular_kind(&found).filter(|_| !is_pipe(&found)) {
         let message = format!("is not a regular file: it is {kind}");
-        return Err((message, "name the file itself"));
+        return Err((message, "name the file itself".to_owned()));
     }
     InputReader::new(file).map_err(|error| unreadable(&error))
 }
@@ -45,10 +49,10 @@ fn open_file(path: &Path) -> Result<InputReader, Problem> {
 fn read_all(input: impl Read) -> Result<Vec<u8>, Problem> {
     let mut bytes = Vec::new();
     input.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| {
-        (format!("cannot be read: {}", show_io_error(&error)), "correct the path")
+        (format!("cannot be read: {}", show_io_error(&error)), "correct the path".to_owned())
     })?;
     if FILE_BYTES_MAX < bytes.len() as u64 {
-        return Err(("is larger than 4 MiB".to_owned(), "is this a configuration?"));
+        return Err(("is larger than 4 MiB".to_owned(), "is this a configuration?".to_owned()));
     }
     Ok(bytes)
 }

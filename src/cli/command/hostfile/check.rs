@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Findings, Severity, Status, show_typed};
 use crate::cli::command::hostfile::values::{ReadArgs, SelectArgs};
 use crate::cli::command::hostfile::write;
@@ -81,7 +82,7 @@ pub(super) fn run(args: &CheckArgs, paint: Paint) -> CommandOutput {
 fn check(file: &Path, args: &CheckArgs) -> Result<Checked, LoadError> {
     let options = args.read.options();
     let mut reading = args.read.read(file)?;
-    let mut note = count_fixes(file, &reading, "makes");
+    let mut note = count_fixes(file, &reading, options);
     if args.fix {
         (reading, note) = fix_file(file, reading, options)?;
     }
@@ -170,15 +171,22 @@ fn selected_world(
     }
 }
 
-/// Text with the number of changes that `--fix` makes or would make.
-fn count_fixes(file: &Path, reading: &Reading, makes: &str) -> String {
-    match certain_changes(&reading.findings).len() {
-        0 => String::new(),
-        changes => {
-            let changes = count(changes as u64, "change");
-            format!("note: {}: --fix {makes} {changes}\n", file.display())
-        }
-    }
+/// Note about the corrections that `--fix` would make.
+fn count_fixes(file: &Path, reading: &Reading, options: ReadOptions) -> String {
+    let changes = certain_changes(&reading.findings).len();
+    let are = match changes {
+        0 => return String::new(),
+        1 => "correction is certain",
+        _ => "corrections are certain",
+    };
+    let how = if file.as_os_str() == "-" {
+        "`--fix` changes a file, not standard input".to_owned()
+    } else {
+        let them = if changes == 1 { "it" } else { "them" };
+        let from = options.dialect.map_or(String::new(), |from| format!("--from {} ", from.name()));
+        format!("to make {them}, type `remuda hostfile check --fix {from}{}`", quoted(file))
+    };
+    format!("note: {}: {changes} {are}; {how}\n", file.display())
 }
 
 /// Writes the changes that are certain, and reads the file again.
@@ -188,7 +196,7 @@ fn fix_file(
     options: ReadOptions,
 ) -> Result<(Reading, String), LoadError> {
     if file.as_os_str() == "-" {
-        let note = count_fixes(file, &reading, "would make in a file");
+        let note = count_fixes(file, &reading, options);
         return Ok((reading, note));
     }
     let fixed = fix(reading, options);

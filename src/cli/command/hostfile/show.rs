@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use crate::base::shell::quoted;
 use crate::base::{
     Diagnostic, Findings, HostName, Severity, Source, Span, Status, UserName, show_typed,
 };
@@ -15,7 +16,7 @@ use crate::pool::nodeset::{
 use crate::pool::{
     Host, HostSource, Pool, ReadOptions, Reading, SlotCount, codes, read_any, select,
 };
-use crate::report::diagnostic::{Paint, show_all, show_findings};
+use crate::report::diagnostic::{Paint, show_all, show_findings, show_problems};
 use crate::report::world::{names_json, show_world, world_json};
 
 /// Arguments of `remuda hostfile show`.
@@ -58,7 +59,7 @@ pub(super) fn run(args: &ShowArgs, paint: Paint) -> CommandOutput {
     match &found {
         Err(SetError::Load(error)) => out.refuse(error, paint),
         Err(SetError::Text(findings)) => {
-            out.stderr = show_findings(findings, paint);
+            out.stderr = show_problems(&in_command_line(findings), paint);
             out.status = Status::Usage;
         }
         Ok(members) => show(members, args, &mut out, paint),
@@ -98,6 +99,7 @@ fn show(members: &[Member], args: &ShowArgs, out: &mut CommandOutput, paint: Pai
         return;
     }
     let Some(mut pool) = known else {
+        out.stderr += &slots_left_out(members);
         let text = || format!("{}\n{}\n", fold(names()), count(members.len() as u64, "host"));
         out.stdout = if args.json { names_json(names()) } else { text() };
         return;
@@ -122,6 +124,17 @@ fn show(members: &[Member], args: &ShowArgs, out: &mut CommandOutput, paint: Pai
     } else {
         show_world(&pool)
     };
+}
+
+/// Note for a set in which some hosts have slots and others have none: slots are not shown.
+fn slots_left_out(members: &[Member]) -> String {
+    let without = members.iter().find(|member| member.slots.is_none());
+    match without.filter(|_| members.iter().any(|member| member.slots.is_some())) {
+        None => String::new(),
+        Some(Member { name, .. }) => format!(
+            "note: slots are not shown: `{name}` has none; write `{name}:N`, or add `--slots N`\n"
+        ),
+    }
 }
 
 /// The source of the hosts, for messages about a selection.
@@ -257,9 +270,13 @@ fn read_without_slots(reading: Reading) -> (Reading, bool) {
 /// Returns the error for a single name, which is probably a mistyped file and not a set.
 fn name_is_no_set(operand: SetOperand<'_>, text: &str) -> SetError {
     let message = format!("hostfile `{}` does not exist", operand.text);
+    let help = match hostfile::near_hostfile(Path::new(operand.text)) {
+        Some(near) => format!("did you mean `{}`?", quoted(near)),
+        None => "correct the path, or write a set: `alpha,beta`, `rack[1-3]`".to_owned(),
+    };
     let problem = Diagnostic::error(codes::FILE_MISSING, operand.span, message)
         .label("no such file")
-        .help("correct the path, or write a set: `alpha,beta`, `rack[1-3]`");
+        .help(help);
     SetError::Text(Findings { source: source(text), diagnostics: vec![problem] })
 }
 
@@ -285,6 +302,27 @@ fn minus_is_no_operator(text: &str, span: Span) -> SetError {
         .label("standard input, which must follow an operator")
         .help("the difference of two sets is `hosts ! rack[1-3]`");
     SetError::Text(Findings { source: source(text), diagnostics: vec![problem] })
+}
+
+/// Returns findings in the text of a set as findings in the command line that contains the text.
+fn in_command_line(findings: &Findings) -> Findings {
+    const COMMAND: &str = "remuda hostfile show ";
+    let text = &findings.source.text;
+    let shown = quoted(text);
+    let Some(before) = shown.find(text.as_str()) else { return findings.clone() };
+    let by = COMMAND.len() + before;
+    let mut moved = findings.clone();
+    moved.source = Source { name: "command line".to_owned(), text: format!("{COMMAND}{shown}") };
+    for found in &mut moved.diagnostics {
+        found.span = found.span.map(|span| span.shifted(by));
+        for (span, _) in &mut found.related {
+            *span = span.shifted(by);
+        }
+        if let Some(change) = &mut found.suggestion {
+            change.span = change.span.shifted(by);
+        }
+    }
+    moved
 }
 
 fn source(text: &str) -> Source {

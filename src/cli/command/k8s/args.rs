@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::cli::args::values::{parse_duration, parse_timeout};
+use crate::cli::args::values::{parse_duration, parse_slots, parse_timeout};
 use crate::cli::line::{BadValue, parse_whole};
 use crate::plan::{Controller, Quantity};
+use crate::pool::SlotCount;
 
 /// Text after the list of options in the help.
 const HELP_FOOTER: &str = "\
@@ -117,6 +118,9 @@ pub(super) struct ManifestArgs {
     /// Take pods and workers from a hostfile or a list, `n1:8,n2:8`: a pod for each host
     #[arg(short = 'H', long, value_name = "FILE", conflicts_with = "nodes")]
     pub(super) hostfile: Option<PathBuf>,
+    /// Workers of each host for which the hostfile or the list gives no number
+    #[arg(long, value_name = "N", value_parser = parse_slots, requires = "hostfile")]
+    pub(super) slots: Option<SlotCount>,
     /// Secret with an entry `key` [default: NAME-key]
     #[arg(long, value_name = "NAME")]
     pub(super) secret: Option<String>,

@@ -22,7 +22,7 @@ use crate::cli::resolve::trust::Trust;
 use crate::plan::{
     ManifestError, ManifestSpec, PodAccess, Quantity, Resources, Scheduling, manifest, show_yaml,
 };
-use crate::pool::{HostSource, SelectorArgs, nearest, select};
+use crate::pool::{HostSource, SelectorArgs, SlotCount, nearest, select};
 use crate::report::diagnostic::show_all;
 use crate::report::{Terminal, print, print_error};
 
@@ -91,7 +91,7 @@ fn secret_note(wanted: &ManifestSpec) -> String {
 
 fn manifest_spec(args: ManifestArgs, typed: &CommandLine) -> Result<ManifestSpec, CliError> {
     let (nodes, slots) = match &args.hostfile {
-        Some(file) => pods_of_hostfile(file)?,
+        Some(file) => pods_of_hostfile(file, args.slots, typed)?,
         None => (args.nodes.unwrap_or(1), args.gpus.or(args.cpus).unwrap_or(1)),
     };
     let key = args.with_key.then(random::random_bytes::<32>).transpose()?;
@@ -315,11 +315,17 @@ fn check_ports(master: u16, status: u16) -> Result<(), CliError> {
 }
 
 /// Returns the number of hosts and of slots of each host: all pods of a job are equal.
-fn pods_of_hostfile(file: &std::path::Path) -> Result<(u32, u32), CliError> {
+fn pods_of_hostfile(
+    file: &std::path::Path,
+    slots: Option<SlotCount>,
+    typed: &CommandLine,
+) -> Result<(u32, u32), CliError> {
     let paint = Terminal::detect().paint;
-    let loaded = hostfile::load_value(file, Trust::Owner, None, None);
-    let loaded = loaded
-        .map_err(|error| CliError::Screen { status: error.status(), text: error.screen(paint) })?;
+    let loaded = hostfile::load_value(file, Trust::Owner, slots, None);
+    let loaded = loaded.map_err(|error| {
+        let error = error.named_as(typed);
+        CliError::Screen { status: error.status(), text: error.screen(paint) }
+    })?;
     print_error(&show_all([&loaded.findings], paint));
     let pool = loaded.hostfile.pool();
     let source = HostSource::Hostfile(loaded.findings.source.name);

@@ -18,9 +18,7 @@ impl SampleProblem<'_> {
     /// The error, at its place.
     pub(super) fn at(self, typed: &CommandLine) -> CliError {
         let Self { code, status, option, message, help } = self;
-        let refused = typed.refuse(&[typed.value_or_end(option)], |spans| {
-            Diagnostic::error(code, spans[0], message).help(help)
-        });
-        CliError::refused(status, refused)
+        let problem = Diagnostic::whole(code, message).help(help);
+        CliError::refused(status, typed.refuse_at(typed.value_or_end(option), problem))
     }
 }

@@ -31,10 +31,7 @@ pub(super) fn refuse_text(typed: &CommandLine, path: &Path, error: &TextFileErro
             (Status::BadInput, "convert it, for example with `iconv -f latin1 -t utf8`")
         }
     };
-    let place = match typed.words.iter().position(|word| word == path.as_os_str()) {
-        Some(word) => typed.word_span(word),
-        None => typed.end_span(),
-    };
+    let place = typed.path_span(path).unwrap_or_else(|| typed.end_span());
     Problem { code: BAD_TEXT, status, message: error.to_string() }.at(typed, place, help)
 }
 
@@ -99,8 +96,7 @@ struct Problem {
 impl Problem {
     fn at(self, typed: &CommandLine, place: ArgvSpan, help: &str) -> CliError {
         let Self { code, status, message } = self;
-        let found =
-            typed.refuse(&[place], |spans| Diagnostic::error(code, spans[0], message).help(help));
-        CliError::refused(status, found)
+        let problem = Diagnostic::whole(code, message).help(help);
+        CliError::refused(status, typed.refuse_at(place, problem))
     }
 }

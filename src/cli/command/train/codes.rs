@@ -102,12 +102,12 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     explanation(
         IN_USE,
         "the checkpoint directory belongs to another run",
-        "Checkpoints are named by their step, and the newest is the one with the highest step. \
-         Two runs in one directory would replace each other's checkpoints, and `--resume` could \
-         take the wrong one. Nothing was changed. Continue the run that is there, or use a \
-         different directory:\n\n    remuda train --checkpoint_dir kept --resume \
-         kept\n    remuda train --checkpoint_dir kept-2\n\nIf another program starts the \
-         training again and again, such as a Kubernetes Job, use `--resume auto`: the training \
-         starts when the directory is empty and continues when it is not.",
+        "The directory of `--checkpoint_dir` contains checkpoints, and the line does not continue from \
+         them. Checkpoints are named by their step, so two runs in one directory would replace each \
+         other's. Nothing was changed. To continue the run whose checkpoints are there:\n\n    remuda \
+         train --checkpoint_dir kept --resume kept\n\nTo start a new run, name an empty \
+         directory:\n\n    remuda train --checkpoint_dir kept-2\n\nIf the same line is started again \
+         and again, as by a Kubernetes Job, use `--resume auto`: the training starts if the directory is \
+         empty, and continues if it is not.",
     ),
 ];

@@ -73,7 +73,9 @@ pub(super) fn other_run_in_dir(args: &TrainArgs) -> Option<(&Path, String)> {
 
 fn other_dir_help(dir: &Path) -> String {
     let dir = quoted(dir);
-    format!("to continue that run: `--resume {dir}`; otherwise use another `--checkpoint_dir`")
+    format!(
+        "to continue that run, add `--resume {dir}`; for a new run, name an empty directory in `--checkpoint_dir`"
+    )
 }
 
 /// Checks that the checkpoint directory contains no other run: each run would replace the steps

@@ -18,11 +18,7 @@ impl TypedLine<'_> {
 
     /// Returns the place of one of several files of an option.
     pub(super) fn file(&self, flag: &str, file: &Path) -> ArgvSpan {
-        let whole = self.0.words.iter().position(|word| word == file.as_os_str());
-        match whole {
-            Some(word) => ArgvSpan { word, start: 0, end: file.as_os_str().len() },
-            None => self.0.value_or_end(flag),
-        }
+        self.0.path_span(file).unwrap_or_else(|| self.0.value_or_end(flag))
     }
 
     pub(super) fn refuse(
@@ -33,7 +29,7 @@ impl TypedLine<'_> {
         message: String,
         finish: impl FnOnce(Diagnostic) -> Diagnostic,
     ) -> CliError {
-        let make = |spans: &[_]| finish(Diagnostic::error(code, spans[0], message));
-        CliError::Findings { status, findings: vec![self.0.refuse(&[place], make).findings] }
+        let problem = finish(Diagnostic::whole(code, message));
+        CliError::refused(status, self.0.refuse_at(place, problem))
     }
 }

@@ -6,6 +6,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::options;
+use crate::cli::args::RemoteArgs;
 use crate::cli::args::values::parse_launcher_word;
 
 /// Name of the subcommand.
@@ -61,6 +62,8 @@ struct OwnArgs {
     /// Script, then its own arguments
     #[arg(required = true, num_args = 1.., trailing_var_arg = true, value_name = "SCRIPT")]
     script_and_args: Vec<OsString>,
+    #[command(flatten)]
+    _remote: RemoteArgs,
 }
 
 /// A parsed line of `accelerate launch`.

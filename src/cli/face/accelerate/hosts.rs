@@ -8,10 +8,11 @@ use super::settings::Settings;
 use crate::base::{Diagnostic, HostName, Slot};
 use crate::cli::error::CliError;
 use crate::cli::line::{CommandLine, codes};
-use crate::cli::resolve::hostfile::load_value;
+use crate::cli::resolve::hostfile::{LoadError, load_value};
 use crate::cli::resolve::trust::Trust;
 use crate::os::files::input_file::is_pipe;
 use crate::pool::{Pool, SLOTS_MAX, SlotCount};
+use crate::report::Terminal;
 use crate::report::text::show_count;
 
 /// Returns the number of machines: that of the line or of the file, else the number of hosts of `-H`.
@@ -59,6 +60,20 @@ fn read(path: &Path, workers: Option<usize>) -> Option<Pool> {
     let slots = Some(SlotCount::new(slots as u32).expect("it is within the limits"));
     let reading = load_value(path, Trust::All, slots, slots).ok()?;
     Some(reading.hostfile.pool())
+}
+
+/// Refuses hosts without a number of slots where the line gives no number of workers.
+pub(super) fn check_slots(args: &AccelerateArgs, typed: &CommandLine) -> Result<(), CliError> {
+    let path = args.hostfile.as_ref().map(Path::new);
+    let path = path.filter(|path| !std::fs::metadata(path).is_ok_and(|found| is_pipe(&found)));
+    match path.map(|path| load_value(path, Trust::All, None, None)) {
+        Some(Err(error @ LoadError::Malformed(_))) => {
+            let error = error.named_as(typed);
+            let text = error.screen(Terminal::detect().paint);
+            Err(CliError::Screen { status: error.status(), text })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses workers that the hosts have no slots for, or that make no equal shares; accelerate rounds the

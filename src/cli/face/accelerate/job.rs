@@ -1,16 +1,16 @@
 //! A line of `accelerate launch` as a job of remuda.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::Path;
 
-use super::args::AccelerateArgs;
+use super::args::{AccelerateArgs, launch_definition};
 use super::config_file;
 use super::environment::{LaunchFacts, WorkerVariable, slow_links, variables};
 use super::hosts;
 use super::settings::Settings;
 use crate::base::diagnostic::Severity;
 use crate::base::{Diagnostic, Findings, Slot, Status, env_vars};
-use crate::cli::args::RunArgs;
+use crate::cli::args::{RunArgs, check, remote_flag, remote_words};
 use crate::cli::command::run;
 use crate::cli::command::torchrun;
 use crate::cli::error::CliError;
@@ -18,10 +18,11 @@ use crate::cli::face::torchrun::job::{self as torch_job, TorchLauncher};
 use crate::cli::line::{CommandLine, Parsed, cannot_combine, codes, needs_other, python_int};
 use crate::cli::resolve::environment::working_directory;
 use crate::cli::resolve::{self, ResolvedCluster};
-use crate::cli::start::{Face, JobArgs, start_as};
+use crate::cli::start::{Face, JobArgs, launcher_flags, start_as};
 use crate::config::accelerate::{ConfigFile, NOT_SUPPORTED, Paradigm};
 use crate::config::codes::BAD_CONFIG_VALUE;
 use crate::inventory;
+use crate::launch::LauncherFlag;
 use crate::report::diagnostic::show_problems;
 use crate::report::{Terminal, print_error};
 
@@ -62,9 +63,10 @@ pub(in crate::cli) fn start(
     typed: &CommandLine,
 ) -> Result<Status, CliError> {
     refuse_unsupported(args, typed)?;
+    check::script(&args.script_and_args, typed)?;
     refuse_two_kinds(args, typed)?;
     refuse_conflicts(args, typed)?;
-    let file = config(args)?;
+    let file = config(args, typed)?;
     let terminal = Terminal::detect();
     if let Some(file) = &file {
         print_warnings(file, terminal);
@@ -79,7 +81,7 @@ pub(in crate::cli) fn start(
         StartMethod::Torchrun(options) => {
             match torchrun::parse("remuda torchrun", job.line(options))? {
                 Parsed::Run(args, typed) => {
-                    torch_job::start(&args, &typed, TorchLauncher::Torchrun, &env)
+                    torch_job::start(&args, &typed, TorchLauncher::Torchrun, &env, flags)
                 }
                 Parsed::Text(_) => unreachable!("the words request no text"),
             }
@@ -137,10 +139,12 @@ fn refuse_conflicts(args: &AccelerateArgs, typed: &CommandLine) -> Result<(), Cl
 }
 
 /// Reads the file of the line, or the default file. `--cpu` alone reads none.
-fn config(args: &AccelerateArgs) -> Result<Option<ConfigFile>, CliError> {
-    let typed = args.matches.get_one::<String>("config_file").map(PathBuf::from);
-    let path = typed.or_else(|| config_file::default_path().filter(|_| !args.is_typed("cpu")));
-    path.map(|path| config_file::read(&path)).transpose()
+fn config(args: &AccelerateArgs, typed: &CommandLine) -> Result<Option<ConfigFile>, CliError> {
+    if let Some(path) = args.matches.get_one::<String>("config_file") {
+        return config_file::read(Path::new(path), Some(typed)).map(Some);
+    }
+    let path = config_file::default_path().filter(|_| !args.is_typed("cpu"));
+    path.map(|path| config_file::read(&path, None)).transpose()
 }
 
 fn print_warnings(file: &ConfigFile, terminal: Terminal) {
@@ -224,8 +228,9 @@ impl<'a> AccelerateJob<'a> {
         }
         let is_alone = self.processes <= 1 && self.machines == 1 && self.args.hostfile.is_none();
         if self.paradigm == Paradigm::Simple && is_alone && self.mpi_hosts().is_none() {
-            if self.args.has_launcher {
-                return Err(needs_other(self.typed, "launcher", "hostfile").into());
+            let launcher = self.args.has_launcher.then_some("launcher");
+            if let Some(flag) = launcher.or(remote_flag(self.typed)) {
+                return Err(needs_other(self.typed, flag, "hostfile").into());
             }
             return Ok(StartMethod::OneProcess);
         }
@@ -275,7 +280,9 @@ impl<'a> AccelerateJob<'a> {
         let hosts = self.args.hostfile.clone().or_else(|| self.mpi_hosts().map(OsString::from));
         let is_sized = self.settings.whole("num_processes").is_some();
         let has_hosts = hosts.is_some();
-        if !has_hosts || is_sized {
+        if has_hosts && !is_sized {
+            hosts::check_slots(self.args, self.typed)?;
+        } else {
             add("nproc-per-node", Some(self.workers_per_machine().to_string()));
         }
         let port = self.settings.whole("main_process_port");
@@ -321,6 +328,7 @@ impl<'a> AccelerateJob<'a> {
             words.extend(self.settings.is_on(setting).then(|| option.into()));
         }
         words.extend_from_slice(&self.args.own_words);
+        words.extend(remote_words(self.typed));
         words.push("--".into());
         words.extend_from_slice(&self.args.script_and_args);
         words
@@ -393,8 +401,13 @@ impl<'a> AccelerateJob<'a> {
         let RunArgs { watch, workers, program, .. } = args;
         let cluster = ResolvedCluster::here(vec![Slot(0)], None);
         let job = JobArgs { watch: &watch, workers: &workers, terminal };
-        start_as(Face::OneProcess, cluster, job, &program)
+        start_as(Face::OneProcess(flags), cluster, job, &program)
     }
+}
+
+/// Options of `accelerate launch`.
+fn flags() -> Vec<LauncherFlag> {
+    launcher_flags(&launch_definition("accelerate launch"))
 }
 
 /// Number of all workers.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser};
 
+use crate::cli::args::RemoteArgs;
 use crate::cli::args::values::parse_launcher_word;
 
 /// Text after the list of options in the help.
@@ -29,6 +30,9 @@ pub struct TorchrunArgs {
     /// Supervision of the workers.
     #[command(flatten)]
     pub watch: AgentArgs,
+    /// Hosts that one command starts.
+    #[command(flatten)]
+    pub remote: RemoteArgs,
     /// Output of the workers.
     #[command(flatten)]
     pub logs: StreamArgs,

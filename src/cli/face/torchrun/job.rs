@@ -13,12 +13,13 @@ use super::streams::{parse_filters, parse_local_ranks, parse_streams, prefix};
 use super::values::Values;
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status, env_vars};
-use crate::cli::args::RunArgs;
+use crate::cli::args::{RunArgs, check, remote_flag, remote_words};
 use crate::cli::command::run;
 use crate::cli::error::CliError;
 use crate::cli::line::{BadValue, CommandLine, codes, needs_other, parse_whole, refuse_value};
+use crate::cli::resolve::hostfile::is_meant_as_file;
 use crate::cli::resolve::{self, AllocatedNodes, NodePlace, NodePorts, OneByOne, ResolvedCluster};
-use crate::cli::start::{Face, JobArgs, TorchrunFace, TorchrunStreams, start_as};
+use crate::cli::start::{Face, FaceFlags, JobArgs, TorchrunFace, TorchrunStreams, start_as};
 use crate::inventory;
 use crate::plan::{NumaBinding, RendezvousPort, TorchrunConventions};
 use crate::report::Terminal;
@@ -54,15 +55,18 @@ enum Nodes {
     OneByOne(OneByOne),
 }
 
-/// Runs the job of a line; `variables` are more variables for the workers.
+/// Runs the job of a line; `variables` are more variables for the workers, `flags` the options of the
+/// launcher whose line was typed.
 pub(in crate::cli) fn start(
     args: &TorchrunArgs,
     typed: &CommandLine,
     launcher: TorchLauncher,
     variables: &[(String, String)],
+    flags: FaceFlags,
 ) -> Result<Status, CliError> {
     let values = Values { typed };
     refuse_unsupported(args, typed)?;
+    check::script(&args.program.script_and_args, typed)?;
     check_values_without_effect(args, values)?;
     let workers = workers(args, values)?;
     let rendezvous = Rendezvous::read(args, values)?;
@@ -95,6 +99,7 @@ pub(in crate::cli) fn start(
         port: rendezvous.port(&nodes),
         streams: streams(args, values)?,
         numa_binding: numa_binding(args, typed)?,
+        flags,
     };
     let RunArgs { watch, workers: worker_args, program, .. } = run_args;
     let job = JobArgs { watch: &watch, workers: &worker_args, terminal };
@@ -267,8 +272,9 @@ fn nodes(
             return Ok(nodes);
         }
     }
-    if args.size.launcher.is_some() {
-        return Err(needs_other(values.typed, "launcher", "hostfile").into());
+    let of_hosts = args.size.launcher.as_ref().map(|_| "launcher").or(remote_flag(values.typed));
+    if let Some(flag) = of_hosts {
+        return Err(needs_other(values.typed, flag, "hostfile").into());
     }
     if count == 1 || rendezvous.is_standalone {
         return Ok(Nodes::Here);
@@ -430,6 +436,7 @@ fn run_line(
             workers.map(|workers| [format!("--slots={workers}"), format!("--num_gpus={workers}")]);
         line.extend(of_workers.into_iter().flatten().map(OsString::from));
     }
+    line.extend(remote_words(values.typed));
     let restarts = values.text("max-restarts", args.watch.max_restarts.as_deref(), "0");
     let restarts = restarts.parse(|text| parse_whole(text, 0..=RESTARTS_MAX))?;
     line.push(format!("--max_restarts={restarts}").into());
@@ -456,8 +463,8 @@ fn run_line(
 /// `--nproc-per-node` gives their number.
 fn hosts(typed: &OsStr, workers: Option<usize>) -> OsString {
     let name = typed.to_str().filter(|name| HostName::parse(name).is_ok());
-    match name.filter(|name| !Path::new(name).exists()) {
-        Some(name) => format!("{name}:{}", workers.unwrap_or(1)).into(),
+    match name.map(Path::new).filter(|path| !path.exists() && !is_meant_as_file(path)) {
+        Some(name) => format!("{}:{}", name.display(), workers.unwrap_or(1)).into(),
         None => typed.to_owned(),
     }
 }
