@@ -10,7 +10,7 @@ use crate::runtime::engine::config::{EngineConfig, Precision};
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::host::gradients::{GradientOptions, GradientStore};
 use crate::runtime::engine::host::groups::UnitGroups;
-use crate::runtime::engine::host::values::StateValues;
+use crate::runtime::engine::host::optimizer_state::StateValues;
 use crate::runtime::engine::host::weights::{StoredWeights, Weights, shard_layout};
 use crate::runtime::engine::model::{BackwardPass, ForwardPass, Model, plan_passes};
 use crate::runtime::engine::parameters::{Parameter, ParameterTable};

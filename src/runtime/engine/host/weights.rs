@@ -12,7 +12,7 @@ use crate::runtime::engine::buffers::UnitBuffers;
 use crate::runtime::engine::config::EngineConfig;
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::host::groups::UnitGroups;
-use crate::runtime::engine::host::stored::{GatherWork, StoredPart};
+use crate::runtime::engine::host::stored_part::{GatherWork, StoredPart};
 use crate::runtime::error::Result;
 use crate::runtime::parallel::zero::shards::{ShardLayout, UnitShards};
 

@@ -1,4 +1,4 @@
-//! [`StateValues`]: a part of the state of a rank, in memory or in a file.
+//! [`StateValues`]: master weights or a moment of the optimizer, in memory or in a file (offload).
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -8,7 +8,7 @@ use bytemuck::Pod;
 
 use crate::os::files::scratch_memory::ScratchMemory;
 
-/// Values that a rank keeps from step to step.
+/// Master weights of a unit, or one of its moments.
 pub(super) enum StateValues<T> {
     /// In the memory of the process.
     Memory(Vec<T>),
