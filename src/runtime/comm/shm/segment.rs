@@ -383,6 +383,15 @@ mod tests {
     }
 
     #[test]
+    fn segment_error_keeps_the_number_of_the_kernel() {
+        let source = std::io::Error::from_raw_os_error(12);
+        let error = SegmentError::Os { action: "map", source };
+        assert_eq!(std::io::Error::from(error).raw_os_error(), Some(12));
+        let error = Segment::create(LOCAL_WORLD_MAX + 1).expect_err("too many ranks");
+        assert!(std::io::Error::from(error).raw_os_error().is_some());
+    }
+
+    #[test]
     fn segment_rejects_files_that_are_no_segments() {
         let fd = memory::create_shared("zeros", 1 << 16).unwrap();
         assert!(matches!(Segment::attach(fd), Err(SegmentError::Foreign)));
