@@ -472,7 +472,7 @@ fn resume_auto_skips_a_damaged_checkpoint() {
     let only = "error[T004]: the only checkpoint in `kept` is damaged: `step-00000002`: \
                 `rank-00000.safetensors` was truncated: ";
     assert!(stderr.contains(only), "{stderr}");
-    assert!(stderr.contains("help: use another `--checkpoint_dir`: "), "{stderr}");
+    assert!(stderr.contains("help: use another `--checkpoint_dir`, "), "{stderr}");
     // `--resume DIR` uses only the newest checkpoint.
     scratch.write(early, &whole);
     scratch.succeed(&line(4));
@@ -509,7 +509,7 @@ fn resume_auto_names_all_damaged_checkpoints() {
     for expected in [
         "all 2 checkpoints in `kept` are damaged: `step-00000004`: `rank-00000.safetensors` was changed",
         "; `step-00000002`: `rank-00000.safetensors` was changed after it was saved",
-        "help: use another `--checkpoint_dir`: ",
+        "help: use another `--checkpoint_dir`, ",
     ] {
         assert!(stderr.contains(expected), "{stderr}");
     }

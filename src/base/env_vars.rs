@@ -310,6 +310,8 @@ pub const TERM: &str = "TERM";
 pub const COLUMNS: &str = "COLUMNS";
 /// Rows of the terminal, for the progress bars of a single worker.
 pub const LINES: &str = "LINES";
+/// Width of the bars of tqdm, whose newest versions do not read COLUMNS.
+pub const TQDM_NCOLS: &str = "TQDM_NCOLS";
 
 /// Variables that identify a worker or connect it with its agent; the user cannot set them.
 ///

@@ -11,9 +11,8 @@ use crate::train::data::corpus::CorpusError;
 use crate::train::data::shards::ShardError;
 
 /// What to do if no checkpoint of the directory can be used.
-pub const ALL_DAMAGED_HELP: &str = "use another `--checkpoint_dir`: alone it starts at step 1, and with \
-                                    `--resume PATH` it continues from an undamaged copy; `remuda \
-                                    checkpoint verify DIR` reports every damage";
+pub const ALL_DAMAGED_HELP: &str = "use another `--checkpoint_dir`, where the run starts at step 1, or continues from an undamaged copy with \
+     `--resume PATH`; `remuda checkpoint verify DIR` reports every damage";
 /// What to do if the one checkpoint that was named cannot be used.
 const DAMAGED_HELP: &str = "`--resume auto` continues from the newest undamaged checkpoint of \
                             `--checkpoint_dir`, and `--resume PATH` from the one that is named";

@@ -320,12 +320,12 @@ fn escape_sequences_of_several_workers_are_escaped() {
 /// The worker writes to a pipe, so that it cannot ask the terminal.
 #[test]
 fn single_worker_is_told_the_size_of_the_terminal() {
-    let script = "echo ${COLUMNS-none} ${LINES-none}";
+    let script = "echo ${COLUMNS-none} ${LINES-none} ${TQDM_NCOLS-none}";
     let shown = |workers: Launch| on_a_terminal(workers.option("--quiet").sh(script));
-    assert_eq!(shown(workers(1)), "80 24\n");
-    assert_eq!(shown(workers(1).env("COLUMNS", "50")), "50 24\n");
+    assert_eq!(shown(workers(1)), "80 24 79\n");
+    assert_eq!(shown(workers(1).env("COLUMNS", "50")), "50 24 79\n");
     let launch = workers(2).option("--prefix").option("").env("NO_COLOR", "1");
-    assert_eq!(shown(launch), "none none\n".repeat(2));
+    assert_eq!(shown(launch), "none none none\n".repeat(2));
 }
 
 /// A single worker has the terminal for itself, as under any other launcher.

@@ -32,13 +32,18 @@ fn interpreter_of_a_script_is_checked_before_the_start() {
 /// Root reads every file, unless it has given up the right to.
 #[test]
 fn unreadable_script_is_found_before_the_start() {
-    let launch = python(1);
+    let (launch, dry_run) = (python(1), python(1).option("--dry-run"));
     let script = launch.dir().join("train.py");
     fs::write(&script, "print('started')\n").expect("a file");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o000)).expect("ours");
     let limited = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"];
     let is_root = rustix::process::geteuid().is_root();
-    let launch = if is_root { launch.through(&limited) } else { launch };
+    let (launch, dry_run) = match is_root {
+        true => (launch.through(&limited), dry_run.through(&limited)),
+        false => (launch, dry_run),
+    };
+    let why = "train.py` cannot be read: permission denied; the job would not start\n";
+    dry_run.program([&script]).end().code(0).says(why);
     let outcome = launch.program([script]).end().code(66).says("train.py`: permission denied\n");
     outcome.says("help: `chmod u+r ").does_not_say("started");
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::{Command, CommandFactory, Parser};
 
 use crate::base::shell::quoted;
-use crate::base::{Diagnostic, HostName, Slot, Status};
+use crate::base::{Diagnostic, HostName, Rank, Slot, Status};
 use crate::cli::args::{ClusterArgs, WatchArgs, WorkerArgs, check};
 use crate::cli::command::parse::parse_with_definition;
 use crate::cli::error::CliError;
@@ -155,8 +155,9 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let plan = plan::plan(&spec)?;
     check_size(&plan)?;
     let args = JobArgs { watch: &cli.watch, workers: &WorkerArgs::default(), terminal };
+    let ranks = (PrintedRanks::All, Rank(0));
     let (mut options, note) =
-        start::options(args, &spec, cluster.transport, PrintedRanks::All, RunClass::Tool)?;
+        start::options(args, &spec, cluster.transport, ranks, RunClass::Tool)?;
     print_error(&note);
     options.failure.lets_others_run = true;
     options.output.style.gather = !cli.no_gather;

@@ -13,6 +13,7 @@ pub(in crate::cli) use crate::cli::executable::search_path;
 use crate::cli::executable::{is_elf, other_interpreter};
 use crate::cli::resolve::environment::working_directory;
 use crate::plan::Program;
+use crate::report::text::show_io_error;
 use crate::wire::Problem;
 
 /// The program of the workers, and its arguments.
@@ -147,10 +148,13 @@ fn absolute(python: &Path, source: &str, help: &str) -> Result<OsString, CliErro
 /// Returns the reason why a Python script cannot be run, as far as this machine can check it.
 pub(in crate::cli) fn script_problem(program: &Program, cwd: &Path) -> Option<String> {
     let Program::Python { script, module: false, .. } = program else { return None };
-    let shown = Path::new(script).display();
-    match std::fs::metadata(cwd.join(script)) {
+    let (shown, path) = (Path::new(script).display(), cwd.join(script));
+    match std::fs::metadata(&path) {
         Err(_) => Some(format!("there is no script `{shown}` here")),
-        Ok(found) if found.is_file() || found.is_dir() => None,
+        Ok(found) if found.is_file() || found.is_dir() => {
+            let errno = rustix::fs::access(&path, rustix::fs::Access::READ_OK).err()?;
+            Some(format!("script `{shown}` cannot be read: {}", show_io_error(&errno.into())))
+        }
         Ok(_) => Some(format!("script `{shown}` is not a regular file")),
     }
 }

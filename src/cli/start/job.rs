@@ -10,7 +10,7 @@ use crate::cli::start::builtin_worker::configure_builtin_worker;
 use crate::cli::start::exports::exports;
 use crate::cli::start::face::Face;
 use crate::cli::start::job_args::JobArgs;
-use crate::cli::start::log_files::{PidFile, rank_files};
+use crate::cli::start::log_files::PidFile;
 use crate::cli::start::options::{PrintedRanks, options, options_without_files};
 use crate::cli::start::preflight::preflight;
 use crate::cli::start::program::WorkerProgram;
@@ -99,11 +99,9 @@ pub(in crate::cli) fn start(
         }
         return Ok(launch::join(&plan, &member)?);
     }
-    let (printed_ranks, class) = (worker_program.printed_ranks, worker_program.class);
-    let rank_files = rank_files(workers.rank_log_dir(), first_rank(&plan))?;
-    let (mut options, note) = options(args, &spec, cluster.transport, printed_ranks, class)?;
+    let ranks = (worker_program.printed_ranks, first_rank(&plan));
+    let (mut options, note) = options(args, &spec, cluster.transport, ranks, worker_program.class)?;
     configure(&mut options, &face, (&spec, &plan))?;
-    options.output.style.rank_files = rank_files;
     options.command.files = worker_program.files;
     options.command.kept_state = worker_program.kept_state;
     options.devices.gpu_sharing = cluster.devices.sharing;

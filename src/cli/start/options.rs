@@ -13,6 +13,7 @@ use crate::cli::random;
 use crate::cli::resolve::environment::working_directory;
 use crate::cli::resolve::{allocation_end, program_and_script};
 use crate::cli::start::job_args::JobArgs;
+use crate::cli::start::log_files::rank_files;
 use crate::launch::{
     CauseRule, CommandOptions, ContinueWith, Cores, DeviceOptions, FailureOptions, Framing,
     GpuSharing, LimitOptions, Options, OutputOptions, StdinTo, SupervisorOptions, Transport,
@@ -47,20 +48,23 @@ impl PrintedRanks {
     }
 }
 
-/// Returns the options of a launch besides its plan, and a note if the run cannot be recorded.
+/// Returns the options of a launch besides its plan, and a note if the run cannot be recorded. `first_rank` is
+/// the lowest rank that this process starts.
 pub(in crate::cli) fn options(
     args: JobArgs<'_>,
     spec: &JobSpec,
     transport: Transport,
-    printed_ranks: PrintedRanks,
+    (printed_ranks, first_rank): (PrintedRanks, Rank),
     class: RunClass,
 ) -> Result<(Options, String), CliError> {
-    let watch = args.watch;
+    let JobArgs { watch, workers, .. } = args;
+    let rank_files = rank_files(workers.rank_log_dir(), first_rank)?;
     let mut options = options_without_files(args, spec, transport, printed_ranks)?;
     let (run_dir, note) = create_run_dir(watch, &options.job, class)?;
     let log_dir = watch.log_dir.as_deref().map(|dir| log_dir(dir, &options.job)).transpose()?;
     let logs = log_dir.as_ref().map(LogDir::path).or(run_dir.as_ref().map(RunDir::path));
     options.output.style.log_dir = logs.map(ToOwned::to_owned);
+    options.output.style.rank_files = rank_files;
     (options.output.run_dir, options.output.log_dir) = (run_dir, log_dir);
     Ok((options, note))
 }

@@ -293,7 +293,9 @@ fn terminal_size(options: &Options, rank: Rank) -> Vec<(Vec<u8>, Vec<u8>)> {
     let Some((columns, rows)) = terminal.size.filter(|_| *solo == Some(rank)) else {
         return Vec::new();
     };
-    let size = [(env_vars::COLUMNS, columns), (env_vars::LINES, rows)];
+    // A bar in the last column would continue in the next row.
+    let bar = columns.saturating_sub(1).max(1);
+    let size = [(env_vars::COLUMNS, columns), (env_vars::LINES, rows), (env_vars::TQDM_NCOLS, bar)];
     size.map(|(name, number)| (name.into(), number.to_string().into_bytes())).into()
 }
 
