@@ -15,9 +15,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use remuda::agent::serve_if_agent;
-use remuda::job::FailureCause;
-use remuda::launch::Job;
-use remuda::plan::Accelerator;
+use remuda::launch::{Accelerator, FailureCause, Job};
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     // The launcher executes this program on every node as its agent.

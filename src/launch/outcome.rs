@@ -17,3 +17,11 @@ pub(super) struct LaunchEnd {
     /// Whether another node 0 may continue the job.
     pub(super) may_be_taken_over: bool,
 }
+
+impl LaunchEnd {
+    /// The end of a launch that no other node has joined.
+    pub(super) fn before_the_start(status: Status, text: String) -> Self {
+        let text_elsewhere = String::new();
+        Self { status, text, text_elsewhere, cause: None, failure: None, may_be_taken_over: false }
+    }
+}

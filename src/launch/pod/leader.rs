@@ -44,14 +44,7 @@ pub(in crate::launch) async fn supervise_as_leader(
             let text = format!("received {} before the address of node 0 resolved", signal_name(signal));
             let status = Status::Interrupted(signal);
             write_termination_message(file, (&dial.job, NodeRank(0)), status, (&text, Some(NodeRank(0))));
-            return Ok(LaunchEnd {
-                status,
-                text,
-                text_elsewhere: String::new(),
-                cause: None,
-                failure: None,
-                may_be_taken_over: false,
-            });
+            return Ok(LaunchEnd::before_the_start(status, text));
         }
     };
     health.set_ready(true);

@@ -27,7 +27,7 @@ const QUEUED_STEPS_MAX: usize = 1024;
 /// The link that carried output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputLink {
-    /// Its node.
+    /// The node that the workers run on.
     pub node: NodeRank,
     /// Its number among the links of the node.
     pub link: u32,

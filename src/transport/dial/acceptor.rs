@@ -379,16 +379,18 @@ impl Service {
         let (control_sender, controls) = mpsc::unbounded_channel();
         let slot = &mut self.nodes[node.index()];
         slot.generation += 1;
-        slot.connection = Some((control_sender.clone(), peer));
+        let weak_sender = control_sender.downgrade();
+        slot.connection = Some((control_sender, peer));
         let (times, ended) = (slot.generation, self.ended_sender.clone());
         let handlers = ControlHandlers {
-            controls: control_sender,
+            controls: weak_sender,
             signals: signal_sender,
             exit: Mutex::new(Some(exit_sender)),
         };
         self.relays.spawn(async move {
             if writer.send_control(&Control::Joined(node)).await.is_ok() {
-                serve(local, (writer, reader), controls, handlers).await;
+                let on_event = |event| handlers.handle(event);
+                relay(local, (writer, reader), controls, on_event).await;
             }
             let _ = ended.send((node, times));
         });
@@ -421,37 +423,49 @@ fn refusal(text: String) -> JoinRefusal {
 
 /// Handlers of the control messages that a node sends beside its link.
 struct ControlHandlers {
-    controls: mpsc::UnboundedSender<Control>,
+    /// Weak, so that messages that are sent after the connection was closed are dropped.
+    controls: mpsc::WeakUnboundedSender<Control>,
     signals: mpsc::Sender<i32>,
     /// Taken by the first message about the agent's exit.
     exit: Mutex<Option<oneshot::Sender<Option<WorkerExit>>>>,
 }
 
-async fn serve(
-    local: LocalLink,
-    connection: (SecureWriter, SecureReader),
-    controls: mpsc::UnboundedReceiver<Control>,
-    handlers: ControlHandlers,
-) {
-    let ControlHandlers { controls: sender, signals, exit: agent_exit } = handlers;
-    // Messages that are sent after the connection was closed are dropped.
-    let sender = sender.downgrade();
-    let on_event = |event| match event {
-        RelayEvent::LocalEnded => {
-            if let Some(sender) = sender.upgrade() {
-                let _ = sender.send(Control::LinkEnded);
+impl ControlHandlers {
+    fn handle(&self, event: RelayEvent) {
+        match event {
+            RelayEvent::LocalEnded => {
+                if let Some(sender) = self.controls.upgrade() {
+                    let _ = sender.send(Control::LinkEnded);
+                }
             }
-        }
-        // If the launcher has so many to handle, one more requests nothing new.
-        RelayEvent::Control(Control::Signal(signal)) => drop(signals.try_send(signal)),
-        RelayEvent::Control(Control::AgentEnded(exit)) => {
-            let sender = agent_exit.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(sender) = sender {
-                let _ = sender.send(exit);
+            // If the launcher has so many to handle, one more requests nothing new.
+            RelayEvent::Control(Control::Signal(signal)) => drop(self.signals.try_send(signal)),
+            RelayEvent::Control(Control::AgentEnded(exit)) => {
+                let sender = self.exit.lock().unwrap_or_else(PoisonError::into_inner).take();
+                if let Some(sender) = sender {
+                    let _ = sender.send(exit);
+                }
             }
+            // Nodes send no other messages to node 0 after the join.
+            RelayEvent::Control(_) => {}
         }
-        // Nodes send no other messages to node 0 after the join.
-        RelayEvent::Control(_) => {}
-    };
-    relay(local, connection, controls, on_event).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_cannot_fill_the_queue_of_signals() {
+        let (controls, _queue) = mpsc::unbounded_channel();
+        let (signals, mut received) = mpsc::channel(SIGNALS_MAX);
+        let exit = Mutex::default();
+        let handlers = ControlHandlers { controls: controls.downgrade(), signals, exit };
+        for signal in 0..1000 {
+            handlers.handle(RelayEvent::Control(Control::Signal(signal)));
+        }
+        let waiting = std::iter::from_fn(|| received.try_recv().ok());
+        assert_eq!(waiting.collect::<Vec<_>>(), (0..SIGNALS_MAX as i32).collect::<Vec<_>>());
+    }
 }
