@@ -173,7 +173,7 @@ fn untrusted_and_unreadable_env_files_are_refused() {
         66,
         "error[E017]: cannot read environment file `.deepspeed_env`: too many levels of symbolic \
          links\n --> .deepspeed_env\n\
-         help: make it readable (`chmod u+r`), or move it away\n",
+         help: type `chmod u+r .deepspeed_env`, or move it away\n",
     );
     check_refused(
         |path| fs::create_dir(path).expect("a directory can be made"),

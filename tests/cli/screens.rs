@@ -28,7 +28,7 @@ fn make_directory(name: &str) -> PathBuf {
     symlink("loop", dir.join("loop")).expect("a link");
     fs::write(dir.join("run.sh"), "#!/bin/sh\nexit 3\n").expect("a script");
     fs::write(dir.join("job.sh"), "#!/bin/sh\n#SBATCH -N 2\nsrun hostname\n").expect("a script");
-    fs::write(dir.join("ds.json"), "{\n  \"train_batch_size\": 8\n}\n").expect("a configuration");
+    fs::write(dir.join("zero.json"), "{\n  \"train_batch_size\": 8\n}\n").expect("a configuration");
     let precision = "distributed_type: 'NO'\nmixed_precision: bf17\n";
     fs::write(dir.join("bf17.yaml"), precision).expect("a configuration");
     fs::write(dir.join("train.py"), "raise SystemExit('it was started')\n").expect("a script");

@@ -181,10 +181,9 @@ impl UnknownOption<'_> {
             Same("num_gpus") if flags.has("num_gpus") && self.value().is_some_and(is_automatic) => {
                 needless(EVERY_GPU)
             }
-            Same("num_gpus") if self.device_count().is_some() && flags.has("num_gpus") => {
-                format!("did you mean `--num_gpus {}`?", self.device_count()?)
-            }
-            UnneededValue(SCHEDULER) if self.device_count().is_some() && flags.has("num_gpus") => {
+            Same("num_gpus") | UnneededValue(SCHEDULER)
+                if self.device_count().is_some() && flags.has("num_gpus") =>
+            {
                 format!("did you mean `--num_gpus {}`?", self.device_count()?)
             }
             Same(own) if flags.has(own) => match self.value() {

@@ -125,42 +125,38 @@ impl LoadError {
         self
     }
 
-    pub(in crate::cli) fn as_findings(&self) -> Findings {
-        if let Self::Missing(path) | Self::MissingInput(path) = self
-            && let Some(list) = path.to_str().and_then(as_host_list)
-        {
-            let help = format!("did you mean `{list}`?");
-            return finding(codes::FILE_MISSING, self, path, &help);
+    /// Returns what was probably meant by the path of a file that does not exist.
+    fn missing_help(&self, path: &Path) -> String {
+        let is_option = matches!(self, Self::Missing(_));
+        let name = path.to_str().filter(|name| HostName::parse(name).is_ok());
+        if let Some(list) = path.to_str().and_then(as_host_list) {
+            return format!("did you mean `{list}`?");
         }
-        if let Self::Missing(path) | Self::MissingInput(path) = self
-            && let Some(near) = near_hostfile(path)
-        {
-            let near = quoted(near);
-            let help = match path.to_str().filter(|name| HostName::parse(name).is_ok()) {
-                _ if matches!(self, Self::MissingInput(_)) => format!("did you mean `{near}`?"),
+        if let Some(near) = near_hostfile(path).map(quoted) {
+            return match name {
+                _ if !is_option => format!("did you mean `{near}`?"),
+                None => format!("did you mean `-H {near}`?"),
                 Some(name) => format!(
                     "did you mean `-H {near}`? a host of this name is written with its slots: `-H {name}:4`"
                 ),
-                None => format!("did you mean `-H {near}`?"),
             };
-            return finding(codes::FILE_MISSING, self, path, &help);
         }
+        let help = if !is_option {
+            "correct the path; `-` is standard input"
+        } else if all_host_names(&path.to_string_lossy()) {
+            // A path that looks like names of hosts may be a list of hosts.
+            "correct the path, or add slots to a host name: `-H HOST:4`; without -H the job runs on this machine"
+        } else {
+            "correct the path, or leave -H out to run on this machine"
+        };
+        help.to_owned()
+    }
+
+    pub(in crate::cli) fn as_findings(&self) -> Findings {
         let (code, path, help) = match self {
             Self::Malformed(findings) => return findings.clone(),
-            // A path that looks like names of hosts may be a list of hosts.
-            Self::Missing(path) if all_host_names(&path.to_string_lossy()) => (
-                codes::FILE_MISSING,
-                path,
-                "correct the path, or add slots to a host name: `-H HOST:4`; without -H the job runs on this \
-                 machine",
-            ),
-            Self::Missing(path) => (
-                codes::FILE_MISSING,
-                path,
-                "correct the path, or leave -H out to run on this machine",
-            ),
-            Self::MissingInput(path) => {
-                (codes::FILE_MISSING, path, "correct the path; `-` is standard input")
+            Self::Missing(path) | Self::MissingInput(path) => {
+                return finding(codes::FILE_MISSING, self, path, &self.missing_help(path));
             }
             // Users of DeepSpeed give this path if there is no hostfile.
             Self::NotAFile { path, .. } if path == Path::new("/dev/null") => {

@@ -174,17 +174,13 @@ impl<'a> Builder<'a> {
     /// `mixed_precision`.
     fn precision(&mut self) {
         let Some(entry) = self.top("mixed_precision") else { return };
+        let ConfigValue::Text(text) = &entry.node.value else { return };
         let on = ConfigValue::Bool(true);
-        match &entry.node.value {
-            ConfigValue::Null | ConfigValue::Bool(false) => {}
-            ConfigValue::Text(text) => match text.to_lowercase().as_str() {
-                "no" => {}
-                "fp16" => self.put(&["fp16", "enabled"], on, entry),
-                "bf16" => self.put(&["bf16", "enabled"], on, entry),
-                "fp8" => self.refuse(entry.node.span, "`mixed_precision: fp8`", "use `bf16`"),
-                // The reader of the file has reported it.
-                _ => {}
-            },
+        match text.to_lowercase().as_str() {
+            "fp16" => self.put(&["fp16", "enabled"], on, entry),
+            "bf16" => self.put(&["bf16", "enabled"], on, entry),
+            "fp8" => self.refuse(entry.node.span, "`mixed_precision: fp8`", "use `bf16`"),
+            // `no`, or a value that the reader of the file has refused.
             _ => {}
         }
     }
