@@ -7,26 +7,49 @@ use crate::wire::Stream;
 /// Maximum number of characters of an exception in one line.
 pub(in crate::launch) const EXCEPTION_CHARS_MAX: usize = 240;
 
+/// Maximum number of lines of a traceback in an error file.
+const STACK_LINES_MAX: usize = 60;
+
 /// End of the line with the record of all restarts.
 pub(in crate::launch) const HAS_CAUSES: &str = " has the cause of each";
 
 /// The last lines of a worker, with their stream.
 pub(in crate::launch) type LastLines = Option<(Stream, Vec<Vec<u8>>)>;
 
+/// The worker whose last lines are shown.
+#[derive(Clone, Copy)]
+pub(in crate::launch) struct ShownWorker<'a> {
+    pub(in crate::launch) rank: Rank,
+    /// Its name in front of a noun.
+    pub(in crate::launch) whose: &'a str,
+    /// Workers that reported the same exception.
+    pub(in crate::launch) same: &'a [Rank],
+}
+
 /// The last lines of a worker, unless they are the traceback that is already the last text on the
 /// screen.
 pub(in crate::launch) fn without_shown_traceback(
     last_lines: LastLines,
     pages: &OutputRouter,
-    (rank, whose): (Rank, &str),
+    shown: ShownWorker<'_>,
     facts: &mut Vec<String>,
 ) -> LastLines {
     let (stream, _) = last_lines.as_ref()?;
-    if !pages.shows_traceback(rank, *stream) {
+    let ShownWorker { rank, whose, same } = shown;
+    if !pages.shows_traceback(rank, *stream, same) {
         return last_lines;
     }
     facts.push(format!("{whose} traceback{IS_ABOVE}"));
     None
+}
+
+/// The traceback of an error file, as facts: its last lines.
+pub(in crate::launch) fn show_recorded_stack(stack: &str) -> Vec<String> {
+    let lines: Vec<&str> = stack.lines().collect();
+    let last = &lines[lines.len().saturating_sub(STACK_LINES_MAX)..];
+    let shown = last.iter().map(|line| format!("  | {}", escape_control(line.trim_end())));
+    let head = "traceback in its error file:".to_owned();
+    std::iter::once(head).chain(shown).collect()
 }
 
 /// End of the line about a traceback that is not repeated.
@@ -45,6 +68,14 @@ pub(in crate::launch) fn first_line(exception: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn recorded_stack_is_escaped_and_bounded() {
+        let shown = show_recorded_stack("Traceback\nE: \x1b[2J\n");
+        assert_eq!(shown, ["traceback in its error file:", "  | Traceback", "  | E: \\x1b[2J"]);
+        let long = "x\n".repeat(100);
+        assert_eq!(show_recorded_stack(&long).len(), STACK_LINES_MAX + 1);
+    }
 
     #[test]
     fn exception_fits_a_line() {
