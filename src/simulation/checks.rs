@@ -224,8 +224,7 @@ impl Simulation {
             ) => {
                 let is_it = (first.rank, first.exit) == (rank, exit) && epoch == of;
                 let mut ends = self.launcher.job.ends().iter();
-                let has_left =
-                    ends.any(|end| ranks.contains(&end.rank) && end.exit.is_success());
+                let has_left = ends.any(|end| ranks.contains(&end.rank) && end.exit.is_success());
                 is_it && (self.truth.gave_up_suspended || has_left && self.was_cut_short())
             }
             (FailureCause::NotStarted { rank, .. }, Blame::NotStarted(node)) => {

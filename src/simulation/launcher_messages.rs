@@ -11,9 +11,7 @@ use super::scenario::Reach;
 use super::story::Teller;
 use super::world::{Happening, Simulation};
 use crate::base::{NodeRank, Rank};
-use crate::job::{
-    Event, Evidence, FailureClass, NodeLoss, StartFailure, StartStep, WorkerEnd,
-};
+use crate::job::{Event, Evidence, FailureClass, NodeLoss, StartFailure, StartStep, WorkerEnd};
 use crate::launch::user::pause::PauseScope;
 use crate::wire::{AgentHello, FromAgent, ToAgent, WorkerStartStep};
 

@@ -145,10 +145,7 @@ mod tests {
 
     #[test]
     fn group_watch_runs_only_on_node_of_rank_0() {
-        assert_eq!(
-            watch("0", "2", 60_000).expect("watched").master,
-            "n1:29500"
-        );
+        assert_eq!(watch("0", "2", 60_000).expect("watched").master, "n1:29500");
         assert!(watch("1", "2", 60_000).is_none());
         assert!(watch("0", "1", 60_000).is_none());
         assert!(watch("0", "2", 0).is_none());

@@ -303,7 +303,10 @@ mod tests {
         let verdict = job.verdict().expect("over");
         assert_eq!(verdict.status, Status::Timeout);
         let cause = verdict.cause.as_ref();
-        assert!(matches!(cause, Some(FailureCause::Worker(end)) if end.rank == Rank(2)), "{cause:?}");
+        assert!(
+            matches!(cause, Some(FailureCause::Worker(end)) if end.rank == Rank(2)),
+            "{cause:?}"
+        );
     }
 
     #[test]

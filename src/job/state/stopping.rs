@@ -124,7 +124,8 @@ impl JobState {
             let is_paused = matches!(self.phase, JobPhase::PausedBeforeRestart { .. });
             // No worker hangs: the last failure explains why the job was not over.
             let failed = self.previous_verdict.as_ref().filter(|_| is_paused);
-            let verdict = failed.map(|before| Verdict { status: Status::Timeout, ..before.clone() });
+            let verdict =
+                failed.map(|before| Verdict { status: Status::Timeout, ..before.clone() });
             let verdict = verdict.unwrap_or_else(|| self.verdict_for(StopReason::Timeout));
             self.phase = JobPhase::Done(verdict);
         }

@@ -228,7 +228,9 @@ impl JobReport<'_> {
                  rank that has none left wait for the others before it exits"
                     .to_owned(),
             );
-        } else if let (Some(rank), FailureClass::TimedOut) = (missing.iter().find(is_stopped), class) {
+        } else if let (Some(rank), FailureClass::TimedOut) =
+            (missing.iter().find(is_stopped), class)
+        {
             let worker = self.worker(*rank);
             let rank = format!("rank {}", worker.rank);
             help.push(self.see_where_it_waits(&rank, worker.host.as_str()));

@@ -36,9 +36,10 @@ pub(in crate::launch) fn without_shown_traceback(
 ) -> LastLines {
     let (stream, _) = last_lines.as_ref()?;
     let ShownWorker { rank, whose, same } = shown;
-    if !pages.shows_traceback(rank, *stream, same) {
+    let Some(above) = pages.shown_traceback(rank, *stream, same) else {
         return last_lines;
-    }
+    };
+    let whose = if above == rank { whose } else { "another rank's" };
     facts.push(format!("{whose} traceback{IS_ABOVE}"));
     None
 }

@@ -452,20 +452,21 @@ impl OutputRouter {
         self.print_message(&format!("{state}, {}\n", show_last_output(since)));
     }
 
-    /// Whether the traceback of a worker is the last thing on the screen, apart from one or two
-    /// lines and the same traceback of these other workers.
-    pub fn shows_traceback(&self, rank: Rank, stream: Stream, same: &[Rank]) -> bool {
+    /// The worker whose traceback is on the screen, with one or two lines below at most and tracebacks of
+    /// the same exception: this worker, else one of these other workers that raised the exception.
+    pub fn shown_traceback(&self, rank: Rank, stream: Stream, same: &[Rank]) -> Option<Rank> {
         /// Length of a line about the other workers.
         const LATER_BYTES_MAX: u64 = 256;
-        let shown_until = |rank| {
-            let buffer = self.streams.get(&(rank, stream))?;
-            let start = buffer.tail.traceback_start()?;
-            (buffer.hidden_until <= start).then_some(buffer.shown_until)
+        let ranks = || std::iter::once(rank).chain(same.iter().copied());
+        let buffer = |rank| self.streams.get(&(rank, stream));
+        let last = ranks().filter_map(|rank| Some(buffer(rank)?.shown_until)).max()?;
+        let is_near = self.shown_bytes - last <= LATER_BYTES_MAX;
+        let is_whole = |rank: &Rank| {
+            let start = |found: &StreamBuffer| found.tail.traceback_start();
+            buffer(*rank)
+                .is_some_and(|found| start(found).is_some_and(|start| found.hidden_until <= start))
         };
-        let later = same.iter().filter_map(|other| shown_until(*other)).max();
-        shown_until(rank).is_some_and(|until| {
-            self.shown_bytes - later.unwrap_or(until).max(until) <= LATER_BYTES_MAX
-        })
+        ranks().find(is_whole).filter(|_| is_near)
     }
 
     /// The file that holds a stream, if there is one.
