@@ -82,10 +82,10 @@ async fn crowd(first: &Dialer, nodes: u32) -> Result<(), Box<dyn Error>> {
     while let Some(joined) = joining.join_next().await {
         let mut tasks = Tasks::default();
         let (agent_end, launcher_end) = fds::stream_pair()?;
-        let launcher_end =
+        let (reader, writer) =
             (LinkReader::new(launcher_end.try_clone()?)?, LinkWriter::new(launcher_end)?);
         let agent_end = (LinkReader::new(agent_end.try_clone()?)?, LinkWriter::new(agent_end)?);
-        let attached = joined??.attach(launcher_end, None, &mut tasks);
+        let attached = joined??.attach(reader, writer, None, &mut tasks);
         agents.spawn(simulate_agent(agent_end, attached, tasks));
     }
     print_elapsed("joined", start);

@@ -143,10 +143,12 @@ impl AgentExecutor {
             AgentEffect::InspectShim(check) => return Some(self.inspect_shim(check)),
             AgentEffect::ReapOrphans => return Some(self.reap_orphans()),
             AgentEffect::FindSuspended(workers) => return Some(find_suspended(&workers)),
-            AgentEffect::CheckGroup { epoch, port, pids } => self.run_task(move || {
-                let check = check_group(&pids, port);
-                TaskResult::Event(AgentEvent::GroupChecked { epoch, check })
-            }),
+            AgentEffect::CheckGroup { epoch, port, pids, since_start } => {
+                self.run_task(move || {
+                    let check = check_group(&pids, port, since_start);
+                    TaskResult::Event(AgentEvent::GroupChecked { epoch, check })
+                })
+            }
             AgentEffect::Examine(request) => self.examine(request),
             AgentEffect::Probe(listeners) => {
                 let results = self.result_sender.clone();

@@ -11,7 +11,7 @@ pub(crate) mod state;
 mod testing;
 
 pub use cause::error_file::{RecordedException, parse_error_file};
-pub use cause::evidence::{Evidence, EvidenceSource};
+pub use cause::evidence::{Evidence, EvidenceSource, WENT_ON_AFTER};
 pub use cause::failure::{
     FailureCause, NodeLoss, StartFailure, StartStep, Verdict, WorkerEnd, WorkerReports,
 };

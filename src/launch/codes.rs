@@ -63,8 +63,12 @@ pub const EXPLANATIONS: &[Explanation] = &[
          * If one worker exits with a code and another is killed by a signal within 200 ms, the killed \
          worker is named, unless remuda sent the signal. A SIGABRT after a report of a lost connection or \
          a timeout does not count.\n\
-         * If all reports are timeouts, the ranks that still ran and reported nothing are named: they \
-         `did not take part`. A monitored barrier names them itself.\n\n\
+         * A rank that was stopped is not named for a traceback without `[rank2]:` if it went on to \
+         print for a second or more, or if other ranks printed one with it, and the reports point to \
+         another rank.\n\
+         * If all reports are about other ranks, and a rank had exited with 0 before, that rank is named. \
+         Else the ranks that still ran and reported nothing are named: they `did not take part`, or \
+         `closed connections before exiting`. A monitored barrier names them itself.\n\n\
          Otherwise the exit status of remuda is the exit code of this rank, or 128 + the signal. After \
          `killed by signal 9 (SIGKILL)`, look for the kernel's out-of-memory killer: if it killed a \
          process while the rank ran, a line says so. If the message says `ended the \
@@ -106,7 +110,8 @@ pub const EXPLANATIONS: &[Explanation] = &[
          and py-spy shows where that rank waits:\n\n    py-spy dump --pid PID\n\nThe rank that \
          waits in a different place than the others is the cause. A shorter timeout in \
          `torch.distributed.init_process_group(timeout=...)` ends a collective that hangs, and the \
-         report then names the rank that did not take part.\n\nIf the time ended before the job started, nothing \
+         report then names the rank that did not take part.\n\nIf the time ended while remuda waited to restart the \
+         job, the screen shows the last failure.\n\nIf the time ended before the job started, nothing \
          was started, and the screen lists the hosts that had not answered and their last step: \
          ssh was logging in; ssh had logged in and the login shell had not started the remuda \
          agent; or the agent was checking whether the workers can start. Without `--timeout` the \

@@ -219,11 +219,13 @@ impl Simulation {
                 may_be_named && (end.rank, end.exit) == (rank, exit) && epoch == of
             }
             (
-                FailureCause::MissingRanks { first, .. },
+                FailureCause::MissingRanks { ranks, first, .. },
                 Blame::Witness { rank, epoch: of, exit },
             ) => {
                 let is_it = (first.rank, first.exit) == (rank, exit) && epoch == of;
-                self.truth.gave_up_suspended && is_it
+                let mut ends = self.launcher.job.ends().iter();
+                let has_left = ends.any(|end| ranks.contains(&end.rank) && end.exit.is_success());
+                is_it && (self.truth.gave_up_suspended || has_left && self.was_cut_short())
             }
             (FailureCause::NotStarted { rank, .. }, Blame::NotStarted(node)) => {
                 self.node_of(*rank) == node

@@ -11,9 +11,7 @@ use super::scenario::Reach;
 use super::story::Teller;
 use super::world::{Happening, Simulation};
 use crate::base::{NodeRank, Rank};
-use crate::job::{
-    Event, Evidence, EvidenceSource, FailureClass, NodeLoss, StartFailure, StartStep, WorkerEnd,
-};
+use crate::job::{Event, Evidence, FailureClass, NodeLoss, StartFailure, StartStep, WorkerEnd};
 use crate::launch::user::pause::PauseScope;
 use crate::wire::{AgentHello, FromAgent, ToAgent, WorkerStartStep};
 
@@ -294,16 +292,7 @@ impl Simulation {
         let found = self.truth.incidents.iter().filter(is_asked);
         let evidence = |incident: &super::incidents::Incident| {
             let Blame::Witness { rank, .. } = incident.blame else { unreachable!() };
-            let evidence = Evidence {
-                source: EvidenceSource::Output,
-                class: FailureClass::LostPeer,
-                at: self.instant(incident.at),
-                exception: None,
-                root: None,
-                place: None,
-                missing: Vec::new(),
-                is_final: false,
-            };
+            let evidence = Evidence::printed(FailureClass::LostPeer, self.instant(incident.at));
             (rank, evidence)
         };
         found.map(evidence).collect()

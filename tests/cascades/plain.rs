@@ -73,6 +73,39 @@ fn hanging_rank_outranks_timeouts_of_others() {
 }
 
 #[test]
+fn rank_that_exited_with_0_before_the_others_is_named() {
+    let outcome = cascade(workers(3), "left").code(1);
+    let outcome = outcome.says("error[R101]: rank 2 (localhost) exited with code 0 after ");
+    let outcome = outcome.says(", before the other ranks: ranks 0, 1 lost a connection; ");
+    let outcome = outcome.says(" (localhost) then failed: RuntimeError: [third_party/gloo");
+    let outcome = outcome.says("help: collectives need all ranks: ");
+    let cause = &outcome.record()["cause"];
+    assert_eq!((&cause["kind"], &cause["rank"]), (&"worker_missing".into(), &2.into()));
+}
+
+#[test]
+fn message_of_a_rank_that_leaves_slowly_is_quoted() {
+    let outcome = cascade(workers(3), "message").code(1);
+    let title = "error[R101]: rank 2 (localhost) closed connections before exiting: ranks 0, 1 lost a connection; ";
+    let outcome =
+        outcome.says(title).says("  last line of its stderr: config: no data set `c4x`\n");
+    let outcome = outcome.says("  1 worker that reported no exception was still running when ");
+    assert!(!outcome.stderr.contains("if the job hangs again"), "{outcome:#?}");
+}
+
+#[test]
+fn traceback_of_an_error_file_is_shown() {
+    let script = r#"printf '%s' '{"message": {"message": "ValueError: bad", "extraInfo": {"py_callstack":
+        "Traceback (most recent call last):\n  File \"a.py\", line 4, in f\nValueError: bad\n"}}}' \
+        >"$TORCHELASTIC_ERROR_FILE"; exit 1"#;
+    let outcome = workers(1).sh(script).end().code(1);
+    let outcome = outcome.says("error[R101]: rank 0 (localhost) failed: ValueError: bad\n");
+    let head = "  traceback in its error file:\n    | Traceback (most recent call last):\n";
+    let outcome = outcome.says(head).says("    | ValueError: bad\n");
+    assert!(!outcome.stderr.contains("it wrote no output"), "{outcome:#?}");
+}
+
+#[test]
 fn killed_rank_is_named_with_its_signal() {
     let title = "error[R101]: rank 2 (localhost) was killed by signal 9 (SIGKILL) after ";
     drop(cascade(workers(3), "killed").code(137).says(title));
@@ -132,7 +165,9 @@ fn failure_of_all_ranks_is_reported_as_one() {
                 while not all(os.path.exists(f'{here}/at{other}') for other in (0, 1)):\n    \
                 time.sleep(0.01)\nraise ValueError('no data')\n";
     let outcome = end_python(2, "same.py", text).code(1);
-    drop(outcome.says("; all 2 ranks failed the same way\n"));
+    let outcome = outcome.says("; all 2 ranks failed the same way\n");
+    let outcome = outcome.says(" traceback is above\n");
+    assert!(!outcome.stderr.contains("    | ValueError"), "{outcome:#?}");
 }
 
 #[test]
@@ -161,6 +196,13 @@ fn root_exception_of_a_chain_is_shown() {
     let outcome =
         outcome.says("error[R101]: rank 0 (localhost) failed: RuntimeError: cannot save\n");
     drop(outcome.says("  caused by OSError: disk is full\n"));
+    let text = "try:\n    open('/no/such')\nexcept FileNotFoundError:\n    raise RuntimeError('cannot load')\n";
+    let outcome = end_python(1, "load.py", text).code(1);
+    drop(
+        outcome.says(
+            "  caused by FileNotFoundError: [Errno 2] No such file or directory: '/no/such'\n",
+        ),
+    );
 }
 
 #[test]

@@ -20,10 +20,11 @@ struct Worker {
     was_stopped: bool,
     printed: Option<(&'static str, u64)>,
     recorded: Option<(&'static str, u64)>,
+    went_on_ms: Option<u64>,
 }
 
 const fn worker(exit: WorkerExit, at_ms: u64) -> Worker {
-    Worker { exit, at_ms, was_stopped: false, printed: None, recorded: None }
+    Worker { exit, at_ms, was_stopped: false, printed: None, recorded: None, went_on_ms: None }
 }
 
 /// Exits with a code.
@@ -46,6 +47,11 @@ impl Worker {
     /// Prints words that arrive then.
     const fn prints(self, text: &'static str, at_ms: u64) -> Self {
         Self { printed: Some((text, at_ms)), ..self }
+    }
+
+    /// Prints more at this time, a while after what it printed.
+    const fn goes_on(self, at_ms: u64) -> Self {
+        Self { went_on_ms: Some(at_ms), ..self }
     }
 
     /// Leaves an error file of torch that was written then.
@@ -95,8 +101,10 @@ fn evidence(worker: &Worker, at: &impl Fn(u64) -> Instant) -> Option<Evidence> {
         let json = serde_json::json!({ "message": { "message": message } }).to_string();
         Some(Evidence::of_error_file(&parse_error_file(json.as_bytes())?, at(ms)))
     });
-    let printed =
-        worker.printed.and_then(|(text, ms)| Evidence::of_output(text.as_bytes(), |_| at(ms)));
+    let printed = worker.printed.and_then(|(text, ms)| {
+        let found = Evidence::of_output(text.as_bytes(), |_| at(ms))?;
+        Some(Evidence { later_output: worker.went_on_ms.map(at), ..found })
+    });
     Evidence::merge(file, printed)
 }
 
@@ -397,10 +405,60 @@ fn own_failures_compete_by_time() {
         &Named(1),
         1,
     );
+}
+
+#[test]
+fn logged_traceback_is_weaker_than_a_missing_rank() {
+    let late = |at| exits(1, at).prints(words::GLOO_TIMED_OUT, at - 20);
+    let plain_lost = |at| exits(1, at).prints(words::SAVE_FAILED, at - 20);
+    let logged = |at| stopped(at).prints(words::LOGGED, 10);
+    let hangs = stopped(9020);
+    check("went on", &[late(9000), logged(9010).goes_on(1500), hangs], &Missing(vec![2]), 1);
+    check("others mark exceptions", &[late(9000), logged(9010), hangs], &Missing(vec![2]), 1);
     check(
-        "a rank that ended well is no suspect for a hang",
-        &[exits(0, 100), lost(800), Worker { was_stopped: true, ..exits(1, 910) }],
+        "slow exit with 3, no rank marks exceptions",
+        &[plain_lost(9000), logged(9010).goes_on(1500), hangs],
+        &Missing(vec![2]),
+        1,
+    );
+    check(
+        "the rank that went on hangs",
+        &[late(9000), late(9001), logged(9010).goes_on(1500)],
+        &Missing(vec![2]),
+        1,
+    );
+    check(
+        "the rank that went on was exiting",
+        &[plain_lost(9000), plain_lost(9001), logged(9010).goes_on(1500)],
+        &Named(2),
+        1,
+    );
+    check(
+        "output after the stop, no rank marks exceptions",
+        &[plain_lost(9000), logged(9010).goes_on(9005), hangs],
         &Named(1),
+        1,
+    );
+    check(
+        "many ranks were stopped before they could report anything",
+        &[plain_lost(9000), logged(9010).goes_on(1500), hangs, hangs],
+        &Named(0),
+        1,
+    );
+}
+
+#[test]
+fn rank_that_exited_with_0_left_the_others() {
+    let lost = |at| exits(1, at).prints(words::GLOO_CLOSED, at - 20);
+    let late = |at| exits(1, at).prints(words::GLOO_TIMED_OUT, at - 20);
+    let exited = Worker { was_stopped: true, ..exits(1, 910) };
+    check("lost", &[exits(0, 100), lost(800), exited], &Missing(vec![0]), 1);
+    check("late", &[exits(0, 100), late(800), stopped(910)], &Missing(vec![0]), 1);
+    check("two", &[exits(0, 100), lost(800), exits(0, 200)], &Missing(vec![0, 2]), 1);
+    check(
+        "a failure of a rank's own",
+        &[exits(0, 100), lost(800), exits(1, 900).prints(words::OOM_TORCH, 700)],
+        &Named(2),
         1,
     );
 }

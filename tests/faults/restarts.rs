@@ -32,6 +32,19 @@ fn count(outcome: &Outcome, text: &str) -> usize {
     outcome.stdout_text().lines().filter(|line| line.contains(text)).count()
 }
 
+/// The third pause lasts from 3 s to 7 s.
+#[test]
+fn timeout_in_a_pause_shows_the_last_failure() {
+    let launch = workers(1).options(["--max_restarts", "9", "--timeout", "5s"]);
+    let outcome = launch.sh("echo bad >&2; exit 3").end().code(124);
+    let title = "error[R105]: the job did not end within 5.0 s (--timeout), which passed while remuda \
+                 waited to restart it\n";
+    let outcome = outcome.says(title);
+    let outcome = outcome.says("  the last failure: rank 0 (localhost) exited with code 3 after ");
+    let outcome = outcome.says("    | bad\n");
+    assert!(!outcome.stderr.contains("if the job hangs again"), "{outcome:#?}");
+}
+
 #[test]
 fn failure_restarts_every_worker_of_every_node() {
     let launch = two_hosts().options(["--max_restarts", "3"]);

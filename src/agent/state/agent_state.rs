@@ -215,7 +215,7 @@ impl AgentState {
                 Timer::KillWorkers => self.kill_workers(),
                 Timer::KillCheck => self.check_kill(),
                 Timer::Reap => self.push(AgentEffect::ReapOrphans),
-                Timer::GroupCheck => self.check_group(),
+                Timer::GroupCheck => self.check_group(now),
             }
         }
     }

@@ -159,6 +159,8 @@ pub enum AgentEffect {
         port: u16,
         /// Pids of the workers.
         pids: Vec<u32>,
+        /// Time since the workers were started.
+        since_start: Duration,
     },
     /// Examine this node on another thread.
     Examine(Box<Examine>),

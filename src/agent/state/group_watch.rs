@@ -21,6 +21,7 @@ pub(super) struct GroupWatch {
     port: u16,
     /// Time limit for the first connection after all workers have imported torch.
     limit: Duration,
+    started_at: Instant,
     torch_since: Option<Instant>,
     checks_left: u32,
 }
@@ -32,7 +33,8 @@ pub struct GroupCheck {
     pub workers: usize,
     /// Number of those that have mapped torch.
     pub with_torch: usize,
-    /// Whether a socket has the port of rank 0; also true if that cannot be read.
+    /// Whether a socket has the port of rank 0, or had it since the start, or all workers accept
+    /// connections; also true if that cannot be read.
     pub has_socket: bool,
 }
 
@@ -48,7 +50,7 @@ pub(super) enum GroupDecision {
 
 impl GroupWatch {
     /// Creates the check for a start: on the node of rank 0, if the job has several workers.
-    pub(super) fn for_start(start: &Start) -> Option<Self> {
+    pub(super) fn for_start(start: &Start, now: Instant) -> Option<Self> {
         let has_rank0 = |worker: &&WorkerStart| variable(worker, env_vars::RANK) == Some("0");
         let rank0 = start.workers.iter().find(has_rank0)?;
         let several = variable(rank0, env_vars::WORLD_SIZE)?.parse::<u32>().ok()? > 1;
@@ -59,6 +61,7 @@ impl GroupWatch {
             master: format!("{address}:{port}"),
             port,
             limit,
+            started_at: now,
             torch_since: None,
             checks_left: CHECKS_MAX,
         })
@@ -67,6 +70,11 @@ impl GroupWatch {
     /// Returns the port of rank 0.
     pub(super) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Returns the time since the start: connections that were closed earlier are not of the workers.
+    pub(super) fn since_start(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.started_at)
     }
 
     /// Returns the time between two checks.
@@ -131,21 +139,22 @@ mod tests {
         Start { workers: vec![worker], store: None, window_bytes: 0, group_limit_ms }
     }
 
+    fn watch(rank: &str, world_size: &str, group_limit_ms: u32) -> Option<GroupWatch> {
+        GroupWatch::for_start(&start(rank, world_size, group_limit_ms), clock::now())
+    }
+
     #[test]
     fn group_watch_runs_only_on_node_of_rank_0() {
-        assert_eq!(
-            GroupWatch::for_start(&start("0", "2", 60_000)).expect("watched").master,
-            "n1:29500"
-        );
-        assert!(GroupWatch::for_start(&start("1", "2", 60_000)).is_none());
-        assert!(GroupWatch::for_start(&start("0", "1", 60_000)).is_none());
-        assert!(GroupWatch::for_start(&start("0", "2", 0)).is_none());
+        assert_eq!(watch("0", "2", 60_000).expect("watched").master, "n1:29500");
+        assert!(watch("1", "2", 60_000).is_none());
+        assert!(watch("0", "1", 60_000).is_none());
+        assert!(watch("0", "2", 0).is_none());
     }
 
     /// Results of checks at intervals of 20 s: `workers/with torch`, or `+` if a socket exists.
     #[track_caller]
     fn check(checks: &str, expect: &[(u32, GroupDecision)]) {
-        let mut watch = GroupWatch::for_start(&start("0", "4", 60_000)).expect("watched");
+        let mut watch = watch("0", "4", 60_000).expect("watched");
         let begin = clock::now();
         let decisions = checks.split(' ').zip(1..).map(|(check, count)| {
             let number = |text: &str| text.parse().expect("a number");

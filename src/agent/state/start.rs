@@ -90,7 +90,7 @@ impl AgentState {
         };
         self.phase = AgentPhase::Started;
         self.workers.add(&start.workers);
-        self.group_watch = GroupWatch::for_start(&start);
+        self.group_watch = GroupWatch::for_start(&start, now);
         if let Some(watch) = &self.group_watch {
             self.timers.set(now + watch.interval(), Timer::GroupCheck);
         }
@@ -136,12 +136,12 @@ impl AgentState {
     }
 
     /// Requests a check whether the workers form a group.
-    pub(super) fn check_group(&mut self) {
+    pub(super) fn check_group(&mut self, now: Instant) {
         let Some(watch) = &self.group_watch else { return };
         let pids = self.workers.live().into_iter().map(|(_, pid)| pid);
-        let (epoch, port) = (self.epoch, watch.port());
+        let (epoch, port, since_start) = (self.epoch, watch.port(), watch.since_start(now));
         let pids = pids.take(WORKERS_CHECKED_MAX).collect();
-        self.push(AgentEffect::CheckGroup { epoch, port, pids });
+        self.push(AgentEffect::CheckGroup { epoch, port, pids, since_start });
     }
 
     /// Handles the result of such a check; results of earlier epochs are discarded.

@@ -37,10 +37,18 @@ pub struct Evidence {
     pub missing: Vec<Rank>,
     /// Whether it certainly describes what ended the process.
     pub is_final: bool,
+    /// The first output that was received at least [`WENT_ON_AFTER`] later: the worker may have
+    /// survived an exception that it printed.
+    pub later_output: Option<Instant>,
+    /// The traceback in the error file.
+    pub recorded_stack: Option<String>,
 }
 
 /// A worker that printed a traceback longer before its exit than this has survived the exception.
 pub(crate) const EXIT_AFTER_TRACEBACK_MAX: Duration = Duration::from_secs(60);
+
+/// Output that is received so long after a traceback does not belong to it.
+pub const WENT_ON_AFTER: Duration = Duration::from_secs(1);
 
 /// Number of lines at the end of an output without a traceback in which a known phrase counts.
 const PHRASE_LINES_MAX: usize = 64;
@@ -75,31 +83,57 @@ impl Evidence {
             root: root_of(root, message),
             place: traceback.and_then(|traceback| traceback.place),
             is_final: true,
+            later_output: None,
+            recorded_stack: Some(recorded.call_stack.clone()).filter(|stack| !stack.is_empty()),
         }
     }
 
     /// Evidence of a worker's output; `at` returns when the byte at an offset was received.
     pub fn of_output(text: &[u8], at: impl Fn(usize) -> Instant) -> Option<Self> {
-        let source = EvidenceSource::Output;
         if let Some(traceback) = last_traceback(text) {
             let Traceback { offset, exception, root, place, is_carried, is_final } = traceback;
-            let missing = missing_ranks(&exception);
             // A worker of a DataLoader takes part in no collective.
             let class =
                 if is_carried { FailureClass::Own } else { class_of_chain(&root, &exception) };
-            let root = root_of(&root, &exception);
-            let (exception, at) = (Some(exception).filter(|text| !text.is_empty()), at(offset));
-            return Some(Self { source, class, at, exception, root, place, missing, is_final });
+            return Some(Self {
+                root: root_of(&root, &exception),
+                missing: missing_ranks(&exception),
+                exception: Some(exception).filter(|text| !text.is_empty()),
+                place,
+                is_final,
+                ..Self::printed(class, at(offset))
+            });
         }
         if let Some((offset, reason)) = start_failure(text) {
-            let (class, at, exception) = (FailureClass::Own, at(offset), Some(reason));
-            let (root, place, missing, is_final) = (None, None, Vec::new(), false);
-            return Some(Self { source, class, at, exception, root, place, missing, is_final });
+            let printed = Self::printed(FailureClass::Own, at(offset));
+            return Some(Self { exception: Some(reason), ..printed });
         }
         let (offset, class, line) = last_phrase(text)?;
-        let (at, place, missing) = (at(offset), crash_place(text), missing_ranks(&line));
-        let is_final = false;
-        Some(Self { source, class, at, exception: None, root: None, place, missing, is_final })
+        let (place, missing) = (crash_place(text), missing_ranks(&line));
+        Some(Self { place, missing, ..Self::printed(class, at(offset)) })
+    }
+
+    /// Evidence of an output of which only the class is known.
+    pub(crate) fn printed(class: FailureClass, at: Instant) -> Self {
+        Self {
+            source: EvidenceSource::Output,
+            class,
+            at,
+            exception: None,
+            root: None,
+            place: None,
+            missing: Vec::new(),
+            is_final: false,
+            later_output: None,
+            recorded_stack: None,
+        }
+    }
+
+    /// Whether the worker printed more a while after this report and before an instant: it has
+    /// survived an exception that does not certainly describe its end.
+    pub(crate) fn is_survived_by(&self, until: Option<Instant>) -> bool {
+        let is_before = |at: Instant| until.is_none_or(|until| at <= until);
+        !self.is_final && self.later_output.is_some_and(is_before)
     }
 
     /// Whether it describes how a process exited that exited like this then. A traceback that was
@@ -143,7 +177,7 @@ fn is_handled(root: &str) -> bool {
 /// The first exception of a chain, where it adds information to the last one.
 fn root_of(root: &str, exception: &str) -> Option<String> {
     let is_other = root.lines().next() != exception.lines().next();
-    (is_other && !is_handled(root)).then(|| root.to_owned())
+    (is_other && !root.is_empty()).then(|| root.to_owned())
 }
 
 /// The first known phrase of the last lines: what follows it is a result of it.
@@ -217,7 +251,8 @@ mod tests {
             assert_eq!(root_of(root, exception).as_deref(), expect);
         }
         check("ValueError: a", "ValueError: a\nmore", None);
-        check("KeyError: 'a'", "ValueError: a", None);
+        check("KeyError: 'a'", "ValueError: a", Some("KeyError: 'a'"));
+        check("FileNotFoundError: x", "OSError: y", Some("FileNotFoundError: x"));
         check("", "ValueError: a", None);
         check("OSError: disk", "RuntimeError: cannot load", Some("OSError: disk"));
     }

@@ -244,6 +244,8 @@ pub struct Verdict {
 pub struct WorkerReports {
     /// The report of the worker that is the cause.
     pub evidence: Option<Evidence>,
+    /// The exception of the first worker that failed because of missing ones.
+    pub first_exception: Option<String>,
     /// Other workers that reported the same exception.
     pub same_exception: Vec<Rank>,
     /// Other workers that reported a lost connection.

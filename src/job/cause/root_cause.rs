@@ -39,6 +39,9 @@ pub(crate) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
         || !failures.nodes.is_empty()
         || !failures.unstarted.is_empty();
     candidates.retain(|candidate| candidate.is_certain || !is_certain);
+    if !is_certain && let Some(cause) = drop_survivors(&mut candidates, ends, failures) {
+        return Some(cause);
+    }
     let own = candidates.iter().min_by_key(|candidate| (candidate.at, candidate.end.rank));
     // A loss that is noticed at once, but only while the job is being stopped, did not cause the stop.
     let is_late = |lost: &LostNode| {
@@ -81,6 +84,49 @@ pub(crate) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
     let own_failures = ends.iter().filter(|end| end.is_own_failure());
     let first = own_failures.min_by_key(|end| end.at).cloned();
     Some(FailureCause::Exiting { rank: strongest.end.rank, first })
+}
+
+/// Compares tracebacks of stopped workers, which may only have been logged, with what the others
+/// reported: the cause, if these reports point to a worker that printed none. Removes the workers
+/// that have survived their tracebacks, unless there is no other explanation.
+fn drop_survivors(
+    candidates: &mut Vec<Candidate<'_>>,
+    ends: &[WorkerEnd],
+    failures: &Failures,
+) -> Option<FailureCause> {
+    let has_survived = |candidate: &Candidate<'_>| {
+        let evidence = failures.evidence.get(&candidate.end.rank);
+        evidence.is_some_and(|evidence| evidence.is_survived_by(failures.stopped_at))
+    };
+    let survivors: Vec<Rank> =
+        candidates.iter().filter(|it| has_survived(it)).map(|it| it.end.rank).collect();
+    // A program in which other ranks mark the exceptions that end them does not mark logged ones.
+    let is_doubtful = survivors.len() == candidates.len()
+        || failures.evidence.values().any(|evidence| evidence.is_final);
+    if candidates.is_empty() || !is_doubtful {
+        candidates.retain(|candidate| !has_survived(candidate));
+        return None;
+    }
+    let first = ends.iter().filter(|end| end.is_own_failure()).min_by_key(|end| end.at)?;
+    if let Some(cause) = missing_ranks_cause(ends, failures, first) {
+        return Some(cause);
+    }
+    if survivors.len() < candidates.len() {
+        candidates.retain(|candidate| !has_survived(candidate));
+        return None;
+    }
+    let is_witness = |end: &WorkerEnd| is_witness(class_of(end.rank, failures));
+    let mut others = ends.iter().filter(|end| !survivors.contains(&end.rank));
+    if 1 < survivors.len() || !others.all(is_witness) {
+        candidates.clear();
+        return None;
+    }
+    // All others waited for the survivor, or lost it: if it was lost, it was exiting.
+    has_timeouts(ends, failures).then(|| FailureCause::MissingRanks {
+        ranks: survivors,
+        reported_class: FailureClass::TimedOut,
+        first: first.clone(),
+    })
 }
 
 /// Whether a worker failed for a reason of its own, and when.
@@ -133,25 +179,43 @@ fn find_by_reports(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
     if failures.peer_losses.iter().any(|(reporter, _)| *reporter == first.rank) {
         return Some(follow_peer_losses(first, ends, &failures.peer_losses));
     }
-    match find_missing_ranks(ends, failures) {
-        Some((ranks, reported)) => Some(FailureCause::MissingRanks {
-            ranks,
-            reported_class: reported,
-            first: first.clone(),
-        }),
-        None => Some(FailureCause::Worker(first.clone())),
-    }
+    let missing = missing_ranks_cause(ends, failures, first);
+    Some(missing.unwrap_or_else(|| FailureCause::Worker(first.clone())))
+}
+
+fn class_of(rank: Rank, failures: &Failures) -> Option<FailureClass> {
+    failures.evidence.get(&rank).map(|evidence| evidence.class)
+}
+
+/// Whether a worker reported the failure of another one.
+fn is_witness(class: Option<FailureClass>) -> bool {
+    matches!(class, Some(FailureClass::LostPeer | FailureClass::TimedOut))
+}
+
+/// Whether a worker reported that it had waited in vain.
+fn has_timeouts(ends: &[WorkerEnd], failures: &Failures) -> bool {
+    ends.iter().any(|end| class_of(end.rank, failures) == Some(FailureClass::TimedOut))
+}
+
+/// The cause if ranks are missing; `first` failed because of them.
+fn missing_ranks_cause(
+    ends: &[WorkerEnd],
+    failures: &Failures,
+    first: &WorkerEnd,
+) -> Option<FailureCause> {
+    let (ranks, reported_class) = find_missing_ranks(ends, failures)?;
+    Some(FailureCause::MissingRanks { ranks, reported_class, first: first.clone() })
 }
 
 /// Ranks for which the others waited in vain, or whose connections ended: the ranks that are named,
-/// else those that still ran and reported nothing.
+/// else those that had exited with 0 before the others, else those that still ran and reported
+/// nothing.
 fn find_missing_ranks(
     ends: &[WorkerEnd],
     failures: &Failures,
 ) -> Option<(Vec<Rank>, FailureClass)> {
-    let class_of = |rank: Rank| failures.evidence.get(&rank).map(|evidence| evidence.class);
-    let has = |class| ends.iter().any(|end| class_of(end.rank) == Some(class));
-    let is_late = has(FailureClass::TimedOut);
+    let class_of = |rank: Rank| class_of(rank, failures);
+    let is_late = has_timeouts(ends, failures);
     let named = failures.evidence.values().flat_map(|evidence| evidence.missing.iter().copied());
     let mut named: Vec<Rank> =
         named.filter(|rank| ends.iter().any(|end| end.rank == *rank)).collect();
@@ -162,14 +226,15 @@ fn find_missing_ranks(
     if !named.is_empty() && named.len() < ends.len() {
         return Some((named, FailureClass::TimedOut));
     }
+    let reported = if is_late { FailureClass::TimedOut } else { FailureClass::LostPeer };
+    let witnesses = ends.iter().filter(|end| is_witness(class_of(end.rank))).count();
     // A rank that exited with 0 left the others before any of them was stopped.
-    if ends.iter().any(|end| end.exit.is_success() && end.signals_sent.is_empty()) {
-        return None;
+    let has_left = |end: &&WorkerEnd| end.exit.is_success() && end.signals_sent.is_empty();
+    let mut left: Vec<Rank> = ends.iter().filter(has_left).map(|end| end.rank).collect();
+    left.sort_unstable();
+    if !left.is_empty() && 0 < witnesses {
+        return Some((left, reported));
     }
-    let is_witness = |end: &&WorkerEnd| {
-        matches!(class_of(end.rank), Some(FailureClass::LostPeer | FailureClass::TimedOut))
-    };
-    let witnesses = ends.iter().filter(is_witness).count();
     let is_silent = |end: &&WorkerEnd| {
         let says_nothing = matches!(class_of(end.rank), None | Some(FailureClass::Stopped));
         says_nothing
@@ -182,7 +247,6 @@ fn find_missing_ranks(
     // evidence.
     let silent_max = if is_late { witnesses } else { 1 };
     let is_clear = !silent.is_empty() && silent.len() <= silent_max && 0 < witnesses;
-    let reported = if is_late { FailureClass::TimedOut } else { FailureClass::LostPeer };
     is_clear.then(|| {
         let mut silent = silent;
         silent.sort_unstable();

@@ -107,6 +107,7 @@ impl JobState {
             stopped: others.iter().filter(|end| !end.signals_sent.is_empty()).count(),
             reports: Box::new(WorkerReports {
                 evidence: self.evidence_of(cause.as_ref()),
+                first_exception: self.exception_of_first(cause.as_ref()),
                 same_exception: self.same_exceptions(cause.as_ref()),
                 lost_peer: self.reporters(FailureClass::LostPeer, cause.as_ref()),
                 timed_out: self.reporters(FailureClass::TimedOut, cause.as_ref()),
@@ -126,6 +127,12 @@ impl JobState {
             | FailureCause::Node { .. } => return None,
         };
         self.failures.evidence.get(&rank).cloned()
+    }
+
+    /// What the first worker that failed because of missing ones reported.
+    fn exception_of_first(&self, cause: Option<&FailureCause>) -> Option<String> {
+        let Some(FailureCause::MissingRanks { first, .. }) = cause else { return None };
+        self.failures.evidence.get(&first.rank)?.exception.clone()
     }
 
     /// Workers that reported the exception of the cause as well.

@@ -294,6 +294,22 @@ mod tests {
     }
 
     #[test]
+    fn timeout_in_the_pause_keeps_the_last_failure() {
+        let now = clock::now();
+        let mut job = started(now);
+        job.step(now, exit(2, WorkerExit::Code(7), now, &[]));
+        end_epoch(&mut job, now);
+        job.step(now, Event::TimedOut);
+        let verdict = job.verdict().expect("over");
+        assert_eq!(verdict.status, Status::Timeout);
+        let cause = verdict.cause.as_ref();
+        assert!(
+            matches!(cause, Some(FailureCause::Worker(end)) if end.rank == Rank(2)),
+            "{cause:?}"
+        );
+    }
+
+    #[test]
     fn job_with_unkillable_processes_is_not_restarted() {
         let now = clock::now();
         let mut job = started(now);

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::NodeRank;
+use crate::base::{NodeRank, Status};
 use crate::job::OnTerm;
-use crate::job::cause::failure::{LostNode, NodeLoss};
+use crate::job::cause::failure::{LostNode, NodeLoss, Verdict};
 use crate::job::event::{Effect, StopReason, Warning};
 use crate::job::signals::SIGTERM;
 use crate::job::state::job_state::{JobPhase, JobState, StopStage};
@@ -121,7 +121,13 @@ impl JobState {
 
     pub(crate) fn on_timeout(&mut self, now: Instant) -> Vec<Effect> {
         if matches!(self.phase, JobPhase::Preparing | JobPhase::PausedBeforeRestart { .. }) {
-            self.phase = JobPhase::Done(self.verdict_for(StopReason::Timeout));
+            let is_paused = matches!(self.phase, JobPhase::PausedBeforeRestart { .. });
+            // No worker hangs: the last failure explains why the job was not over.
+            let failed = self.previous_verdict.as_ref().filter(|_| is_paused);
+            let verdict =
+                failed.map(|before| Verdict { status: Status::Timeout, ..before.clone() });
+            let verdict = verdict.unwrap_or_else(|| self.verdict_for(StopReason::Timeout));
+            self.phase = JobPhase::Done(verdict);
         }
         self.stop(now, StopReason::Timeout, SIGTERM)
     }

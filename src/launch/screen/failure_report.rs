@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use crate::base::Rank;
+use crate::base::{Rank, clock};
 use crate::job::{CodePlace, Evidence, EvidenceSource, FailureCause, FailureClass};
 use crate::launch::codes;
 use crate::launch::history::WorkerHistory;
 use crate::launch::screen::job_report::{JobReport, after};
 use crate::launch::screen::messages::fold_ranks;
-use crate::launch::screen::shown_text::{first_line, without_shown_traceback};
+use crate::launch::screen::shown_text::{ShownWorker, first_line, without_shown_traceback};
 use crate::report::text::{Failure, show_count};
 use crate::report::{OutputRouter, escape_control};
 use crate::wire::Stream;
@@ -29,6 +29,11 @@ impl JobReport<'_> {
         let evidence = self.verdict.reports.evidence.as_ref()?;
         let is_own = evidence.class == FailureClass::Own && !self.was_killed_from_outside();
         is_own.then_some(evidence)
+    }
+
+    /// The traceback in the error file of the worker that is the cause.
+    pub(in crate::launch) fn recorded_stack(&self) -> Option<&str> {
+        self.own_evidence()?.recorded_stack.as_deref()
     }
 
     /// Whether the worker that is the cause survived what it reported, and exited later.
@@ -155,47 +160,60 @@ impl JobReport<'_> {
             ranks => self.show_ranks(ranks),
         };
         let (late, lost) = (&self.verdict.reports.timed_out, &self.verdict.reports.lost_peer);
-        match reported {
-            FailureClass::TimedOut if !late.is_empty() => {
+        let left = if self.have_left(missing) {
+            let ran = missing.first().map_or_else(String::new, |rank| after(self.worker(*rank)));
+            Some(format!("{ranks} exited with code 0{ran}, before the other ranks"))
+        } else {
+            None
+        };
+        match (left, reported) {
+            (left, FailureClass::TimedOut) if !late.is_empty() => {
                 let late = self.show_ranks(late);
-                format!("{ranks} did not take part: {late} timed out waiting for a collective")
+                let what = left.unwrap_or_else(|| format!("{ranks} did not take part"));
+                format!("{what}: {late} timed out waiting for a collective")
             }
-            FailureClass::LostPeer | FailureClass::TimedOut => {
+            (left, FailureClass::LostPeer | FailureClass::TimedOut) => {
                 let lost = self.show_ranks(lost);
-                format!("{ranks} closed connections before exiting: {lost} lost a connection")
+                let what =
+                    left.unwrap_or_else(|| format!("{ranks} closed connections before exiting"));
+                format!("{what}: {lost} lost a connection")
             }
-            FailureClass::Own | FailureClass::Stopped => format!("{ranks} did not take part"),
+            (_, FailureClass::Own | FailureClass::Stopped) => {
+                format!("{ranks} did not take part")
+            }
         }
+    }
+
+    /// Whether these workers exited with 0 while the others needed them.
+    fn have_left(&self, missing: &[Rank]) -> bool {
+        missing.iter().all(|rank| {
+            let ended = self.worker(*rank).outcome.as_ref();
+            ended.is_some_and(|ended| ended.exit.is_success() && !ended.stopped)
+        })
     }
 
     /// Report of the missing workers, with what the first of the others reported.
     pub(in crate::launch) fn workers_missing(
         &self,
-        missing: &[Rank],
+        (missing, class): (&[Rank], FailureClass),
         first: Rank,
         title: String,
         pages: &OutputRouter,
     ) -> Failure {
-        let ended =
-            |rank: &&Rank| self.worker(**rank).outcome.as_ref().is_some_and(|end| end.stopped);
-        let still_ran = missing.iter().filter(ended).count();
-        let mut facts = Vec::new();
-        if 0 < still_ran {
-            let was = if still_ran == 1 { "was" } else { "were" };
-            let workers = show_count(still_ran, "worker");
-            facts.push(format!(
-                "{workers} that reported nothing {was} still running when remuda stopped the job"
-            ));
-        }
-        let shown = missing.first().copied().filter(|_| missing.len() == 1);
+        let mut facts = self.missing_facts(missing, pages);
         let mut help = Vec::new();
-        if let Some(rank) = shown {
-            let worker = self.worker(rank);
-            let pid = worker.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string());
-            let (host, local, slot) = (&worker.host, worker.local_rank, worker.slot);
-            facts.push(format!("host {host}   local rank {local}   slot {slot}   pid {pid}"));
-        }
-        if let Some(rank) = missing.iter().find(ended) {
+        let is_stopped =
+            |rank: &&Rank| self.worker(**rank).outcome.as_ref().is_some_and(|end| end.stopped);
+        let has_left = self.have_left(missing);
+        if has_left {
+            help.push(
+                "collectives need all ranks: give each rank the same number of batches, or let a \
+                 rank that has none left wait for the others before it exits"
+                    .to_owned(),
+            );
+        } else if let (Some(rank), FailureClass::TimedOut) =
+            (missing.iter().find(is_stopped), class)
+        {
             let worker = self.worker(*rank);
             let rank = format!("rank {}", worker.rank);
             help.push(self.see_where_it_waits(&rank, worker.host.as_str()));
@@ -207,12 +225,46 @@ impl JobReport<'_> {
         let log = pages.log_path(first, stream);
         let mut above = Vec::new();
         let whose = format!("rank {rank}'s");
-        let last_lines =
-            without_shown_traceback(last_lines, pages, (first, &whose), self.screen, &mut above);
+        let shown = ShownWorker { rank: first, whose: &whose, same: &[], screen: self.screen };
+        let last_lines = without_shown_traceback(last_lines, pages, shown, &mut above);
         let below = if last_lines.is_some() { "; its last lines are below" } else { "" };
-        facts.push(format!("the first to fail was rank {rank} ({host}){below}"));
+        facts.push(match &self.verdict.reports.first_exception {
+            Some(exception) if has_left => {
+                format!("rank {rank} ({host}) then failed: {}{below}", first_line(exception))
+            }
+            _ if has_left => format!("rank {rank} ({host}) then failed{below}"),
+            _ => format!("the first to fail was rank {rank} ({host}){below}"),
+        });
         facts.extend(above);
         Failure { code: codes::WORKER_FAILED, title, facts, last_lines, log, help }
+    }
+
+    /// What is known of the missing workers themselves: those that were still running, and the last
+    /// line of a single one, such as the argument of `sys.exit`.
+    fn missing_facts(&self, missing: &[Rank], pages: &OutputRouter) -> Vec<String> {
+        let stopped_at = self.history.stop_requested_at.unwrap_or_else(clock::now);
+        let is_stopped =
+            |rank: &&Rank| self.worker(**rank).outcome.as_ref().is_some_and(|end| end.stopped);
+        let last_line = |rank: Rank| pages.last_error_line(rank, stopped_at);
+        let mut facts = Vec::new();
+        if let still_ran @ 1.. = missing.iter().filter(is_stopped).count() {
+            let was = if still_ran == 1 { "was" } else { "were" };
+            let workers = show_count(still_ran, "worker");
+            let has_written = missing.iter().any(|rank| last_line(*rank).is_some());
+            let what = if has_written { "no exception" } else { "nothing" };
+            facts.push(format!(
+                "{workers} that reported {what} {was} still running when remuda stopped the job"
+            ));
+        }
+        if let [rank] = *missing {
+            let worker = self.worker(rank);
+            let pid = worker.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string());
+            let (host, local, slot) = (&worker.host, worker.local_rank, worker.slot);
+            facts.push(format!("host {host}   local rank {local}   slot {slot}   pid {pid}"));
+            let line = last_line(rank).map(|line| first_line(&line));
+            facts.extend(line.map(|line| format!("last line of its stderr: {line}")));
+        }
+        facts
     }
 
     /// Returns `rank 0`, or `ranks 0-3, 7`.

@@ -272,8 +272,8 @@ impl JobReport<'_> {
                     self.worker_gave_up(*rank, told.rank, title, pages)
                 }
                 FailureCause::Exiting { rank, .. } => self.worker_failed(*rank, title, pages),
-                FailureCause::MissingRanks { ranks, first, .. } => {
-                    self.workers_missing(ranks, first.rank, title, pages)
+                FailureCause::MissingRanks { ranks, reported_class, first } => {
+                    self.workers_missing((ranks, *reported_class), first.rank, title, pages)
                 }
                 FailureCause::NotStarted { failure, .. } => self.not_started(*failure, title),
                 FailureCause::Node { node, loss } => self.node_lost(*node, loss, title),
@@ -283,7 +283,8 @@ impl JobReport<'_> {
             if !failure.help.iter().any(|help| help.contains("--resume")) {
                 failure.help.extend(self.help_to_resume(cause));
             }
-            return Some(failure);
+            let is_paused = self.verdict.status == Status::Timeout;
+            return Some(if is_paused { self.timed_out_before_restart(failure) } else { failure });
         }
         match self.verdict.status {
             Status::Timeout => Some(match &self.startup.pending_at_timeout {

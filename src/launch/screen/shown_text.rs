@@ -10,24 +10,49 @@ use crate::wire::Stream;
 /// Maximum number of characters of an exception in one line.
 pub(in crate::launch) const EXCEPTION_CHARS_MAX: usize = 240;
 
+/// Maximum number of lines of a traceback in an error file.
+const STACK_LINES_MAX: usize = 60;
+
 /// The last lines of a worker, with their stream.
 pub(in crate::launch) type LastLines = Option<(Stream, Vec<Vec<u8>>)>;
+
+/// The worker whose last lines are shown.
+#[derive(Clone, Copy)]
+pub(in crate::launch) struct ShownWorker<'a> {
+    pub(in crate::launch) rank: Rank,
+    /// Its name in front of a noun.
+    pub(in crate::launch) whose: &'a str,
+    /// Workers that reported the same exception.
+    pub(in crate::launch) same: &'a [Rank],
+    /// The screen.
+    pub(in crate::launch) screen: ReportScreen,
+}
 
 /// The last lines of a worker, unless they are the traceback that is already the last text on the
 /// screen.
 pub(in crate::launch) fn without_shown_traceback(
     last_lines: LastLines,
     pages: &OutputRouter,
-    (rank, whose): (Rank, &str),
-    screen: ReportScreen,
+    shown: ShownWorker<'_>,
     facts: &mut Vec<String>,
 ) -> LastLines {
     let (stream, _) = last_lines.as_ref()?;
-    if !pages.shows_traceback(rank, *stream) {
+    let ShownWorker { rank, whose, same, screen } = shown;
+    let Some(above) = pages.shown_traceback(rank, *stream, same) else {
         return last_lines;
-    }
+    };
+    let whose = if above == rank { whose } else { "another rank's" };
     facts.push(format!("{whose} traceback is {}", earlier_place(screen)));
     None
+}
+
+/// The traceback of an error file, as facts: its last lines.
+pub(in crate::launch) fn show_recorded_stack(stack: &str) -> Vec<String> {
+    let lines: Vec<&str> = stack.lines().collect();
+    let last = &lines[lines.len().saturating_sub(STACK_LINES_MAX)..];
+    let shown = last.iter().map(|line| format!("  | {}", escape_control(line.trim_end())));
+    let head = "traceback in its error file:".to_owned();
+    std::iter::once(head).chain(shown).collect()
 }
 
 /// Where a text is that is not repeated.
@@ -71,6 +96,14 @@ mod tests {
         );
         assert_eq!(earlier_place(other), "on the screen of node 0");
         assert_eq!(earlier_place(ReportScreen::Node0), "above");
+    }
+
+    #[test]
+    fn recorded_stack_is_escaped_and_bounded() {
+        let shown = show_recorded_stack("Traceback\nE: \x1b[2J\n");
+        assert_eq!(shown, ["traceback in its error file:", "  | Traceback", "  | E: \\x1b[2J"]);
+        let long = "x\n".repeat(100);
+        assert_eq!(show_recorded_stack(&long).len(), STACK_LINES_MAX + 1);
     }
 
     #[test]

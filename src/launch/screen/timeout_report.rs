@@ -66,6 +66,22 @@ impl JobReport<'_> {
         }
     }
 
+    /// Report of a timeout in the pause before a restart, with the failure that the restart followed.
+    pub(in crate::launch) fn timed_out_before_restart(&self, failure: Failure) -> Failure {
+        let limit = show_duration(self.options.limits.job.unwrap_or_default());
+        let mut facts = vec![format!("the last failure: {}", failure.title)];
+        facts.extend(failure.facts);
+        Failure {
+            code: codes::TIMEOUT,
+            title: format!(
+                "the job did not end within {limit} (--timeout), which passed while remuda waited to \
+                 restart it"
+            ),
+            facts,
+            ..failure
+        }
+    }
+
     /// How to see where a rank waits if the job hangs again.
     pub(in crate::launch) fn see_where_it_waits(&self, rank: &str, host: &str) -> String {
         let command = messages::stack_command(self.options);

@@ -16,7 +16,9 @@ use crate::launch::screen::input_hint::{input_hint, module_hint};
 use crate::launch::screen::job_report::{JobReport, after};
 use crate::launch::screen::loss_help::help_of_killed;
 use crate::launch::screen::messages;
-use crate::launch::screen::shown_text::without_shown_traceback;
+use crate::launch::screen::shown_text::{
+    ShownWorker, show_recorded_stack, without_shown_traceback,
+};
 use crate::report::OutputRouter;
 use crate::report::text::{Failure, show_processes};
 use crate::wire::Stream;
@@ -57,11 +59,15 @@ impl JobReport<'_> {
         help.extend(self.module_hint(worker));
         help.extend(self.signal_help(worker, lines()));
         facts.extend(self.forwarded_signal_fact(worker));
-        if last_lines.is_none() {
-            facts.push("it wrote no output".to_owned());
+        let recorded = self.recorded_stack().filter(|_| !pages.has_traceback(rank));
+        match recorded {
+            Some(stack) => facts.extend(show_recorded_stack(stack)),
+            None if last_lines.is_none() => facts.push("it wrote no output".to_owned()),
+            None => {}
         }
-        let last_lines =
-            without_shown_traceback(last_lines, pages, (rank, "its"), self.screen, &mut facts);
+        let same = &self.verdict.reports.same_exception;
+        let shown = ShownWorker { rank, whose: "its", same, screen: self.screen };
+        let last_lines = without_shown_traceback(last_lines, pages, shown, &mut facts);
         Failure {
             code: codes::WORKER_FAILED,
             title,

@@ -15,7 +15,7 @@ use super::stream_buffer::{LineFormat, StreamBuffer};
 use super::style::Style;
 use super::tail::Tail;
 use crate::base::{Epoch, Rank, Status, clock};
-use crate::job::Evidence;
+use crate::job::{Evidence, WENT_ON_AFTER};
 use crate::report::emulation::first_control;
 use crate::report::gather::GatheredOutput;
 use crate::report::logs::{FileKey, LogPath, LogRetention, LogWriter, RankLog};
@@ -424,9 +424,26 @@ impl OutputRouter {
 
     /// The part of a worker's output that explains its failure.
     pub fn evidence(&self, rank: Rank) -> Option<Evidence> {
-        [Stream::Stderr, Stream::Stdout]
-            .into_iter()
-            .find_map(|stream| self.streams.get(&(rank, stream))?.tail.evidence())
+        let tails = || {
+            let streams = [Stream::Stderr, Stream::Stdout].into_iter();
+            streams.filter_map(|stream| Some(&self.streams.get(&(rank, stream))?.tail))
+        };
+        let found = tails().find_map(Tail::evidence)?;
+        let since = found.at + WENT_ON_AFTER;
+        let later_output = tails().filter_map(|tail| tail.first_arrival_since(since)).min();
+        Some(Evidence { later_output, ..found })
+    }
+
+    /// The last line of a worker's standard error before this instant.
+    pub fn last_error_line(&self, rank: Rank, until: Instant) -> Option<String> {
+        self.streams.get(&(rank, Stream::Stderr))?.tail.last_line(until)
+    }
+
+    /// Whether a stream of a worker contains a traceback.
+    pub fn has_traceback(&self, rank: Rank) -> bool {
+        let streams = [Stream::Stderr, Stream::Stdout].into_iter();
+        let mut buffers = streams.filter_map(|stream| self.streams.get(&(rank, stream)));
+        buffers.any(|buffer| buffer.tail.traceback_start().is_some())
     }
 
     /// When the last output of a worker before this instant was received.
@@ -442,16 +459,21 @@ impl OutputRouter {
         self.print_message(&format!("{state}, {}\n", show_last_output(since)));
     }
 
-    /// Whether the traceback of a worker is the last thing on the screen, apart from one or two
-    /// lines.
-    pub fn shows_traceback(&self, rank: Rank, stream: Stream) -> bool {
+    /// The worker whose traceback is on the screen, with one or two lines below at most and tracebacks of
+    /// the same exception: this worker, else one of these other workers that raised the exception.
+    pub fn shown_traceback(&self, rank: Rank, stream: Stream, same: &[Rank]) -> Option<Rank> {
         /// Length of a line about the other workers.
         const LATER_BYTES_MAX: u64 = 256;
-        self.streams.get(&(rank, stream)).is_some_and(|buffer| {
-            let is_whole =
-                buffer.tail.traceback_start().is_some_and(|start| buffer.hidden_until <= start);
-            is_whole && self.shown_bytes - buffer.shown_until <= LATER_BYTES_MAX
-        })
+        let ranks = || std::iter::once(rank).chain(same.iter().copied());
+        let buffer = |rank| self.streams.get(&(rank, stream));
+        let last = ranks().filter_map(|rank| Some(buffer(rank)?.shown_until)).max()?;
+        let is_near = self.shown_bytes - last <= LATER_BYTES_MAX;
+        let is_whole = |rank: &Rank| {
+            let start = |found: &StreamBuffer| found.tail.traceback_start();
+            buffer(*rank)
+                .is_some_and(|found| start(found).is_some_and(|start| found.hidden_until <= start))
+        };
+        ranks().find(is_whole).filter(|_| is_near)
     }
 
     /// The file that holds a stream, if there is one.

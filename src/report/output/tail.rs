@@ -72,6 +72,20 @@ impl Tail {
         found.or_else(|| (self.arrivals.len() == ARRIVALS_MAX).then_some(until))
     }
 
+    /// When bytes were first received at this instant or later, as far as it is kept.
+    pub(super) fn first_arrival_since(&self, since: Instant) -> Option<Instant> {
+        self.arrivals.iter().map(|(_, at)| *at).find(|at| since <= *at)
+    }
+
+    /// The last line that is not blank and was received before this instant.
+    pub(super) fn last_line(&self, until: Instant) -> Option<String> {
+        let received = self.arrivals.iter().rev().find(|(_, at)| *at <= until)?.0;
+        let length = usize::try_from(received.checked_sub(self.start())?).ok()?;
+        let screen = final_screen(self.bytes.get(..length)?);
+        let mut lines = screen.rsplit(|byte| *byte == b'\n').map(String::from_utf8_lossy);
+        lines.find(|line| !line.trim().is_empty()).map(std::borrow::Cow::into_owned)
+    }
+
     /// The part of the stream that explains a failure of its worker.
     pub(super) fn evidence(&self) -> Option<Evidence> {
         Evidence::of_output(&self.bytes, |offset| self.arrived_at(offset))
@@ -142,12 +156,29 @@ mod tests {
         }
         let last = |tail: &Tail, ms| tail.last_arrival(start + Duration::from_millis(ms));
         assert_eq!(last(&tail, 7), Some(start + Duration::from_millis(5)));
+        let first = |ms| tail.first_arrival_since(start + Duration::from_millis(ms));
+        assert_eq!(first(1), Some(start + Duration::from_millis(5)));
+        assert_eq!((first(5), first(10)), (first(1), None));
         for later in 1..10_000 {
             tail.note_arrival(start + Duration::from_secs(later));
         }
         assert_eq!(tail.arrivals.len(), ARRIVALS_MAX);
         assert_eq!(last(&tail, 7), Some(start + Duration::from_millis(7)), "dropped");
         assert_eq!(Tail::default().last_arrival(start), None);
+    }
+
+    #[test]
+    fn last_line_before_an_instant_is_found() {
+        let mut tail = Tail::default();
+        let start = clock::now();
+        assert_eq!(tail.last_line(start), None);
+        tail.bytes = b"one\ntwo\n\nlater\n".to_vec();
+        for (total, ms) in [(9, 0), (15, 5)] {
+            tail.total = total;
+            tail.note_arrival(start + Duration::from_millis(ms));
+        }
+        let line = |ms| tail.last_line(start + Duration::from_millis(ms));
+        assert_eq!((line(4).as_deref(), line(5).as_deref()), (Some("two"), Some("later")));
     }
 
     #[test]

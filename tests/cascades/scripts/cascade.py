@@ -44,6 +44,14 @@ def record(error):
         json.dump(data, file)
 
 
+def wait_for_exit():
+    """Waits until the process of rank 2 has exited and was reaped."""
+    with open(os.path.join(directory, "pid")) as file:
+        pid = int(file.read())
+    while os.path.exists(f"/proc/{pid}"):
+        time.sleep(0.01)
+
+
 def leave_slowly():
     """As an upload or a profiler does it, after the traceback was printed."""
     sys.stderr.flush()
@@ -55,9 +63,17 @@ def fail():
     if mode in ("recorded", "printed", "malformed"):
         atexit.register(leave_slowly)
         raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+    if mode == "message":
+        atexit.register(leave_slowly)
+        sys.exit("config: no data set `c4x`")
     if mode == "hang":
         tell("failed")
         time.sleep(1000)
+    if mode == "left":
+        with open(os.path.join(directory, "pid"), "w") as file:
+            file.write(str(os.getpid()))
+        tell("failed")
+        os._exit(0)
     if mode == "killed":
         tell("failed")
         os.kill(os.getpid(), signal.SIGKILL)
@@ -68,6 +84,8 @@ def fail():
 
 def lose_peer():
     wait_for("failed")
+    if mode == "left":
+        wait_for_exit()
     other = 1 - rank
 
     # Both have printed before one of them exits.
