@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::support::launch::{python, workers};
+use crate::support::launch::{Launch, python, workers};
 
 #[test]
 fn interpreter_of_a_script_is_checked_before_the_start() {
@@ -38,10 +38,8 @@ fn unreadable_script_is_found_before_the_start() {
     fs::set_permissions(&script, fs::Permissions::from_mode(0o000)).expect("ours");
     let limited = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"];
     let is_root = rustix::process::geteuid().is_root();
-    let (launch, dry_run) = match is_root {
-        true => (launch.through(&limited), dry_run.through(&limited)),
-        false => (launch, dry_run),
-    };
+    let limit = |launch: Launch| if is_root { launch.through(&limited) } else { launch };
+    let (launch, dry_run) = (limit(launch), limit(dry_run));
     let why = "train.py` cannot be read: permission denied; the job would not start\n";
     dry_run.program([&script]).end().code(0).says(why);
     let outcome = launch.program([script]).end().code(66).says("train.py`: permission denied\n");

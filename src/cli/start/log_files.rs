@@ -27,7 +27,7 @@ pub(super) fn rank_files(
     let shown = directory.display().to_string();
     let claim = |()| {
         let time = calendar::local_stamp(clock::wall());
-        RankFiles::claim(directory.clone(), &time, first)
+        RankFiles::claim(&directory, &time, first)
     };
     make_dirs(&directory, 0o777).and_then(claim).map(Some).map_err(|error| {
         let cannot = |message| CliError::new(Status::CantCreate, CANNOT_CREATE, message);

@@ -43,11 +43,11 @@ pub struct RankFiles {
 impl RankFiles {
     /// Makes the file of the first rank, which no other job has made, in an existing directory. The wait for
     /// the disk is bounded. No thread may exist yet.
-    pub fn claim(directory: PathBuf, time: &str, first: Rank) -> io::Result<Self> {
+    pub fn claim(directory: &Path, time: &str, first: Rank) -> io::Result<Self> {
         let others = (2..=SAME_NAME_MAX).map(|number| format!("{time}-{number}"));
         let mut last_error = io::Error::from(io::ErrorKind::AlreadyExists);
         for stamp in std::iter::once(time.to_owned()).chain(others) {
-            let files = Self { directory: directory.clone(), stamp };
+            let files = Self { directory: directory.to_owned(), stamp };
             match with_disk_timeout(|| create_new_private(&files.path(first)).map(drop)) {
                 Ok(()) => return Ok(files),
                 Err(error) => last_error = error,
@@ -254,7 +254,7 @@ mod tests {
     fn rank_files_of_one_second_are_two_jobs() {
         let log = log("claimed", LogRetention::All);
         let directory = log.path().parent().expect("the file has a parent");
-        let claim = || RankFiles::claim(directory.to_owned(), "20261122173109", Rank(3));
+        let claim = || RankFiles::claim(directory, "20261122173109", Rank(3));
         let names = [(); 3].map(|()| claim().expect("a writable directory").pattern());
         let expect = ["20261122173109", "20261122173109-2", "20261122173109-3"];
         assert_eq!(names, expect.map(|stamp| directory.join(format!("{stamp}_rank*.log"))));

@@ -378,21 +378,16 @@ impl OutputRouter {
             return;
         };
         self.failure_reported = true;
-        match errno {
-            Errno::PIPE => {
-                self.print_message(
-                    "note: standard output was closed; the job continues without it\n",
-                );
-            }
-            _ => {
-                let why = show_io_error(&errno.into());
-                self.print_message(&format!(
-                    "warning: cannot write standard output: {why}; the job continues without it, and a \
-                     success exits with {}\n",
-                    Status::Io.code()
-                ));
-            }
+        if errno == Errno::PIPE {
+            self.print_message("note: standard output was closed; the job continues without it\n");
+            return;
         }
+        let why = show_io_error(&errno.into());
+        self.print_message(&format!(
+            "warning: cannot write standard output: {why}; the job continues without it, and a success \
+             exits with {}\n",
+            Status::Io.code()
+        ));
     }
 
     fn report_losses(&mut self) {
