@@ -18,7 +18,6 @@ use super::control_messages::{Control, JobOver, JoinRefusal};
 use super::handshake::{Joiner, Rejection, UnfitNode, receive};
 use super::relay::{LocalLink, RelayEvent, relay};
 use super::rules::Rules;
-use super::secure_channel::{SecureReader, SecureWriter};
 use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
 use crate::os::files::fds;
 use crate::os::tasks::{Tasks, sleep_until};
