@@ -119,7 +119,8 @@ fn spare_host_takes_the_place_of_a_lost_one() {
         "     Nodes  2 workers on 2 nodes; 1 spare node ready",
         "     Nodes  2 workers on 2 nodes",
     ];
-    assert_eq!(members(&job.end()), expected);
+    let outcome = job.end().says("2 workers on 2 nodes and 1 spare");
+    assert_eq!(members(&outcome), expected);
 }
 
 #[test]
