@@ -4,6 +4,7 @@
 
 mod agent_watch;
 mod handle;
+mod leftovers;
 mod message;
 mod process;
 mod run;
