@@ -19,7 +19,7 @@ use crate::base::{WorkerExit, clock, env_vars};
 use crate::os::cpu::affinity::Binding;
 use crate::os::files::fds;
 use crate::os::process::fork::{CStrings, Exec, ExecFailure, ExecStage};
-use crate::os::process::process_tree::{self, KILL_LIMIT, ProcessRef, Reaped, Stat};
+use crate::os::process::process_tree::{self, KILL_LIMIT, Reaped};
 use crate::os::process::signals;
 use crate::wire::{Leftover, WorkerStartStep};
 
