@@ -13,6 +13,8 @@ def of_refusal(case, ours, theirs):
     mine, other = ours.get("refused"), theirs.get("refused")
     text = mine["text"] if mine else other["text"] if other else ""
     empty = [name for name, value in case["env"].items() if not value]
+    if mine and "the script is an empty word" in text:
+        return "empty-script"
     if mine and "is no signal" in text:
         return "signal-names"
     if mine and "the address of the first node is not given" in text:

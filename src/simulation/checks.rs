@@ -59,7 +59,8 @@ impl Simulation {
                     self.truth.fail(Check::ExitStatus, || format!("signal {signal} was not sent"));
                 }
             }
-            Status::Timeout if verdict.cause.is_none() => {
+            // In the pause before a restart, the failure before it stands beside the time limit.
+            Status::Timeout if verdict.cause.is_none() || self.is_previous_cause(verdict) => {
                 if !self.truth.has_timed_out {
                     self.truth.fail(Check::ExitStatus, || "the time was not over".to_owned());
                 }
@@ -71,6 +72,11 @@ impl Simulation {
             }
             _ => self.check_cause(verdict),
         }
+    }
+
+    /// Whether the cause is that of the epoch before, which was checked.
+    fn is_previous_cause(&self, verdict: &Verdict) -> bool {
+        self.truth.previous.as_ref().is_some_and(|previous| previous.cause == verdict.cause)
     }
 
     /// Success: every worker of the last epoch exited with 0.

@@ -115,7 +115,10 @@ fn all_ranks_use_the_newest_valid_checkpoint() {
     flip("step-00000002/index.json", 200);
     for error in load_all(2, &dir.0, LoadChoice::NewestValid) {
         let text = error.expect_err("all are damaged");
-        assert!(text.contains("step-00000006` is damaged: `rank-00001.safetensors` was"), "{text}");
+        assert!(text.starts_with("all 3 checkpoints in `"), "{text}");
+        assert!(text.contains("`step-00000006`: `rank-00001.safetensors` was changed"), "{text}");
+        assert!(text.contains("`step-00000004`: `rank-00002.safetensors` is missing"), "{text}");
+        assert!(text.contains("`step-00000002`: `index.json`"), "{text}");
     }
 }
 

@@ -333,13 +333,12 @@ fn sets_keep_slots_and_order() {
     let outcome = hostfile(&["show", "n[1-3] - n2"]);
     let screen = "\
 error[H042]: `-` is not an operator
- --> set:1:8
+ --> command line:1:30
   |
-1 | n[1-3] - n2
-  |        ^ standard input, which must follow an operator
+1 | remuda hostfile show 'n[1-3] - n2'
+  |                              ^ standard input, which must follow an operator
   |
 help: the difference of two sets is `hosts ! rack[1-3]`
-set: 1 error
 ";
     assert_eq!((outcome.stderr.as_str(), outcome.status.code()), (screen, 2));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::Pid;
 
 use super::message::{FromShim, LEFTOVERS_MAX, describe};
-use super::run::{AgentGone, Shim, State, Worker};
+use super::run::{AgentGone, ShimLoop, State, Worker};
 use crate::base::{clock, env_vars};
 use crate::os::process::process_tree::{self, ProcessRef, Stat};
 
@@ -17,7 +17,7 @@ const SWEEP_LIMIT: Duration = Duration::from_millis(100);
 /// Maximum number of scans in a row, for processes that keep forking.
 const SCANS_MAX: usize = 16;
 
-impl Shim {
+impl ShimLoop {
     /// Reports each worker that has left processes behind, once they are found. A scan may miss
     /// processes that fork and exit fast, but each of their exits causes another scan.
     pub(super) fn report_leftovers(&mut self) -> Result<(), AgentGone> {

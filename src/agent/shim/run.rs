@@ -37,7 +37,7 @@ pub(super) fn main(control: OwnedFd) -> u8 {
         return 71;
     };
     let agent = rustix::process::getppid();
-    let mut shim = Shim {
+    let mut shim = ShimLoop {
         watch: AgentWatch::new(clock::now()),
         control,
         children,
@@ -59,7 +59,7 @@ pub(super) fn main(control: OwnedFd) -> u8 {
 }
 
 /// State of the shim process.
-pub(super) struct Shim {
+pub(super) struct ShimLoop {
     watch: AgentWatch,
     control: OwnedFd,
     children: OwnedFd,
@@ -110,7 +110,7 @@ pub(super) enum State {
 /// Error: the agent has exited, or is lost.
 pub(super) struct AgentGone;
 
-impl Shim {
+impl ShimLoop {
     /// Waits for one event and handles it.
     fn handle_next_event(&mut self) -> Result<(), AgentGone> {
         let (control, children) = (self.control.as_fd(), self.children.as_fd());

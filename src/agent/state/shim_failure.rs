@@ -77,10 +77,7 @@ impl AgentState {
         let is_suspended = status != ShimStatus::Running;
         match self.shim_heartbeat.tick(now, late, lease, is_suspended) {
             ShimAction::Wait => {}
-            ShimAction::Ping => {
-                let lease = lease.max(2 * self.terms.heartbeat);
-                self.push(AgentEffect::SendToShim(ToShim::Ping { lease }));
-            }
+            ShimAction::Ping => self.ping_shim(lease),
             ShimAction::Continue => {
                 self.push(AgentEffect::SignalShim(SIGCONT));
                 let lease = show_duration(lease);
@@ -90,6 +87,12 @@ impl AgentState {
             }
             ShimAction::Kill => self.push(AgentEffect::SignalShim(SIGKILL)),
         }
+    }
+
+    /// Asks the shim for an answer, and renews the time after which it regards this agent as lost.
+    pub(super) fn ping_shim(&mut self, lease: Duration) {
+        let lease = lease.max(2 * self.terms.heartbeat);
+        self.push(AgentEffect::SendToShim(ToShim::Ping { lease }));
     }
 
     /// Kills the workers after the shim exited: they are the agent's children now, and no other

@@ -95,6 +95,10 @@ impl AgentState {
             self.timers.set(now + watch.interval(), Timer::GroupCheck);
         }
         self.push(AgentEffect::OpenWindow(start.window_bytes));
+        if let Some(lease) = self.terms.lease {
+            // The shim notices the loss of this agent from the start on, not only after a heartbeat.
+            self.ping_shim(lease);
+        }
         let (job, epoch) = (self.job.clone(), self.epoch);
         let request = StartRequest { job, epoch, prepare, start, roster };
         self.push(AgentEffect::StartWorkers(Box::new(request)));

@@ -112,7 +112,9 @@ impl Arguments<'_> {
                 continue;
             };
             moved.push(word);
-            moved.extend(behind.next().filter(|_| flag.takes_value && word.len() == name.len()));
+            if flag.takes_value && word.len() == name.len() {
+                moved.extend(behind.next());
+            }
             names.push(format!("`{name}`"));
         }
         let are = match &names[..] {

@@ -24,7 +24,7 @@ pub(in crate::launch) struct ShownWorker<'a> {
     pub(in crate::launch) whose: &'a str,
     /// Workers that reported the same exception.
     pub(in crate::launch) same: &'a [Rank],
-    /// The screen.
+    /// The screen whose text refers to what is above.
     pub(in crate::launch) screen: ReportScreen,
 }
 
