@@ -117,8 +117,9 @@ impl Simulation {
             .filter(|_| exit != KILLED || reason == EndReason::Fault);
         if let Some(habits) = leftover {
             self.workers[index].leftover = LeftoverState::Running;
-            // A shim that kills everything finds it, too.
-            let is_being_killed = self.agents[agent].shim.killing_until.is_some();
+            // The process that kills what is left of the node finds it, too.
+            let shim = &self.agents[agent].shim;
+            let is_being_killed = shim.killing_until.is_some() || !shim.is_alive;
             let run_time = if is_being_killed { 0 } else { habits.run_time };
             self.after(run_time, Happening::LeftoverExits(index));
         }

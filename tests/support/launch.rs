@@ -418,6 +418,8 @@ impl Drop for Running {
         for process in self.processes() {
             process.signal(Signal::KILL);
         }
+        // A launcher that has not executed its program yet is not among them.
+        let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
