@@ -255,7 +255,7 @@ fn offload_to_a_missing_directory_is_an_error() {
             options(&mlp(), Precision::F32, &Split { offload, ..ways(2, 1, Sharding::Parameters) });
         let run = |group: &Group| train(group, &options, &|| false, &mut |_| ());
         let errors =
-            Group::on_threads(2, |group| Ok(run(&group).err().map(|error| error.to_string())));
+            Group::on_threads(2, |group| Ok(run(group).err().map(|error| error.to_string())));
         for error in errors.expect("a group on threads") {
             let error = error.expect("there is no directory");
             assert!(error.contains("remuda-no-such-directory` for offloaded state"), "{error}");

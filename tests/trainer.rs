@@ -100,14 +100,8 @@ fn dry_run_shows_the_memory_of_every_stage() {
     assert_eq!(table, expected);
 }
 
-#[test]
-fn train_refuses_unusable_lines_before_the_start() {
-    let scratch = Scratch::new("train", "refused");
-    write_shard(&scratch, "shard.bin");
-    scratch.write("empty", "");
-    scratch.write("short", "A SHORT TEXT, not enough");
-    scratch.write("text", "the quick brown fox jumps over the lazy dog. ".repeat(40));
-    scratch.write("hosts", "a slots=2\nb slots=3\n");
+/// Configurations of DeepSpeed, of which only `ds.json` can be used.
+fn write_configurations(scratch: &Scratch) {
     scratch.write(
         "ds.json",
         "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"Adam\", \
@@ -129,6 +123,17 @@ fn train_refuses_unusable_lines_before_the_start() {
         "monitor.json",
         "{\"train_batch_size\": 8, \"csv_monitor\": {\"enabled\": true, \"output_path\": \"text\"}}",
     );
+}
+
+#[test]
+fn train_refuses_unusable_lines_before_the_start() {
+    let scratch = Scratch::new("train", "refused");
+    write_shard(&scratch, "shard.bin");
+    scratch.write("empty", "");
+    scratch.write("short", "A SHORT TEXT, not enough");
+    scratch.write("text", "the quick brown fox jumps over the lazy dog. ".repeat(40));
+    scratch.write("hosts", "a slots=2\nb slots=3\n");
+    write_configurations(&scratch);
     fs::create_dir(scratch.path("directory")).expect("a new directory");
     scratch.succeed(&format!("{SMALL} --steps 2 --data text --checkpoint_dir kept"));
     let earlier =

@@ -147,7 +147,7 @@ impl AgentExecutor {
                 self.run_task(move || {
                     let check = check_group(&pids, port, since_start);
                     TaskResult::Event(AgentEvent::GroupChecked { epoch, check })
-                })
+                });
             }
             AgentEffect::Examine(request) => self.examine(request),
             AgentEffect::Probe(listeners) => {

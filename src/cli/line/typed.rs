@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+#[cfg(feature = "train")]
 use std::path::Path;
 
 use super::codes;
@@ -106,6 +107,7 @@ impl CommandLine {
     }
 
     /// Returns the place of the word that is this path.
+    #[cfg(feature = "train")]
     pub(in crate::cli) fn path_span(&self, path: &Path) -> Option<ArgvSpan> {
         let word = self.words.iter().position(|word| word == path.as_os_str())?;
         Some(self.word_span(word))

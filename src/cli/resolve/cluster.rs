@@ -115,6 +115,7 @@ impl ResolvedCluster {
     }
 
     /// Number of workers of every node; `None` if it differs.
+    #[cfg(feature = "train")]
     pub(in crate::cli) fn workers_per_node(&self) -> Option<usize> {
         let mut counts = self.nodes.iter().map(|(_, slots)| slots.len());
         let first = counts.next()?;

@@ -328,14 +328,13 @@ impl<'a> Builder<'a> {
         };
         match word.as_str() {
             "FULL_SHARD" | "1" => 3,
-            "SHARD_GRAD_OP" | "2" => 2,
+            // Where gradients and optimizer state are divided over all ranks, both mean the same.
+            "SHARD_GRAD_OP" | "2" | "HYBRID_SHARD_ZERO2" | "5" => 2,
             "NO_SHARD" | "3" => 0,
             "HYBRID_SHARD" | "4" => {
                 self.tree.shards_within_node = true;
                 3
             }
-            // Gradients and optimizer state are divided over all ranks; parameters are whole in either case.
-            "HYBRID_SHARD_ZERO2" | "5" => 2,
             _ => {
                 self.bad_value(
                     entry,

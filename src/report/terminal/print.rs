@@ -19,7 +19,7 @@ pub fn print(text: &str) -> io::Result<()> {
 }
 
 /// Prints a screen that was requested, with the characters of the locale. Documents for programs are printed
-/// unchanged by [`print`].
+/// unchanged by [`print()`].
 pub fn print_screen(text: &str) -> io::Result<()> {
     print(&in_locale(text))
 }

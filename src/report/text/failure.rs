@@ -84,7 +84,7 @@ mod tests {
         let failure = Failure {
             code: "R101",
             title: "rank 1 failed".to_owned(),
-            last_lines: Some((Stream::Stdout, lines.map(|line| line.into()).to_vec())),
+            last_lines: Some((Stream::Stdout, lines.map(Into::into).to_vec())),
             log: Some("/r/rank1.stdout".into()),
             ..Failure::default()
         };

@@ -269,7 +269,7 @@ impl Service {
         let caller = self.handshake_peers.remove(&id);
         match result {
             Ok(joiner) => self.admit(joiner),
-            Err(Rejection::Unfit(unfit)) => self.on_unfit_node(unfit),
+            Err(Rejection::Unfit(unfit)) => self.on_unfit_node(*unfit),
             Err(why) => {
                 let peer = caller.map(|(_, peer, _)| peer);
                 if let (Rejection::OtherKey(node, _), Some(peer)) = (&why, peer) {
@@ -388,7 +388,7 @@ impl Service {
         };
         self.relays.spawn(async move {
             if writer.send_control(&Control::Joined(node)).await.is_ok() {
-                let on_event = |event| handlers.handle(event);
+                let on_event = |event| handlers.handle(&event);
                 relay(local, (writer, reader), controls, on_event).await;
             }
             let _ = ended.send((node, times));
@@ -430,7 +430,7 @@ struct ControlHandlers {
 }
 
 impl ControlHandlers {
-    fn handle(&self, event: RelayEvent) {
+    fn handle(&self, event: &RelayEvent) {
         match event {
             RelayEvent::LocalEnded => {
                 if let Some(sender) = self.controls.upgrade() {
@@ -438,11 +438,11 @@ impl ControlHandlers {
                 }
             }
             // If the launcher has so many to handle, one more requests nothing new.
-            RelayEvent::Control(Control::Signal(signal)) => drop(self.signals.try_send(signal)),
+            RelayEvent::Control(Control::Signal(signal)) => drop(self.signals.try_send(*signal)),
             RelayEvent::Control(Control::AgentEnded(exit)) => {
                 let sender = self.exit.lock().unwrap_or_else(PoisonError::into_inner).take();
                 if let Some(sender) = sender {
-                    let _ = sender.send(exit);
+                    let _ = sender.send(*exit);
                 }
             }
             // Nodes send no other messages to node 0 after the join.
@@ -462,7 +462,7 @@ mod tests {
         let exit = Mutex::default();
         let handlers = ControlHandlers { controls: controls.downgrade(), signals, exit };
         for signal in 0..1000 {
-            handlers.handle(RelayEvent::Control(Control::Signal(signal)));
+            handlers.handle(&RelayEvent::Control(Control::Signal(signal)));
         }
         let waiting = std::iter::from_fn(|| received.try_recv().ok());
         assert_eq!(waiting.collect::<Vec<_>>(), (0..SIGNALS_MAX as i32).collect::<Vec<_>>());

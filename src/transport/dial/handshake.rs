@@ -51,7 +51,7 @@ pub(super) enum Rejection {
     UnexpectedMessage,
     /// The node has the key and received the reason.
     #[error("{}", .0.why)]
-    Unfit(UnfitNode),
+    Unfit(Box<UnfitNode>),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -103,7 +103,7 @@ pub(super) async fn receive(
         // reason.
         let _ = writer.send_control(&Control::Refused(refusal)).await;
         writer.shutdown().await;
-        return Err(Rejection::Unfit(UnfitNode { node, why, fault }));
+        return Err(Rejection::Unfit(Box::new(UnfitNode { node, why, fault })));
     }
     Ok(Joiner { node, peer, next_epoch: fresh, free_restarts: join.free_restarts, writer, reader })
 }

@@ -104,13 +104,12 @@ impl HostBackend {
     ) -> LocalMessage {
         let (base, count) = (self.sent[peer], bytes.len() / dtype.bytes());
         let fingerprint = message_fingerprint(op, dtype, count, base);
-        let location = match self.node.segment.offset_of(&bytes.as_ptr_range()) {
-            Some(offset) => BufferLocation::Direct(offset),
-            None => {
-                let share = self.share_elements(dtype) * dtype.bytes();
-                let own = self.node.segment.staging_offset(self.node.local_rank());
-                BufferLocation::Staged(own + self.roster.placement.local_of(peer) * share)
-            }
+        let location = if let Some(offset) = self.node.segment.offset_of(&bytes.as_ptr_range()) {
+            BufferLocation::Direct(offset)
+        } else {
+            let share = self.share_elements(dtype) * dtype.bytes();
+            let own = self.node.segment.staging_offset(self.node.local_rank());
+            BufferLocation::Staged(own + self.roster.placement.local_of(peer) * share)
         };
         let chunks = self.chunks(location, dtype, count);
         self.sent[peer] = base.wrapping_add(chunks.len() as u32);
