@@ -56,7 +56,14 @@ pub(crate) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
     let lost =
         failures.nodes.iter().min_by_key(|lost| (is_late(lost), is_later(lost), begin(lost)));
     let not_started = failures.unstarted.iter().min_by_key(|(at, ..)| *at);
-    let times = [own.map(|own| own.at), lost.map(|lost| lost.at), not_started.map(|(at, ..)| *at)];
+    // A worker that failed while it was being stopped did not cause the stop; a silence before it may have.
+    let is_after_stop = failures
+        .stopped_at
+        .is_some_and(|stop| own.is_some_and(|own| stop + COMPETITION_WINDOW < own.at));
+    let time_of = |lost: &LostNode| {
+        if is_after_stop && !is_late(lost) { begin(lost) } else { lost.at }
+    };
+    let times = [own.map(|own| own.at), lost.map(time_of), not_started.map(|(at, ..)| *at)];
     let Some(first) = times.into_iter().flatten().min() else {
         return find_by_reports(ends, failures);
     };
@@ -64,7 +71,7 @@ pub(crate) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
     if let Some((_, rank, failure)) = not_started.filter(|(at, ..)| in_time(*at)) {
         return Some(FailureCause::NotStarted { rank: *rank, failure: *failure });
     }
-    if let Some(LostNode { node, loss, .. }) = lost.filter(|lost| in_time(lost.at)) {
+    if let Some(LostNode { node, loss, .. }) = lost.filter(|lost| in_time(time_of(lost))) {
         return Some(FailureCause::Node { node: *node, loss: loss.clone() });
     }
     let own = own?;
@@ -393,6 +400,26 @@ mod tests {
         };
         check(3, 1, NodeLoss::LeaseExpired);
         check(10, 0, NodeLoss::ShimNotResponding);
+    }
+
+    #[test]
+    fn silent_node_precedes_a_worker_killed_during_the_stop() {
+        let now = clock::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        // Rank 0 lost a peer on node 1, and the job was stopped; rank 2 was killed from outside meanwhile.
+        let ends = [end(0, WorkerExit::Code(1), 8, &[], now), end(2, signal(9), 9, &[15], now)];
+        let check = |silent_since, expected: &dyn Fn(&FailureCause) -> bool| {
+            let silent = lost(1, NodeLoss::LeaseExpired, at(40));
+            let nodes = vec![LostNode { silent_since: Some(at(silent_since)), ..silent }];
+            let lost_peer = Evidence::printed(FailureClass::LostPeer, at(8));
+            let evidence = [(Rank(0), lost_peer)].into();
+            let stopped_at = Some(at(8));
+            let failures = Failures { nodes, evidence, stopped_at, ..Failures::default() };
+            let cause = find(&ends, &failures).expect("a cause");
+            assert!(expected(&cause), "{cause:?}");
+        };
+        check(3, &|cause| matches!(cause, FailureCause::Node { node: NodeRank(1), .. }));
+        check(20, &|cause| matches!(cause, FailureCause::Worker(end) if end.rank == Rank(2)));
     }
 
     #[test]
