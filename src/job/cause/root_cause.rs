@@ -407,7 +407,8 @@ mod tests {
         let now = clock::now();
         let at = |seconds| now + Duration::from_secs(seconds);
         // Rank 0 lost a peer on node 1, and the job was stopped; rank 2 was killed from outside meanwhile.
-        let ends = [end(0, WorkerExit::Code(1), 8, &[], now), end(2, signal(9), 9, &[15], now)];
+        let ends =
+            [end(0, WorkerExit::Code(1), 8000, &[], now), end(2, signal(9), 9000, &[15], now)];
         let check = |silent_since, expected: &dyn Fn(&FailureCause) -> bool| {
             let silent = lost(1, NodeLoss::LeaseExpired, at(40));
             let nodes = vec![LostNode { silent_since: Some(at(silent_since)), ..silent }];
