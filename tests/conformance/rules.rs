@@ -33,6 +33,7 @@ pub(crate) const PORTS: Rule = Rule("ports");
 pub(crate) const CPU_SLOTS: Rule = Rule("cpu-slots");
 pub(crate) const EARLY_VALUES: Rule = Rule("early-values");
 pub(crate) const SCRIPT_WORDS: Rule = Rule("script-words");
+pub(crate) const EMPTY_SCRIPT: Rule = Rule("empty-script");
 pub(crate) const LAUNCHER_NAMES: Rule = Rule("launcher-names");
 pub(crate) const QUOTING: Rule = Rule("quoting");
 pub(crate) const LAUNCHER_WORDS: Rule = Rule("launcher-words");
@@ -80,6 +81,7 @@ pub(crate) const RULES: &[Rule] = &[
     CPU_SLOTS,
     EARLY_VALUES,
     SCRIPT_WORDS,
+    EMPTY_SCRIPT,
     LAUNCHER_NAMES,
     QUOTING,
     LAUNCHER_WORDS,
