@@ -243,9 +243,6 @@ fn explain_our_refusal(
     let is_typed = |word: &std::ffi::OsString| word.to_string_lossy().ends_with(value);
     let rule = match (problem.code, option) {
         (codes::VALUE_MISSING, "--hostfile" | "--venv_script") => Some(rules::EMPTY_PATHS),
-        (codes::UNEXPECTED_WORD, _) if problem.message == "the script is an empty word" => {
-            Some(rules::EMPTY_SCRIPT)
-        }
         (codes::BAD_VALUE, "--master_addr") => {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-:[]%".contains(c);
             (!value.chars().all(is_plain)).then_some(rules::MASTER_ADDR)

@@ -51,6 +51,10 @@ impl OurRefusal<'_> {
             "C006" if first_line(self.output).contains("`--launcher_args`") => {
                 (!self.has_supported_words()).then_some(rules::LAUNCHER_WORDS)
             }
+            "C011" if first_line(self.output).contains("the script is an empty word") => {
+                let script = self.args.program.script_and_args.first()?;
+                script.is_empty().then_some(rules::EMPTY_SCRIPT)
+            }
             "C011" if first_line(self.output).contains(" not a script") => {
                 let script = self.args.program.script_and_args.first()?;
                 (!std::path::Path::new(script).exists()).then_some(rules::FIRST_WORD)
