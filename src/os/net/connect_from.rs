@@ -1,7 +1,9 @@
-//! Connections from a given source address; the standard library lets the kernel choose it.
+//! Connections from a given source address, and connections that are begun without waiting; the standard
+//! library has neither.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -32,23 +34,39 @@ pub fn is_on_route(from: IpAddr, to: SocketAddr) -> bool {
 
 /// Connects from this address of the machine; times out after `limit`.
 pub fn connect_from(from: IpAddr, to: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
-    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-    bind(&socket, &SocketAddr::new(from, 0))?;
-    match connect(&socket, &to) {
-        Ok(()) | Err(Errno::INPROGRESS) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let limit = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let mut polled = [PollFd::new(&socket, PollFlags::OUT)];
-    if retry_on_intr(|| poll(&mut polled, Some(&limit)))? == 0 {
+    let socket = start_connect(Some(from), to)?;
+    if !is_connected(&socket, limit)? {
         return Err(io::ErrorKind::TimedOut.into());
     }
-    sockopt::socket_error(&socket)??;
     let stream = TcpStream::from(socket);
     stream.set_nonblocking(false)?;
     Ok(stream)
+}
+
+/// Begins to connect, from this address of the machine or from one that the kernel chooses. The socket does
+/// not block.
+pub fn start_connect(from: Option<IpAddr>, to: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    if let Some(from) = from {
+        bind(&socket, &SocketAddr::new(from, 0))?;
+    }
+    match connect(&socket, &to) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Waits for at most `limit` for a connection that was begun: whether it is there; an error if it failed.
+pub fn is_connected(socket: &OwnedFd, limit: Duration) -> io::Result<bool> {
+    let limit = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut polled = [PollFd::new(socket, PollFlags::OUT)];
+    if retry_on_intr(|| poll(&mut polled, Some(&limit)))? == 0 {
+        return Ok(false);
+    }
+    sockopt::socket_error(socket)??;
+    Ok(true)
 }
 
 #[cfg(test)]

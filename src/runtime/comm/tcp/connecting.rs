@@ -6,12 +6,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
+use rustix::event::{PollFd, PollFlags};
 
 use crate::base::clock;
 use crate::os::files::io_errors::pause_before_reconnect;
+use crate::os::net::connect_from::{is_connected, start_connect};
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, Departure};
 use crate::runtime::comm::shm::barrier::LocalNode;
@@ -65,10 +64,12 @@ impl Connecting {
                 self.attempt = Attempt::Paused(until);
                 return Ok(None);
             }
-            Attempt::Paused(_) => (start(self.address)?, now + CONNECT_ATTEMPT_TIMEOUT),
+            Attempt::Paused(_) => {
+                (start_connect(None, self.address)?, now + CONNECT_ATTEMPT_TIMEOUT)
+            }
             Attempt::Started(socket, until) => (socket, until),
         };
-        if is_connected(&socket)? {
+        if is_connected(&socket, Duration::ZERO)? {
             return Ok(Some(TcpStream::from(socket)));
         }
         if until <= now {
@@ -100,29 +101,6 @@ impl Connecting {
             idle.after_poll(timed_out, || node.check(deadline, || vec![peer]))?;
         }
     }
-}
-
-/// Starts an attempt.
-fn start(address: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-    match connect(&socket, &address) {
-        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Whether the attempt has succeeded; an error if it has failed.
-fn is_connected(socket: &OwnedFd) -> io::Result<bool> {
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let mut polled = [PollFd::new(socket, PollFlags::OUT)];
-    let ready = rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, Some(&at_once)))?;
-    if ready == 0 {
-        return Ok(false);
-    }
-    sockopt::socket_error(socket)??;
-    Ok(true)
 }
 
 /// The cause of a failed connection. The listener is open as long as the rank runs; if the rank exits, the
