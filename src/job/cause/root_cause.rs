@@ -43,27 +43,9 @@ pub(crate) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
         return Some(cause);
     }
     let own = candidates.iter().min_by_key(|candidate| (candidate.at, candidate.end.rank));
-    // A loss that is noticed at once, but only while the job is being stopped, did not cause the stop.
-    let is_late = |lost: &LostNode| {
-        let stop = failures.stopped_at.map(|stop| stop + COMPETITION_WINDOW);
-        let begin = lost.silent_since.or_else(|| lost.loss.is_noticed_at_once().then_some(lost.at));
-        begin.zip(stop).is_some_and(|(begin, stop)| stop < begin)
-    };
-    // A loss that led to the stop precedes those noticed later, which may have begun before it or after it. Of
-    // nodes that were lost at the same time, the first one reported.
-    let is_later = |lost: &LostNode| failures.stopped_at.is_some_and(|stop| stop < lost.at);
-    let begin = |lost: &LostNode| lost.silent_since.unwrap_or(lost.at);
-    let lost =
-        failures.nodes.iter().min_by_key(|lost| (is_late(lost), is_later(lost), begin(lost)));
+    let lost = first_lost_node(failures, own.map(|own| own.at));
     let not_started = failures.unstarted.iter().min_by_key(|(at, ..)| *at);
-    // A worker that failed while it was being stopped did not cause the stop; a silence before it may have.
-    let is_after_stop = failures
-        .stopped_at
-        .is_some_and(|stop| own.is_some_and(|own| stop + COMPETITION_WINDOW < own.at));
-    let time_of = |lost: &LostNode| {
-        if is_after_stop && !is_late(lost) { begin(lost) } else { lost.at }
-    };
-    let times = [own.map(|own| own.at), lost.map(time_of), not_started.map(|(at, ..)| *at)];
+    let times = [own.map(|own| own.at), lost.map(|(at, _)| at), not_started.map(|(at, ..)| *at)];
     let Some(first) = times.into_iter().flatten().min() else {
         return find_by_reports(ends, failures);
     };
@@ -71,7 +53,7 @@ pub(crate) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
     if let Some((_, rank, failure)) = not_started.filter(|(at, ..)| in_time(*at)) {
         return Some(FailureCause::NotStarted { rank: *rank, failure: *failure });
     }
-    if let Some(LostNode { node, loss, .. }) = lost.filter(|lost| in_time(time_of(lost))) {
+    if let Some((_, LostNode { node, loss, .. })) = lost.filter(|(at, _)| in_time(*at)) {
         return Some(FailureCause::Node { node: *node, loss: loss.clone() });
     }
     let own = own?;
@@ -91,6 +73,27 @@ pub(crate) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
     let own_failures = ends.iter().filter(|end| end.is_own_failure());
     let first = own_failures.min_by_key(|end| end.at).cloned();
     Some(FailureCause::Exiting { rank: strongest.end.rank, first })
+}
+
+/// The lost node that may be the cause, and when its loss competes with other failures; `own_at` is when the
+/// first worker failed by itself.
+fn first_lost_node(failures: &Failures, own_at: Option<Instant>) -> Option<(Instant, &LostNode)> {
+    let is_after_stop =
+        |at: Instant| failures.stopped_at.is_some_and(|stop| stop + COMPETITION_WINDOW < at);
+    // A loss that is noticed at once, but only while the job is being stopped, did not cause the stop.
+    let is_late = |lost: &LostNode| {
+        let begin = lost.silent_since.or_else(|| lost.loss.is_noticed_at_once().then_some(lost.at));
+        begin.is_some_and(is_after_stop)
+    };
+    // A loss that led to the stop precedes those noticed later, which may have begun before it or after it. Of
+    // nodes that were lost at the same time, the first one reported.
+    let is_later = |lost: &LostNode| failures.stopped_at.is_some_and(|stop| stop < lost.at);
+    let begin = |lost: &LostNode| lost.silent_since.unwrap_or(lost.at);
+    let by_order = |lost: &&LostNode| (is_late(lost), is_later(lost), begin(lost));
+    let lost = failures.nodes.iter().min_by_key(by_order)?;
+    // A worker that failed while it was being stopped did not cause the stop; a silence before it may have.
+    let precedes_own = own_at.is_some_and(is_after_stop) && !is_late(lost);
+    Some((if precedes_own { begin(lost) } else { lost.at }, lost))
 }
 
 /// Compares tracebacks of stopped workers, which may only have been logged, with what the others
