@@ -53,18 +53,18 @@ pub(in crate::config) fn set_origin(values: &mut [ResolvedValue], path: &str, wo
 
 /// Notes that parameters are divided over the ranks of a node.
 pub(in crate::config) fn note_shards_of_node(values: &mut [ResolvedValue]) {
-    let path = "zero_optimization.zero_hpz_partition_size";
-    for value in values.iter_mut().filter(|value| value.path == path) {
-        value.value = ConfigValue::Text("the ranks of a node".to_owned());
-        value.origin = ValueOrigin::File;
-    }
+    set_words(values, "zero_optimization.zero_hpz_partition_size", "the ranks of a node");
 }
 
 /// Notes that the activations of every block are computed again.
 pub(in crate::config) fn note_recomputation(values: &mut [ResolvedValue]) {
-    let path = "activation_checkpointing.number_checkpoints";
+    set_words(values, "activation_checkpointing.number_checkpoints", "every block");
+}
+
+/// Shows these words as a value of the file, which has no key for it.
+fn set_words(values: &mut [ResolvedValue], path: &str, words: &str) {
     for value in values.iter_mut().filter(|value| value.path == path) {
-        value.value = ConfigValue::Text("every block".to_owned());
+        value.value = ConfigValue::Text(words.to_owned());
         value.origin = ValueOrigin::File;
     }
 }

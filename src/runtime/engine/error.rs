@@ -1,7 +1,7 @@
 //! [`EngineError`]: why a step, a save or a load failed.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::engine::model::PassError;
@@ -67,4 +67,11 @@ pub enum EngineError {
         /// The smallest scale.
         scale: f64,
     },
+}
+
+impl EngineError {
+    /// Makes errors of the system about a directory for offloaded state.
+    pub(crate) fn offload(dir: &Path) -> impl Fn(io::Error) -> Self {
+        |source| Self::Offload { dir: dir.to_owned(), source }
+    }
 }

@@ -1,12 +1,12 @@
 //! [`StateValues`]: master weights or a moment of the optimizer, in memory or in a file (offload).
 
-use std::io;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
 use bytemuck::Pod;
 
 use crate::os::files::scratch_memory::ScratchMemory;
+use crate::runtime::engine::error::EngineError;
 
 /// Master weights of a unit, or one of its moments.
 pub(super) enum StateValues<T> {
@@ -18,9 +18,11 @@ pub(super) enum StateValues<T> {
 
 impl<T: Pod> StateValues<T> {
     /// Allocates zeros: in a file of this directory, if there is one.
-    pub(super) fn zeros(len: usize, dir: Option<&Path>) -> io::Result<Self> {
+    pub(super) fn zeros(len: usize, dir: Option<&Path>) -> Result<Self, EngineError> {
         Ok(match dir {
-            Some(dir) => Self::File(ScratchMemory::zeros(dir, len)?),
+            Some(dir) => {
+                Self::File(ScratchMemory::zeros(dir, len).map_err(EngineError::offload(dir))?)
+            }
             None => Self::Memory(vec![T::zeroed(); len]),
         })
     }

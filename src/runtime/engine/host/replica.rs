@@ -1,7 +1,6 @@
 //! [`HostReplica`]: a rank whose memory is that of the host, with a model that computes on the processor.
 
 use std::ops::Range;
-use std::path::Path;
 
 use crate::runtime::comm::group::Group;
 use crate::runtime::dtype::element::Dtype;
@@ -51,12 +50,7 @@ impl UnitState {
     /// Allocates zeros for `len` elements that this rank updates.
     fn zeros(len: usize, config: &EngineConfig) -> Result<Self, EngineError> {
         let dir = config.offload.optimizer.as_deref();
-        let zeros = || {
-            StateValues::zeros(len, dir).map_err(|source| EngineError::Offload {
-                dir: dir.unwrap_or(Path::new("")).to_owned(),
-                source,
-            })
-        };
+        let zeros = || StateValues::zeros(len, dir);
         let has_master = config.precision != Precision::F32;
         let moments = config.optimizer.state_names().iter();
         Ok(Self {

@@ -1,6 +1,5 @@
 //! [`StoredPart`]: what a rank keeps of the weights of a unit between the passes that read it.
 
-use std::io;
 use std::ops::Range;
 use std::path::Path;
 
@@ -11,6 +10,7 @@ use crate::runtime::comm::group::Group;
 use crate::runtime::comm::shm::buffer::{Lent, SharedBuffer};
 use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::Element;
+use crate::runtime::engine::error::EngineError;
 
 /// Weights of a unit, or of this rank's part of it.
 pub(super) enum StoredPart<E: Element> {
@@ -30,8 +30,8 @@ pub(super) enum GatherWork<E: Element> {
 
 impl<E: Element> StoredPart<E> {
     /// Allocates zeros in a file of a directory.
-    pub(super) fn in_file(dir: &Path, len: usize) -> io::Result<Self> {
-        Ok(Self::File(ScratchMemory::zeros(dir, len)?))
+    pub(super) fn in_file(dir: &Path, len: usize) -> Result<Self, EngineError> {
+        Ok(Self::File(ScratchMemory::zeros(dir, len).map_err(EngineError::offload(dir))?))
     }
 
     /// Number of elements.

@@ -178,8 +178,7 @@ impl<E: WeightElement> StoredWeights<E> {
             let residence = Residence::of(shards.len, config);
             let shared = |len| Ok(StoredPart::Shared(groups.all.alloc_shared(len)?));
             let stored = match (residence, &config.offload.parameters) {
-                (Residence::Part, Some(dir)) => StoredPart::in_file(dir, shards.part_len())
-                    .map_err(|source| EngineError::Offload { dir: dir.clone(), source }),
+                (Residence::Part, Some(dir)) => StoredPart::in_file(dir, shards.part_len()),
                 (Residence::Part, None) => shared(shards.part_len()),
                 (Residence::Whole | Residence::WholeUpdatedInParts, _) => {
                     shared(shards.padded_len())
