@@ -19,6 +19,11 @@ pub fn quoted(word: impl AsRef<OsStr>) -> String {
     }
 }
 
+/// A line of words as a shell reads it: each in quotes where it needs them.
+pub fn quoted_line(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> String {
+    words.into_iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,5 +41,11 @@ mod tests {
         check(b"", "''");
         check(b"a\nb", r"$'a\nb'");
         check(b"\xff", r"$'\xff'");
+    }
+
+    #[test]
+    fn words_of_a_line_stay_apart() {
+        assert_eq!(quoted_line(["a b", "c"]), "'a b' c");
+        assert_eq!(quoted_line([""; 0]), "");
     }
 }

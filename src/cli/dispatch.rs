@@ -14,7 +14,7 @@ use super::face::torchrun::job::TorchLauncher;
 use super::help;
 use super::line::{CommandLine, Instead, LAUNCHERS, codes, instead_of, is_launcher, is_python};
 use super::registry::COMMANDS;
-use crate::base::shell::quoted;
+use crate::base::shell::quoted_line;
 use crate::base::{Diagnostic, Span, Status, show_typed};
 use crate::os::files::fds;
 use crate::pool::nearest;
@@ -141,8 +141,7 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
     let help = match nearest(&word, names) {
         _ if is_launcher(&word) || is_python(&word) => line_for_launcher(&word, &typed.words[1..]),
         _ if is_line_of_run(&word, &typed.words) => {
-            let line: Vec<String> = typed.words.iter().map(quoted).collect();
-            format!("did you mean `remuda run {}`?", line.join(" "))
+            format!("did you mean `remuda run {}`?", quoted_line(&typed.words))
         }
         _ if let Some(help) = instead_of_command(&word) => help.to_owned(),
         Some(near) => format!("did you mean `remuda {near}`?"),
@@ -176,14 +175,13 @@ fn instead_of_command(word: &str) -> Option<&'static str> {
 /// Returns what to type instead of the line of another launcher.
 fn line_for_launcher(launcher: &str, rest: &[OsString]) -> String {
     let rest: Vec<String> = rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let line = |words: Vec<String>| words.iter().map(quoted).collect::<Vec<_>>().join(" ");
     match instead_of(launcher, &rest) {
-        Instead::Command { name, words } => format!("type `remuda {name} {}`", line(words)),
-        Instead::Run { words, remark: None } => format!("type `remuda run {}`", line(words)),
+        Instead::Command { name, words } => format!("type `remuda {name} {}`", quoted_line(words)),
+        Instead::Run { words, remark: None } => format!("type `remuda run {}`", quoted_line(words)),
         Instead::Run { words, remark: Some(remark) } => {
-            format!("type `remuda run {}`; {remark}", line(words))
+            format!("type `remuda run {}`; {remark}", quoted_line(words))
         }
-        Instead::Whole(words) => format!("type `{}`", line(words)),
+        Instead::Whole(words) => format!("type `{}`", quoted_line(words)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use crate::base::shell::quoted;
+use crate::base::shell::{quoted, quoted_line};
 
 /// What a batch script asks Slurm for, and what it runs.
 #[derive(Clone, Debug)]
@@ -55,8 +55,7 @@ impl BatchScript {
             };
         }
         // `exec`: Slurm's signals reach remuda, not a shell that does not pass them on.
-        let line: Vec<_> = self.line.iter().map(quoted).collect();
-        let _ = writeln!(text, "exec {}", line.join(" "));
+        let _ = writeln!(text, "exec {}", quoted_line(&self.line));
         Ok(text)
     }
 

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::base::shell::quoted;
+use crate::base::shell::{quoted, quoted_line};
 use crate::base::{Diagnostic, HostName, env_vars};
 use crate::cli::args::ProgramArgs;
 use crate::cli::executable;
@@ -63,9 +63,9 @@ pub(super) fn one_word(words: &[OsString], typed: &CommandLine) -> Result<(), Re
     let Some((first, rest)) = words.split_first() else { return Ok(()) };
     let at = typed.words.len() - words.len();
     let line = |script: &str| {
-        let before = typed.words[..at].iter().map(quoted);
-        let line = before.chain([script.to_owned()]).chain(rest.iter().map(quoted));
-        format!("{} {}", typed.program, line.collect::<Vec<_>>().join(" "))
+        let line = [quoted_line(&typed.words[..at]), script.to_owned(), quoted_line(rest)];
+        let parts = line.into_iter().filter(|part| !part.is_empty());
+        std::iter::once(typed.program.clone()).chain(parts).collect::<Vec<_>>().join(" ")
     };
     let (message, label, help) = match first.to_str() {
         Some("") => (
@@ -130,7 +130,7 @@ fn shell_script(args: &ProgramArgs, typed: &CommandLine, at: usize) -> Result<()
 
 /// Returns the error for a batch script of Slurm.
 fn batch_script(typed: &CommandLine, at: usize, words: &[OsString]) -> RefusedLine {
-    let line = words.iter().map(quoted).collect::<Vec<_>>().join(" ");
+    let line = quoted_line(words);
     typed.refuse(&[typed.word_span(at)], |spans| {
         let message = format!("`{}` is a batch script of Slurm, not of Python", words[0].display());
         Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], message)
@@ -153,27 +153,26 @@ fn without_python(typed: &CommandLine, at: usize, words: &[OsString]) -> String 
     let added =
         ["no_python", "no_local_rank"].into_iter().filter(|flag| typed.last(flag).is_none());
     let added: Vec<OsString> = added.map(|flag| format!("--{flag}").into()).collect();
-    let line: Vec<String> = options.iter().chain(&added).chain(words).map(quoted).collect();
-    format!("{} {}", typed.program, line.join(" "))
+    let line = quoted_line(options.iter().chain(&added).chain(words));
+    format!("{} {line}", typed.program)
 }
 
 /// Formats what to type instead of the line from the word `at`, with the options before it.
 fn show_instead(name: &str, rest: &[String], typed: &CommandLine, at: usize) -> String {
-    let line = |words: Vec<String>| words.iter().map(quoted).collect::<Vec<_>>().join(" ");
     match instead_of(name, rest) {
         Instead::Run { words, remark } => {
-            let options = typed.words[..at].iter().map(quoted);
-            let words: Vec<String> = options.chain(words.iter().map(quoted)).collect();
+            let words = words.into_iter().map(OsString::from).collect::<Vec<_>>();
+            let line = quoted_line(typed.words[..at].iter().chain(&words));
             let remark = remark.map_or_else(String::new, |remark| format!("; {remark}"));
-            format!("`{} {}`{remark}", typed.program, words.join(" "))
+            format!("`{} {line}`{remark}", typed.program)
         }
         // Of the options before it, these commands have `-H`.
         Instead::Command { name, words } => {
             let hosts = typed.last("hostfile").and_then(|given| given.value.as_ref());
             let hosts = hosts.map_or_else(String::new, |(text, _)| format!(" -H {}", quoted(text)));
-            format!("`remuda {name}{hosts} {}`", line(words))
+            format!("`remuda {name}{hosts} {}`", quoted_line(words))
         }
-        Instead::Whole(words) => format!("`{}`", line(words)),
+        Instead::Whole(words) => format!("`{}`", quoted_line(words)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::{Command, CommandFactory, Parser};
 
-use crate::base::shell::quoted;
+use crate::base::shell::{quoted, quoted_line};
 use crate::base::{Diagnostic, HostName, Rank, Slot, Status};
 use crate::cli::args::{ClusterArgs, WatchArgs, WorkerArgs, check};
 use crate::cli::command::parse::parse_with_definition;
@@ -76,7 +76,7 @@ fn refuse_host_as_command(command: &[OsString], typed: &CommandLine) -> Result<(
     let rest = command[1..].strip_prefix(&["--".into()]).unwrap_or(&command[1..]);
     let rest = match rest {
         [] => "COMMAND".to_owned(),
-        rest => rest.iter().map(quoted).collect::<Vec<_>>().join(" "),
+        rest => quoted_line(rest),
     };
     Err(typed
         .refuse(&[place], |spans| {

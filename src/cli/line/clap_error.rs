@@ -12,7 +12,7 @@ use super::flags::{Flags, OptionOwner, underscored};
 use super::number::BadValue;
 use super::typed::{ArgvSpan, CommandLine, RefusedLine};
 use crate::base::Diagnostic;
-use crate::base::shell::quoted;
+use crate::base::shell::{quoted, quoted_line};
 use crate::cli::line::equivalents::{suggestion, total};
 use crate::pool::nearest;
 
@@ -202,9 +202,10 @@ impl<'a> ErrorContext<'a> {
         if self.typed.program != HOSTFILE || self.flag != "fix" {
             return None;
         }
-        let files: Vec<String> =
-            self.typed.words[self.span.word + 1..].iter().map(quoted).collect();
-        let files = if files.is_empty() { "FILE".to_owned() } else { files.join(" ") };
+        let files = match &self.typed.words[self.span.word + 1..] {
+            [] => "FILE".to_owned(),
+            files => quoted_line(files),
+        };
         Some(format!("{HOSTFILE} check --fix {files}"))
     }
 
@@ -336,8 +337,8 @@ fn argument_missing(typed: &CommandLine, command: &str, what: &[String]) -> Refu
 
 /// Help for `remuda launch SCRIPT`, where a job was meant.
 fn run_instead_of_launch(typed: &CommandLine) -> String {
-    let words: Vec<String> = typed.words.iter().map(quoted).collect();
-    let line = if typed.options.is_empty() { words.join(" ") } else { "SCRIPT".to_owned() };
+    let has_options = !typed.options.is_empty();
+    let line = if has_options { "SCRIPT".to_owned() } else { quoted_line(&typed.words) };
     format!(
         "`remuda run {line}` starts a job; `remuda launch` starts one node for a launcher that passes \
          `--world_info`"

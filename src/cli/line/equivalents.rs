@@ -8,7 +8,7 @@ use super::known_options::Equivalent::{
 };
 use super::known_options::{SCHEDULER, meaning, nearest_meaning, option_and_value};
 use crate::base::HostName;
-use crate::base::shell::quoted;
+use crate::base::shell::{quoted, quoted_line};
 use crate::cli::line::flags::{Flags, OptionOwner, underscored};
 use crate::cli::line::typed::{CommandLine, GivenOption};
 use crate::pool::{nearest, python_int};
@@ -285,8 +285,7 @@ impl UnknownOption<'_> {
             Some([first, rest @ ..]) if !first.starts_with('-') => rest,
             _ => &[],
         };
-        let words = |words: &[String]| words.iter().map(quoted).collect::<Vec<_>>().join(" ");
-        let (before, after) = (words(self.words_before), words(script_words));
+        let (before, after) = (quoted_line(self.words_before), quoted_line(script_words));
         let line = [self.program, &before, &script, &after, &option];
         let line: Vec<_> = line.into_iter().filter(|part| !part.is_empty()).collect();
         format!("`{}` is an option of the script: `{}`", self.typed_name, line.join(" "))

@@ -13,7 +13,7 @@ use regex::bytes::Regex;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::base::Slot;
-use crate::base::shell::quoted;
+use crate::base::shell::{quoted, quoted_line};
 use crate::plan::{
     EnvValue, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, RendezvousPort, WorkerPlan,
 };
@@ -81,8 +81,8 @@ pub fn show_plan(plan: &LaunchPlan, secrets: Secrets) -> String {
 }
 
 fn show_worker(out: &mut String, plan: &LaunchPlan, worker: &WorkerPlan, secrets: Secrets) {
-    let command: Vec<String> = worker.argv().map(quoted).collect();
-    push_line(out, &format!("command of rank {}: {}", worker.rank, command.join(" ")));
+    let command = quoted_line(worker.argv());
+    push_line(out, &format!("command of rank {}: {command}", worker.rank));
     push_line(
         out,
         &format!("environment of rank {}, with the source of each variable:", worker.rank),

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::base::env_vars;
-use crate::base::shell::quoted;
+use crate::base::shell::quoted_line;
 use crate::base::show_duration;
 use crate::transport::manager::command::ManagerCommand;
 use crate::transport::manager::kind::ProcessManager;
@@ -151,7 +151,7 @@ fn advice(starts: ManagerCommand<'_>) -> String {
     let program = ["hostname".into()];
     let hosts = &starts.hosts[..count.min(1)];
     let argv = ManagerCommand { hosts, program: &program, ..starts }.argv();
-    let line = argv.iter().map(quoted).collect::<Vec<_>>().join(" ");
+    let line = quoted_line(argv);
     format!(
         "`{line}` must print the name of the host; `--launcher ssh` starts the agents without {manager}"
     )
