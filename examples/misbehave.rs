@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Some("leave-early") => return leave_early(),
         Some("sum-for-ever") => return sum_for_ever(),
         Some("give-up") => return give_up(),
+        Some("wait-in-vain") => return wait_in_vain(),
         Some("flood-of-notes") => return flood_of_notes(),
         _ => return ExitCode::from(2),
     }
@@ -84,6 +85,18 @@ fn give_up() -> ExitCode {
         }
         Ok(sum(&group)?)
     }))
+}
+
+/// Rank 2 hangs, and rank 1 waits for it for a second and then hangs too; rank 0 exits. No rank prints anything.
+fn wait_in_vain() -> ExitCode {
+    let seconds = if env_vars::get_text(env_vars::RANK).as_deref() == Some("1") { 1 } else { 600 };
+    let options = InitOptions { timeout: Duration::from_secs(seconds), ..InitOptions::default() };
+    let Ok(group) = Group::init(&options) else { return ExitCode::from(2) };
+    let is_first = sum(&group).is_ok();
+    if is_first && (group.rank() == 2 || sum(&group).is_err() && group.rank() == 1) {
+        sleep(FOR_EVER);
+    }
+    ExitCode::FAILURE
 }
 
 /// Every rank reduces without end, with a short time limit.

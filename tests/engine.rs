@@ -215,14 +215,14 @@ fn shard_groups_that_do_not_fit_are_errors() {
         assert_eq!(
             problem(config(Sharding::Parameters, size, 1), world),
             format!(
-                "{world} ranks cannot be divided into shard groups of {size}; the size is a power of \
-                 two, at least 2, that divides the number of ranks"
+                "{world} workers cannot be divided into shard groups of {size}; the size is a power of \
+                 two, at least 2, that divides the number of workers"
             )
         );
     }
     assert_eq!(
         problem(config(Sharding::Parameters, 2, 3), 6),
-        "shard groups of 6 ranks with 3 micro-batches in a step; one of these numbers must be a power \
+        "shard groups of 6 workers with 3 micro-batches in a step; one of these numbers must be a power \
          of two"
     );
     assert!(config(Sharding::Parameters, 4, 3).check(4).is_ok(), "a group of all ranks");

@@ -519,7 +519,7 @@ fn worker_rejects_a_different_contract_version() {
     agent.write_all(&[9, 0, 0, 0, 77]).unwrap();
     let mut worker = Worker::new(Rank(0), process, Some(agent));
     let expect = "invalid message from the agent: the peer uses contract version 77, this program uses \
-                  version 2";
+                  version 3";
     assert_eq!(worker.read_until("result: "), expect);
     worker.wait();
 }

@@ -3,6 +3,7 @@
 //! workers. Pure.
 
 use std::collections::BTreeSet;
+use std::mem;
 use std::time::{Duration, Instant};
 
 use crate::base::{Note, Rank};
@@ -17,6 +18,7 @@ const PEERS_LOST_MAX: usize = 16;
 pub(super) struct NoteThrottle {
     is_ready: bool,
     peers_lost: BTreeSet<Rank>,
+    has_given_up: bool,
     /// The newest step that is not yet forwarded.
     step: Option<Note>,
     step_at: Option<Instant>,
@@ -26,10 +28,9 @@ impl NoteThrottle {
     /// Takes a note; returns it if it must be forwarded at once.
     pub(super) fn push(&mut self, note: &Note) -> Option<Note> {
         match *note {
-            Note::Ready if self.is_ready => None,
-            Note::Ready => {
-                self.is_ready = true;
-                Some(Note::Ready)
+            Note::Ready => (!mem::replace(&mut self.is_ready, true)).then_some(Note::Ready),
+            Note::GaveUp { ref reason } => {
+                (!mem::replace(&mut self.has_given_up, true)).then(|| Note::gave_up(reason))
             }
             Note::PeerLost { rank } => (self.peers_lost.len() < PEERS_LOST_MAX
                 && self.peers_lost.insert(rank))

@@ -30,6 +30,7 @@ pub(super) fn main(origin: AgentOrigin) -> Status {
     report::install_panic_hook("remuda agent");
     process_tree::set_name(c"remuda-agent");
     signals::reset_sigchld();
+    signals::ignore_file_size_signal();
     process_tree::become_subreaper();
     signals::block_requests();
     // Fork before any thread is started.

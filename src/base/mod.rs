@@ -26,7 +26,7 @@ pub use duration::show_duration;
 pub use exit::{Status, WorkerExit};
 pub use ids::{Epoch, HostName, JobId, LocalRank, NodeRank, Rank, Slot};
 pub use io_text::show_io_error;
-pub use note::Note;
+pub use note::{Note, REASON_BYTES_MAX};
 #[cfg(feature = "cli")]
 pub use similar::nearest;
 pub use text::{NotUtf8, decode_text};

@@ -26,4 +26,21 @@ pub enum Note {
         /// Rank of the worker.
         rank: Rank,
     },
+    /// This rank ends the collectives of all ranks: an operation failed on it, or the program aborted the
+    /// group. Sent before the other ranks are told, so that it arrives before they fail because of it.
+    GaveUp {
+        /// The reason, of at most [`REASON_BYTES_MAX`] bytes.
+        reason: String,
+    },
+}
+
+/// Largest reason of a note in bytes; the rest is cut off.
+pub const REASON_BYTES_MAX: usize = 1024;
+
+impl Note {
+    /// The note of a rank that gave up for a reason.
+    pub fn gave_up(reason: &str) -> Self {
+        let end = reason.floor_char_boundary(REASON_BYTES_MAX);
+        Self::GaveUp { reason: reason[..end].to_owned() }
+    }
 }

@@ -17,6 +17,7 @@ use super::registry::COMMANDS;
 use crate::base::shell::quoted_line;
 use crate::base::{Diagnostic, Span, Status, show_typed};
 use crate::os::files::fds;
+use crate::os::process::signals;
 use crate::pool::nearest;
 use crate::report::{self, Terminal, print, print_error};
 
@@ -65,6 +66,7 @@ pub fn main() -> ExitCode {
     if fds::fill_stdio().is_err() {
         return Status::OsLimit.into();
     }
+    signals::ignore_file_size_signal();
     report::start_log();
     report::install_panic_hook("remuda");
     let mut words = std::env::args_os();

@@ -22,6 +22,8 @@ pub(super) struct WorkerHistory {
     pub(super) outcome: Option<WorkerOutcome>,
     /// Whether it reported that a peer had left it in a collective.
     pub(super) lost_peer: bool,
+    /// Why it ended the collectives of all ranks, and when.
+    pub(super) gave_up: Option<(String, Instant)>,
     /// The error file that torch wrote about its failure.
     pub(super) error_file: Option<ErrorFileCopy>,
 }
@@ -97,6 +99,7 @@ impl History {
                 started: None,
                 outcome: None,
                 lost_peer: false,
+                gave_up: None,
                 error_file: None,
             })
         });
@@ -148,19 +151,23 @@ impl History {
         taken.collect()
     }
 
-    /// What workers reported about their failures, their error files included.
-    pub(super) fn with_error_files(
+    /// What workers reported about their failures: what they printed, their error files and notes.
+    pub(super) fn evidence_with(
         &self,
         mut printed: BTreeMap<Rank, Evidence>,
     ) -> BTreeMap<Rank, Evidence> {
-        for (place, worker) in (0..).map(Rank).zip(&self.workers) {
-            let Some(copy) = &worker.error_file else { continue };
-            let file = parse_error_file(&copy.bytes);
-            let file = file.map(|recorded| Evidence::of_error_file(&recorded, copy.at));
-            let merged = Evidence::merge(file, printed.remove(&place));
-            printed.extend(merged.map(|evidence| (place, evidence)));
-        }
-        printed
+        let places = (0..).map(Rank).zip(&self.workers);
+        let evidence = places.filter_map(|(place, worker)| {
+            let file = worker.error_file.as_ref().and_then(|copy| {
+                Some(Evidence::of_error_file(&parse_error_file(&copy.bytes)?, copy.at))
+            });
+            let note = || {
+                let (reason, at) = worker.gave_up.as_ref()?;
+                Evidence::of_note(reason, *at)
+            };
+            Some((place, Evidence::merge(file, printed.remove(&place)).or_else(note)?))
+        });
+        evidence.collect()
     }
 
     pub(super) fn worker(&mut self, rank: Rank) -> &mut WorkerHistory {
@@ -232,7 +239,7 @@ mod tests {
         let (mut history, now) = (history(), clock::now());
         let bytes = br#"{"message": {"message": "ValueError: bad", "extraInfo": {}}}"#.to_vec();
         history.worker(Rank(2)).error_file = Some(ErrorFileCopy { bytes: bytes.clone(), at: now });
-        let evidence = history.with_error_files(BTreeMap::new());
+        let evidence = history.evidence_with(BTreeMap::new());
         assert_eq!(evidence.keys().collect::<Vec<_>>(), [&Rank(2)]);
         let taken = history.take_error_files();
         assert_eq!(taken.len(), 1);

@@ -525,6 +525,15 @@ fn limited_address_space_holds_the_memory_of_the_workers() {
 }
 
 #[test]
+fn limit_of_file_sizes_is_named() {
+    let outcome = workers(2).under("ulimit -f 100").sh("exit 0").end().code(71);
+    let outcome = outcome.says("cannot create shared memory: file too large");
+    drop(
+        outcome.says("help: `ulimit -f` is smaller than the memory that workers share: raise it\n"),
+    );
+}
+
+#[test]
 fn workers_are_the_only_children_of_the_shim() {
     let job = workers(3).sh("echo ready; exec sleep 1000").start();
     job.wait_for_lines("ready", 3);

@@ -55,6 +55,14 @@ fn worker_that_gave_up_is_named() {
     }
 }
 
+/// The rank that waited reports to its agent before it tells the others, which exit at once.
+#[test]
+fn rank_for_which_a_silent_rank_waited_is_named() {
+    let outcome = workers(3).misbehave("wait-in-vain").end().code(1);
+    let outcome = outcome.says("error[R101]: rank 2 (localhost) did not take part: rank 1 ");
+    assert_eq!(outcome.record()["cause"]["evidence"], "reports_of_others");
+}
+
 #[test]
 fn exit_code_is_the_status_and_stops_other_workers() {
     let outcome = hosts(&[("n0", 1), ("n1", 2)])

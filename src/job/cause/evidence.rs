@@ -16,6 +16,8 @@ pub enum EvidenceSource {
     ErrorFile,
     /// In the worker's output.
     Output,
+    /// In the note in which it told remuda why it gave up.
+    Note,
 }
 
 /// A worker's own report of its failure.
@@ -111,6 +113,14 @@ impl Evidence {
         let (offset, class, line) = last_phrase(text)?;
         let (place, missing) = (crash_place(text), missing_ranks(&line));
         Some(Self { place, missing, ..Self::printed(class, at(offset)) })
+    }
+
+    /// Evidence of the reason for which a worker ended the collectives of all ranks: the ranks for which it
+    /// waited in vain. Other reasons may be a consequence of what it does not know.
+    pub fn of_note(reason: &str, at: Instant) -> Option<Self> {
+        let class = classify(reason).filter(|class| *class == FailureClass::TimedOut)?;
+        let missing = missing_ranks(reason);
+        Some(Self { source: EvidenceSource::Note, missing, ..Self::printed(class, at) })
     }
 
     /// Evidence of an output of which only the class is known.

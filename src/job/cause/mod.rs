@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `failure` | failures and their verdict, as data |
 //! | `root_cause` | which failure of several is the cause |
+//! | `missing_ranks` | ranks for which the others waited in vain |
 //! | `evidence`, `error_file`, `traceback`, `known_texts` | what a failed worker left behind |
 
 pub(crate) mod error_file;
 pub(crate) mod evidence;
 pub(crate) mod failure;
 pub(crate) mod known_texts;
+mod missing_ranks;
 pub(crate) mod root_cause;
 pub(crate) mod traceback;

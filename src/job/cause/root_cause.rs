@@ -11,6 +11,7 @@ use crate::base::Rank;
 use crate::job::cause::evidence::{EXIT_AFTER_TRACEBACK_MAX, Evidence};
 use crate::job::cause::failure::{FailureCause, Failures, LostNode, WorkerEnd};
 use crate::job::cause::known_texts::FailureClass;
+use crate::job::cause::missing_ranks::{class_of, has_timeouts, is_witness, missing_ranks_cause};
 
 /// Exits by signal within this time of the first failure compete for being its cause. Later ones
 /// count as a result of stopping the job, whatever the signal.
@@ -68,7 +69,7 @@ pub(crate) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
     };
     let strongest = candidates.iter().filter(outranks).min_by_key(|other| other.at).unwrap_or(own);
     if strongest.end.is_own_failure() {
-        return Some(follow_peer_losses(strongest.end, ends, &failures.peer_losses));
+        return Some(follow_peer_losses(strongest.end, ends, failures));
     }
     let own_failures = ends.iter().filter(|end| end.is_own_failure());
     let first = own_failures.min_by_key(|end| end.at).cloned();
@@ -187,81 +188,10 @@ fn find_by_reports(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
         return failed.min_by_key(|end| end.at).cloned().map(FailureCause::Worker);
     };
     if failures.peer_losses.iter().any(|(reporter, _)| *reporter == first.rank) {
-        return Some(follow_peer_losses(first, ends, &failures.peer_losses));
+        return Some(follow_peer_losses(first, ends, failures));
     }
     let missing = missing_ranks_cause(ends, failures, first);
     Some(missing.unwrap_or_else(|| FailureCause::Worker(first.clone())))
-}
-
-fn class_of(rank: Rank, failures: &Failures) -> Option<FailureClass> {
-    failures.evidence.get(&rank).map(|evidence| evidence.class)
-}
-
-/// Whether a worker reported the failure of another one.
-fn is_witness(class: Option<FailureClass>) -> bool {
-    matches!(class, Some(FailureClass::LostPeer | FailureClass::TimedOut))
-}
-
-/// Whether a worker reported that it had waited in vain.
-fn has_timeouts(ends: &[WorkerEnd], failures: &Failures) -> bool {
-    ends.iter().any(|end| class_of(end.rank, failures) == Some(FailureClass::TimedOut))
-}
-
-/// The cause if ranks are missing; `first` failed because of them.
-fn missing_ranks_cause(
-    ends: &[WorkerEnd],
-    failures: &Failures,
-    first: &WorkerEnd,
-) -> Option<FailureCause> {
-    let (ranks, reported_class) = find_missing_ranks(ends, failures)?;
-    Some(FailureCause::MissingRanks { ranks, reported_class, first: first.clone() })
-}
-
-/// Ranks for which the others waited in vain, or whose connections ended: the ranks that are named,
-/// else those that had exited with 0 before the others, else those that still ran and reported
-/// nothing.
-fn find_missing_ranks(
-    ends: &[WorkerEnd],
-    failures: &Failures,
-) -> Option<(Vec<Rank>, FailureClass)> {
-    let class_of = |rank: Rank| class_of(rank, failures);
-    let is_late = has_timeouts(ends, failures);
-    let named = failures.evidence.values().flat_map(|evidence| evidence.missing.iter().copied());
-    let mut named: Vec<Rank> =
-        named.filter(|rank| ends.iter().any(|end| end.rank == *rank)).collect();
-    named.sort_unstable();
-    named.dedup();
-    // Ranks that wait for each other are disconnected from each other.
-    named.retain(|rank| class_of(*rank) != Some(FailureClass::TimedOut));
-    if !named.is_empty() && named.len() < ends.len() {
-        return Some((named, FailureClass::TimedOut));
-    }
-    let reported = if is_late { FailureClass::TimedOut } else { FailureClass::LostPeer };
-    let witnesses = ends.iter().filter(|end| is_witness(class_of(end.rank))).count();
-    // A rank that exited with 0 left the others before any of them was stopped.
-    let has_left = |end: &&WorkerEnd| end.exit.is_success() && end.signals_sent.is_empty();
-    let mut left: Vec<Rank> = ends.iter().filter(has_left).map(|end| end.rank).collect();
-    left.sort_unstable();
-    if !left.is_empty() && 0 < witnesses {
-        return Some((left, reported));
-    }
-    let is_silent = |end: &&WorkerEnd| {
-        let says_nothing = matches!(class_of(end.rank), None | Some(FailureClass::Stopped));
-        says_nothing
-            && !end.signals_sent.is_empty()
-            && !end.is_killed_by_foreign_signal()
-            && !end.is_lost()
-    };
-    let silent: Vec<Rank> = ends.iter().filter(is_silent).map(|end| end.rank).collect();
-    // Many silent ranks were stopped before they could report anything: their silence is no
-    // evidence.
-    let silent_max = if is_late { witnesses } else { 1 };
-    let is_clear = !silent.is_empty() && silent.len() <= silent_max && 0 < witnesses;
-    is_clear.then(|| {
-        let mut silent = silent;
-        silent.sort_unstable();
-        (silent, reported)
-    })
 }
 
 /// The cause where workers do not need each other and no failure of a worker follows from another:
@@ -289,21 +219,21 @@ pub(crate) fn find_greatest_status(
 }
 
 /// Follows reports of lost peers, at most once per worker, to a worker that exited by itself, or to
-/// one that gave up and was about to exit when remuda stopped it.
-fn follow_peer_losses(
-    first: &WorkerEnd,
-    ends: &[WorkerEnd],
-    blamed: &[(Rank, Rank)],
-) -> FailureCause {
+/// one that gave up and was about to exit when remuda stopped it: then the ranks for which it had waited.
+fn follow_peer_losses(first: &WorkerEnd, ends: &[WorkerEnd], failures: &Failures) -> FailureCause {
     let mut end = first;
     for _ in 0..ends.len() {
-        let Some((_, peer)) = blamed.iter().find(|(reporter, _)| *reporter == end.rank) else {
+        let mut blamed = failures.peer_losses.iter();
+        let Some((_, peer)) = blamed.find(|(reporter, _)| *reporter == end.rank) else {
             break;
         };
         match ends.iter().find(|other| other.rank == *peer && !other.exit.is_success()) {
             Some(other) if other.rank == first.rank => break,
             Some(other) if other.is_killed_by_remuda() => {
-                return FailureCause::GaveUp { rank: other.rank, detector: end.clone() };
+                let has_waited = class_of(other.rank, failures) == Some(FailureClass::TimedOut);
+                let missing = has_waited.then(|| missing_ranks_cause(ends, failures, first));
+                let gave_up = FailureCause::GaveUp { rank: other.rank, detector: end.clone() };
+                return missing.flatten().unwrap_or(gave_up);
             }
             Some(other) => end = other,
             None => break,
@@ -495,6 +425,31 @@ mod tests {
             matches!(&cause, FailureCause::GaveUp { rank: Rank(2), detector } if detector.rank == Rank(1))
         );
         assert_eq!(cause.status().code(), 3);
+    }
+
+    #[test]
+    fn rank_for_which_a_worker_gave_up_is_named() {
+        let now = clock::now();
+        let ends = [
+            end(0, WorkerExit::Code(1), 1, &[], now),
+            end(1, signal(15), 9, &[15], now),
+            end(2, signal(9), 9, &[15, 9], now),
+        ];
+        let gave_up = |rank| {
+            let reason = format!("the deadline passed while waiting for rank {rank}, after 3 s");
+            Evidence::of_note(&reason, now).expect("a time limit")
+        };
+        let find_with = |evidence: &[(Rank, Evidence)]| {
+            let (blamed, evidence) = (vec![(Rank(0), Rank(1))], evidence.iter().cloned().collect());
+            find(&ends, &Failures { peer_losses: blamed, evidence, ..Failures::default() })
+        };
+        let hung = find_with(&[(Rank(1), gave_up(2))]);
+        assert!(
+            matches!(hung, Some(FailureCause::MissingRanks { ranks, .. }) if ranks == [Rank(2)])
+        );
+        // They are disconnected from each other.
+        let cut = find_with(&[(Rank(1), gave_up(2)), (Rank(2), gave_up(1))]);
+        assert!(matches!(cut, Some(FailureCause::GaveUp { rank: Rank(1), .. })), "{cut:?}");
     }
 
     fn traceback(at: Instant, head: &str) -> Evidence {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::base::{NodeRank, Rank, WorkerExit};
 use crate::job::cause::failure::{LostNode, NodeLoss, WorkerEnd};
-use crate::job::event::{Effect, OnEarlyLoss, SilentNode};
+use crate::job::event::{Effect, OnEarlyLoss, OnFailure, SilentNode};
 use crate::job::state::job_state::{JobPhase, JobState, NodeState};
 
 impl JobState {
@@ -49,16 +49,18 @@ impl JobState {
     pub(crate) fn on_leases_expired(&mut self, now: Instant, nodes: &[SilentNode]) -> Vec<Effect> {
         let (awaited, lost): (Vec<SilentNode>, Vec<SilentNode>) =
             nodes.iter().partition(|silent| self.may_be_replaced(silent.node));
-        if !awaited.is_empty() {
-            let awaited = awaited.iter().map(|silent| silent.node).collect();
-            let mut effects = self.await_replacements(now, awaited);
-            // Without vacant numbers, a replacement is awaited before anything has started.
-            if self.policy.elastic.is_some() {
-                effects.extend(self.record_losses(now, lost));
-            }
-            return effects;
+        // Without vacant numbers, the loss of a node that cannot be replaced ends the job: no replacement of
+        // another node is awaited.
+        let is_over = self.policy.elastic.is_none()
+            && self.policy.failure == OnFailure::StopAll
+            && !lost.is_empty();
+        if is_over || awaited.is_empty() {
+            return self.record_losses(now, nodes.to_vec());
         }
-        self.record_losses(now, lost)
+        let awaited = awaited.iter().map(|silent| silent.node).collect();
+        let mut effects = self.await_replacements(now, awaited);
+        effects.extend(self.record_losses(now, lost));
+        effects
     }
 
     fn record_losses(&mut self, now: Instant, silent: Vec<SilentNode>) -> Vec<Effect> {
@@ -159,6 +161,31 @@ mod tests {
         assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [], "the agent had sent it before");
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
         assert!(job.verdict().is_some());
+    }
+
+    #[test]
+    fn node_0_lost_together_with_a_replaceable_node_is_lost() {
+        let now = clock::now();
+        let awaiting = |failure| {
+            let mut job = preparing(3);
+            (job.policy.early_loss, job.policy.failure) = (OnEarlyLoss::AwaitReplacement, failure);
+            job.step(now, Event::Ready(NodeRank(2)));
+            job
+        };
+        let mut job = awaiting(OnFailure::StopAll);
+        assert_eq!(job.step(now, leases_expired(&[0, 1], now)), [], "no replacement is awaited");
+        let verdict = job.verdict().expect("over");
+        assert!(matches!(verdict.cause, Some(FailureCause::Node { node: NodeRank(0), .. })));
+        let mut job = awaiting(OnFailure::LetRun);
+        let effects = job.step(now, leases_expired(&[0, 1], now));
+        assert_eq!(effects, [Effect::Replace(vec![NodeRank(1)])]);
+        assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [Effect::Start]);
+        for rank in 2..6 {
+            job.step(now, exit(rank, WorkerExit::Code(0), now, &[]));
+        }
+        job.step(now, idle(1));
+        job.step(now, idle(2));
+        assert_eq!(job.verdict().expect("over").status, Status::LeaseLost);
     }
 
     #[test]

@@ -105,7 +105,7 @@ impl Dispatcher<'_> {
             LauncherEvent::Heartbeat => self.on_heartbeat_timer(),
             LauncherEvent::Suspend => Some(self.suspend_launcher()),
             LauncherEvent::Evidence(printed) => {
-                Some(Event::Evidence(self.history.with_error_files(printed)))
+                Some(Event::Evidence(self.history.evidence_with(printed)))
             }
             LauncherEvent::Consumed(consumed) => {
                 self.acknowledge(consumed);

@@ -216,6 +216,10 @@ impl Dispatcher<'_> {
                 self.history.worker(rank).lost_peer = true;
                 Some(Event::PeerLost { rank, peer })
             }
+            FromAgent::Note { rank, note: Note::GaveUp { reason } } => {
+                self.history.worker(rank).gave_up = Some((reason, clock::now()));
+                None
+            }
             FromAgent::Note { note: Note::Ready | Note::Step { .. }, .. }
             | FromAgent::Heartbeat
             // Only `doctor` requests these.

@@ -285,6 +285,7 @@ impl JobReport<'_> {
                 match evidence.source {
                     EvidenceSource::ErrorFile => "error_file",
                     EvidenceSource::Output => "output",
+                    EvidenceSource::Note => "note",
                 }
             }
             _ => "exit",

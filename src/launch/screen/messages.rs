@@ -385,6 +385,7 @@ mod tests {
                 is_early_exit_reported: false,
             }),
             lost_peer: false,
+            gave_up: None,
             error_file: None,
         };
         let after = |history: &mut History, seconds| {

@@ -17,7 +17,7 @@ use crate::launch::screen::job_report::{JobReport, after};
 use crate::launch::screen::loss_help::help_of_killed;
 use crate::launch::screen::messages;
 use crate::launch::screen::shown_text::{
-    ShownWorker, show_recorded_stack, without_shown_traceback,
+    ShownWorker, first_line, show_recorded_stack, without_shown_traceback,
 };
 use crate::report::OutputRouter;
 use crate::report::text::{Failure, show_processes};
@@ -87,6 +87,8 @@ impl JobReport<'_> {
         pages: &OutputRouter,
     ) -> Failure {
         let mut failure = self.worker_failed(rank, title, pages);
+        let reason = self.worker(rank).gave_up.as_ref().map(|(reason, _)| first_line(reason));
+        failure.facts.extend(reason.map(|reason| format!("it reported: {reason}")));
         let peer = self.worker(detector);
         let exit = peer.outcome.as_ref().map_or(WorkerExit::Lost, |ended| ended.exit);
         failure.facts.push(format!(

@@ -77,6 +77,14 @@ pub fn reset_sigchld() {
     }
 }
 
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) an error instead of the end of this process.
+pub fn ignore_file_size_signal() {
+    // SAFETY: ignoring a signal runs no code of this process.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+}
+
 /// Blocks SIGCHLD in this thread and returns a descriptor that is readable when one is pending.
 pub fn child_events() -> io::Result<OwnedFd> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
@@ -122,13 +130,14 @@ pub fn stop_signal(signals: &[i32]) -> &'static AtomicI32 {
 }
 
 /// Resets every handled signal and the mask to what a new program expects. Signals that were
-/// ignored at start stay ignored, as nohup needs; SIGPIPE, which Rust ignores, does not.
+/// ignored at start stay ignored, as nohup needs; SIGPIPE, which Rust ignores, and SIGXFSZ do not.
 ///
 /// Async-signal-safe: may be called between fork and exec.
 pub fn reset_for_exec() {
     // SAFETY: plain system calls with a set that `sigemptyset` initialised.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut());

@@ -113,7 +113,7 @@ pub struct CauseRecord {
     pub signal: Option<i32>,
     /// The first line of the exception that ended it, if it reported one.
     pub exception: Option<String>,
-    /// Source of the evidence: `error_file`, `output`, `exit`, `reports_of_others`; unset if a node
+    /// Source of the evidence: `error_file`, `output`, `note`, `exit`, `reports_of_others`; unset if a node
     /// was lost.
     pub evidence: Option<&'static str>,
 }

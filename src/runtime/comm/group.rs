@@ -20,6 +20,7 @@ use crate::runtime::comm::core::options::{BetweenNodes, InitOptions, Thresholds}
 use crate::runtime::comm::core::roster::RankRoster;
 use crate::runtime::comm::core::traffic::{Traffic, TrafficCounters};
 use crate::runtime::comm::executor::Executor;
+use crate::runtime::comm::host::agent_link::AgentLink;
 use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::host::inter_node::InterNode;
 use crate::runtime::comm::host::select::short_bytes_max;
@@ -76,7 +77,9 @@ pub(crate) struct GroupInner {
     /// Makes subgroups while the backend runs operations; a client of the store, which `links` may serve.
     founder: Founder,
     meetings: Meetings,
+    #[expect(dead_code, reason = "its drop ends the connections")]
     links: Links,
+    agent: Option<Arc<AgentLink>>,
     options: InitOptions,
     between_nodes: Option<BetweenNodes>,
     pub(crate) traffic: Arc<TrafficCounters>,
@@ -184,7 +187,8 @@ impl Group {
     }
 
     fn from_membership(member: Membership, options: &InitOptions) -> Self {
-        let Membership { roster, segment, inter_node, local_rank, restart_count, links } = member;
+        let Membership { roster, segment, inter_node, local_rank, restart_count, agent, links } =
+            member;
         let between_nodes = between_nodes(inter_node.as_ref(), options);
         let founder = Founder {
             roster: roster.clone(),
@@ -194,7 +198,8 @@ impl Group {
             abort_key: ABORT_KEY.to_owned(),
         };
         let settings = (options.timeout, options.order);
-        let backend = HostBackend::new(roster.clone(), segment.clone(), inter_node, settings);
+        let backend =
+            HostBackend::new(roster.clone(), segment.clone(), inter_node, agent.clone(), settings);
         let inner = GroupInner {
             founder,
             meetings: Meetings::default(),
@@ -209,6 +214,7 @@ impl Group {
             traffic: backend.traffic.clone(),
             executor: Executor::new(backend),
             lease: None,
+            agent,
             links,
             options: options.clone(),
             between_nodes,
@@ -219,10 +225,8 @@ impl Group {
 
     /// Sends a note to the launcher, which shows it; does nothing without a launcher.
     pub fn note(&self, note: &Note) {
-        match (&self.inner.parent, &self.inner.links.agent) {
-            (Some(parent), _) => parent.note(note),
-            (None, Some(agent)) => agent.send_note(note),
-            (None, None) => {}
+        if let Some(agent) = &self.inner.agent {
+            agent.send_note(note);
         }
     }
 
@@ -328,7 +332,9 @@ impl Group {
             abort_key,
         };
         let settings = (options.timeout, options.order);
-        let backend = HostBackend::new(roster.clone(), segment.clone(), inter_node, settings);
+        let agent = self.inner.agent.clone();
+        let backend =
+            HostBackend::new(roster.clone(), segment.clone(), inter_node, agent.clone(), settings);
         let inner = GroupInner {
             roster,
             local_rank: self.inner.local_rank,
@@ -340,6 +346,7 @@ impl Group {
             // A rank that leaves a subgroup has not left the parent group.
             departure_notice: None,
             links: Links::default(),
+            agent,
             options: options.clone(),
             between_nodes,
             founder,
@@ -405,6 +412,7 @@ impl Group {
 
     /// Aborts the group: operations that are running fail on every rank with [`Cause::Aborted`].
     pub fn abort(&self, reason: &str) {
+        self.note(&Note::gave_up(reason));
         let by = self.inner.roster.own_job_rank();
         self.raise_abort(AbortRecord { by, lost: None, reason: reason.to_owned() });
     }

@@ -104,14 +104,14 @@ impl EngineConfig {
         }
         if size < 2 || !size.is_power_of_two() || !world.is_multiple_of(size) {
             return contradiction(
-                format_args!("{world} ranks cannot be divided into shard groups of {size}"),
-                "the size is a power of two, at least 2, that divides the number of ranks",
+                format_args!("{world} workers cannot be divided into shard groups of {size}"),
+                "the size is a power of two, at least 2, that divides the number of workers",
             );
         }
         if size < world && self.lanes(world).order() == LaneOrder::Subtrees {
             return contradiction(
                 format_args!(
-                    "shard groups of {world} ranks with {} micro-batches in a step",
+                    "shard groups of {world} workers with {} micro-batches in a step",
                     self.accumulate
                 ),
                 "one of these numbers must be a power of two",

@@ -19,8 +19,8 @@ pub(super) fn check(
     };
     let flag = if args.shard_group.is_some() { "shard_group" } else { "deepspeed_config" };
     Err(typed.refuse(&[typed.value_or_end(flag)], |spans| {
-        Diagnostic::error(BAD_SHARD_GROUP, spans[0], problem.replace("ranks", "workers"))
+        Diagnostic::error(BAD_SHARD_GROUP, spans[0], problem)
             .label(format!("asks for shard groups of {size}"))
-            .help(instead.replace("ranks", "workers"))
+            .help(instead)
     }))
 }

@@ -2,14 +2,14 @@
 //! threads.
 
 use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::base::{Epoch, JobId, Rank, clock, env_vars};
@@ -18,11 +18,12 @@ use crate::os::files::input_file::{self, InputReader};
 use crate::runtime::comm::bootstrap::watchdog::{Sources, Watchdog};
 use crate::runtime::comm::core::options::{InitOptions, STREAMS_MAX};
 use crate::runtime::comm::core::roster::RankRoster;
+use crate::runtime::comm::host::agent_link::AgentLink;
 use crate::runtime::comm::host::inter_node::InterNode;
 use crate::runtime::comm::shm::segment::Segment;
 use crate::runtime::comm::store::{Client, ClientError, Server, ServerOptions, StoreIdentity};
 use crate::runtime::comm::tcp::mesh::Mesh;
-use crate::runtime::contract::{ContractError, FrameReader, Note, ToWorker, Welcome, encode_frame};
+use crate::runtime::contract::{ContractError, FrameReader, ToWorker, Welcome};
 use crate::runtime::error::{Error, Result};
 use crate::runtime::schedule::Placement;
 use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, Purpose, derive_rank_key};
@@ -37,40 +38,19 @@ pub(crate) struct Membership {
     pub(crate) inter_node: Option<InterNode>,
     pub(crate) local_rank: usize,
     pub(crate) restart_count: u32,
+    /// Connection to the agent, if there is one.
+    pub(crate) agent: Option<Arc<AgentLink>>,
     pub(crate) links: Links,
 }
 
 /// Resources that live as long as the group, besides its memory.
 #[derive(Default)]
 pub(crate) struct Links {
-    pub(crate) agent: Option<AgentLink>,
     #[expect(dead_code, reason = "its drop stops the thread")]
     pub(crate) watchdog: Option<Watchdog>,
     /// The store's server, if this rank serves the store. Dropped last, after this rank's own
     /// clients.
     pub(crate) server: Option<Arc<Server>>,
-}
-
-/// Connection to the agent, on which sending a note never blocks.
-pub(crate) struct AgentLink {
-    /// The socket, and the bytes of the last note that the kernel has not accepted.
-    stream: Mutex<(UnixStream, Vec<u8>)>,
-}
-
-impl AgentLink {
-    /// Sends a note, or drops it when the agent is slow to read.
-    pub(crate) fn send_note(&self, note: &Note) {
-        let mut guard = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        let (stream, unsent) = &mut *guard;
-        if unsent.is_empty() {
-            unsent.extend_from_slice(&encode_frame(note));
-        }
-        // Bytes that the kernel does not accept now are sent first the next time; a lost agent is
-        // detected by the watchdog.
-        if let Ok(count) = stream.write(unsent) {
-            unsent.drain(..count);
-        }
-    }
 }
 
 impl Membership {
@@ -110,7 +90,7 @@ impl Membership {
         let notes = stream.try_clone().map_err(Error::os("duplicate the socket to the agent"))?;
         let sources = Sources { agent: Some((stream, reader)), store: None };
         let mut membership = Self::from_welcome(&welcome, segment, sources, options)?;
-        membership.links.agent = Some(AgentLink { stream: Mutex::new((notes, Vec::new())) });
+        membership.agent = Some(Arc::new(AgentLink::new(notes)));
         Ok(membership)
     }
 
@@ -153,6 +133,7 @@ impl Membership {
             roster,
             segment,
             inter_node,
+            agent: None,
             links: Links { watchdog: Some(watchdog), ..Links::default() },
         })
     }
@@ -272,6 +253,7 @@ pub(crate) fn threads(ranks: usize) -> Result<Vec<Membership>> {
         inter_node: None,
         local_rank: rank,
         restart_count: 0,
+        agent: None,
         links: Links::default(),
     };
     Ok((0..ranks).map(member).collect())

@@ -116,6 +116,13 @@ impl fmt::Display for CollectiveError {
     }
 }
 
+impl Cause {
+    /// Whether another rank failed first.
+    pub(crate) fn is_of_another_rank(&self) -> bool {
+        matches!(self, Self::PeerLost { .. } | Self::Aborted { .. })
+    }
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

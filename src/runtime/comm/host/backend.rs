@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::{Rank, clock};
+use crate::base::{Note, Rank, clock};
 use crate::runtime::comm::core::abort::AbortRecord;
 use crate::runtime::comm::core::abort::Loss;
 use crate::runtime::comm::core::deadline::Deadline;
@@ -15,6 +15,7 @@ use crate::runtime::comm::core::roster::RankRoster;
 use crate::runtime::comm::core::spin::Spin;
 use crate::runtime::comm::core::traffic::TrafficCounters;
 use crate::runtime::comm::core::wait_report::WaitReport;
+use crate::runtime::comm::host::agent_link::AgentLink;
 use crate::runtime::comm::host::inter_node::InterNode;
 use crate::runtime::comm::host::round::Round;
 use crate::runtime::comm::shm::barrier::LocalNode;
@@ -44,6 +45,8 @@ pub(crate) struct HostBackend {
     pub(crate) traffic: Arc<TrafficCounters>,
     /// Number of splits of the group.
     pub(crate) splits: u64,
+    /// Connection to the agent, if there is one.
+    agent: Option<Arc<AgentLink>>,
     timeout: Duration,
     order: ReduceOrder,
     calls: u64,
@@ -62,6 +65,7 @@ impl HostBackend {
         roster: Arc<RankRoster>,
         segment: Arc<Segment>,
         inter_node: Option<InterNode>,
+        agent: Option<Arc<AgentLink>>,
         (timeout, order): (Duration, ReduceOrder),
     ) -> Self {
         let world = roster.placement.world_size();
@@ -81,6 +85,7 @@ impl HostBackend {
             received: vec![0; world],
             traffic: Arc::default(),
             splits: 0,
+            agent,
             timeout,
             order,
             calls: 0,
@@ -173,6 +178,9 @@ impl HostBackend {
             Cause::Aborted { by, reason } => (*by, reason.clone()),
             cause => (self.roster.own_job_rank(), cause.to_string()),
         };
+        if let (Some(agent), false) = (&self.agent, cause.is_of_another_rank()) {
+            agent.send_note(&Note::gave_up(&reason));
+        }
         self.publish_abort(&AbortRecord { by, lost, reason });
         self.failed = Some(Failed { cause: cause.clone(), operation: Some(op) });
         cause

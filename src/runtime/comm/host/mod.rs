@@ -13,6 +13,7 @@
 //! | `round`, `parts`, `select` | one round of an operation, also with a part for every rank; choice of the algorithm |
 //! | `region` | memory of the caller |
 
+pub(crate) mod agent_link;
 pub(crate) mod all_gather;
 pub(crate) mod all_reduce;
 pub(crate) mod all_reduce_pipelined;
