@@ -40,7 +40,8 @@ pub const REASON_BYTES_MAX: usize = 1024;
 impl Note {
     /// The note of a rank that gave up for a reason.
     pub fn gave_up(reason: &str) -> Self {
-        let end = reason.floor_char_boundary(REASON_BYTES_MAX);
+        let mut ends = (0..=reason.len().min(REASON_BYTES_MAX)).rev();
+        let end = ends.find(|end| reason.is_char_boundary(*end)).unwrap_or(0);
         Self::GaveUp { reason: reason[..end].to_owned() }
     }
 }
