@@ -26,8 +26,8 @@ pub use duration::show_duration;
 pub use exit::{Status, WorkerExit};
 pub use ids::{Epoch, HostName, JobId, LocalRank, NodeRank, Rank, Slot};
 pub use io_text::show_io_error;
-pub use note::{Note, REASON_BYTES_MAX};
+pub use note::Note;
 #[cfg(feature = "cli")]
 pub use similar::nearest;
-pub use text::{NotUtf8, decode_text};
+pub use text::{NotUtf8, decode_text, prefix};
 pub use user_name::UserName;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Rank;
+use super::{Rank, prefix};
 
 /// Note of a worker about itself, which its agent forwards to the launcher; the launcher shows it, and no
 /// other process depends on it.
@@ -29,19 +29,17 @@ pub enum Note {
     /// This rank ends the collectives of all ranks: an operation failed on it, or the program aborted the
     /// group. Sent before the other ranks are told, so that it arrives before they fail because of it.
     GaveUp {
-        /// The reason, of at most [`REASON_BYTES_MAX`] bytes.
+        /// The reason, of at most 1024 bytes.
         reason: String,
     },
 }
 
 /// Largest reason of a note in bytes; the rest is cut off.
-pub const REASON_BYTES_MAX: usize = 1024;
+const REASON_BYTES_MAX: usize = 1024;
 
 impl Note {
     /// The note of a rank that gave up for a reason.
     pub fn gave_up(reason: &str) -> Self {
-        let mut ends = (0..=reason.len().min(REASON_BYTES_MAX)).rev();
-        let end = ends.find(|end| reason.is_char_boundary(*end)).unwrap_or(0);
-        Self::GaveUp { reason: reason[..end].to_owned() }
+        Self::GaveUp { reason: prefix(reason, REASON_BYTES_MAX).to_owned() }
     }
 }

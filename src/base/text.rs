@@ -30,6 +30,13 @@ impl NotUtf8 {
     }
 }
 
+/// The longest beginning of a text that has at most this number of bytes.
+pub fn prefix(text: &str, bytes_max: usize) -> &str {
+    let mut ends = (0..=bytes_max.min(text.len())).rev();
+    let end = ends.find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
+}
+
 /// The text of a file and its problem. Bytes that are not text become U+FFFD, so that the rest of the
 /// file can still be read; a byte order mark is dropped.
 pub fn decode_text(bytes: &[u8]) -> (String, Option<NotUtf8>) {

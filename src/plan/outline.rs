@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::digest::{fingerprint, flag_variables};
+use crate::base::prefix;
 use crate::plan::workers::launch_plan::{LaunchPlan, NodePlan};
 
 /// Limit of the lines of an outline.
@@ -50,11 +51,7 @@ fn truncate_line(line: String) -> String {
     if line.len() <= LINE_BYTES_MAX {
         return line;
     }
-    let mut end = LINE_BYTES_MAX;
-    while !line.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}…", &line[..end])
+    format!("{}…", prefix(&line, LINE_BYTES_MAX))
 }
 
 /// The outline of one of two sides.

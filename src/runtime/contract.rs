@@ -262,13 +262,13 @@ mod tests {
     #[test]
     fn messages_match_golden_bytes_of_version_3() {
         let frame = encode_frame(&Note::PeerLost { rank: Rank(300) });
-        assert_eq!(frame, [3, 0, 0, 0, VERSION, 2, 0xac, 2]);
+        assert_eq!(frame, [3, 0, 0, 0, 3, 2, 0xac, 2]);
         let frame = encode_frame(&ToWorker::PeerGone { rank: Rank(1) });
-        assert_eq!(frame, [2, 0, 0, 0, VERSION, 1, 1]);
+        assert_eq!(frame, [2, 0, 0, 0, 3, 1, 1]);
         let frame = encode_frame(&ToWorker::PeerEnded { rank: Rank(1) });
-        assert_eq!(frame, [2, 0, 0, 0, VERSION, 2, 1]);
+        assert_eq!(frame, [2, 0, 0, 0, 3, 2, 1]);
         let frame = encode_frame(&Note::gave_up("no"));
-        assert_eq!(frame, [4, 0, 0, 0, VERSION, 3, 2, b'n', b'o']);
+        assert_eq!(frame, [4, 0, 0, 0, 3, 3, 2, b'n', b'o']);
     }
 
     #[track_caller]
@@ -286,14 +286,14 @@ mod tests {
     fn frame_reader_rejects_invalid_lengths() {
         check_bytes(&[0xff, 0xff, 0xff, 0xff], "None");
         check_bytes(
-            &[0xff, 0xff, 0xff, 0xff, VERSION],
+            &[0xff, 0xff, 0xff, 0xff, 3],
             "a message of 4294967295 bytes exceeds the limit of 4096 bytes",
         );
         let version = "the peer uses contract version 99, this program uses version 3";
         check_bytes(&[1, 0, 0, 0, 99, 0], version);
-        check_bytes(&[0, 0, 0, 0, VERSION], "malformed message");
-        check_bytes(&[2, 0, 0, 0, VERSION, 0, 0], "malformed message");
-        check_bytes(&[1, 0, 0, 0, VERSION, 0], "Some(Ready)");
+        check_bytes(&[0, 0, 0, 0, 3], "malformed message");
+        check_bytes(&[2, 0, 0, 0, 3, 0, 0], "malformed message");
+        check_bytes(&[1, 0, 0, 0, 3, 0], "Some(Ready)");
     }
 
     proptest! {

@@ -55,17 +55,17 @@ impl JobState {
             && self.policy.failure == OnFailure::StopAll
             && !lost.is_empty();
         if is_over || awaited.is_empty() {
-            return self.record_losses(now, nodes.to_vec());
+            return self.record_losses(now, nodes);
         }
         let awaited = awaited.iter().map(|silent| silent.node).collect();
         let mut effects = self.await_replacements(now, awaited);
-        effects.extend(self.record_losses(now, lost));
+        effects.extend(self.record_losses(now, &lost));
         effects
     }
 
-    fn record_losses(&mut self, now: Instant, silent: Vec<SilentNode>) -> Vec<Effect> {
+    fn record_losses(&mut self, now: Instant, silent: &[SilentNode]) -> Vec<Effect> {
         let mut is_news = false;
-        for SilentNode { node, since } in silent {
+        for &SilentNode { node, since } in silent {
             let (loss, silent_since) = (NodeLoss::LeaseExpired, Some(since));
             is_news |= self.record_loss(LostNode { node, loss, at: now, silent_since });
         }

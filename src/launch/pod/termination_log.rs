@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::base::{JobId, NodeRank, Status};
+use crate::base::{JobId, NodeRank, Status, prefix};
 
 /// Maximum size of a termination message that Kubernetes keeps.
 const MESSAGE_BYTES_MAX: usize = 4096;
@@ -96,11 +96,8 @@ fn truncate_to_fit(mut message: Message<'_>) -> String {
         if json.len() <= MESSAGE_BYTES_MAX {
             return json;
         }
-        let mut end = message.text.len() - (json.len() - MESSAGE_BYTES_MAX).div_ceil(6).max(1);
-        while !message.text.is_char_boundary(end) {
-            end -= 1;
-        }
-        message.text = &message.text[..end];
+        let bytes_max = message.text.len() - (json.len() - MESSAGE_BYTES_MAX).div_ceil(6).max(1);
+        message.text = prefix(message.text, bytes_max);
     }
 }
 

@@ -10,7 +10,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span, show_typed};
+use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span, prefix, show_typed};
 use crate::pool::codes;
 use crate::pool::hostfile::hosts::SLOTS_MAX;
 use crate::pool::hostfile::reader::HOSTS_MAX;
@@ -82,7 +82,7 @@ fn decode(text: &str) -> Result<String, Findings> {
         let end = text.len();
         match error {
             InvalidByte(at, _) | InvalidLastSymbol(at, _) => {
-                let at = (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+                let at = prefix(text, at).len();
                 let width = text[at..].chars().next().map_or(0, char::len_utf8);
                 refuse(Some(Span::new(at, at + width)), format!("invalid base64 at byte {at}"))
             }
@@ -101,8 +101,8 @@ fn decode(text: &str) -> Result<String, Findings> {
 fn not_json(json: &str, error: &serde_json::Error) -> Findings {
     let lines = json.split_inclusive('\n');
     let before: usize = lines.take(error.line().saturating_sub(1)).map(str::len).sum();
-    let at = (before + error.column().saturating_sub(1)).min(json.len());
-    let at = (0..=at).rev().find(|at| json.is_char_boundary(*at)).unwrap_or(0);
+    let at = before + error.column().saturating_sub(1);
+    let at = prefix(json, at).len();
     let text = error.to_string();
     // serde_json's message ends with the position, which is shown separately.
     let message = text.rsplit_once(" at line ").map_or(&*text, |(message, _)| message);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Epoch, JobId, NodeRank, WorkerExit};
+use crate::base::{Epoch, JobId, NodeRank, WorkerExit, prefix};
 
 /// Most bytes of text in one control message; an encrypted message has room for more.
 pub(super) const TEXT_BYTES_MAX: usize = 48 << 10;
@@ -77,11 +77,7 @@ impl JobOver {
     /// Truncates the text to [`TEXT_BYTES_MAX`].
     pub(super) fn truncated(mut self) -> Self {
         if TEXT_BYTES_MAX < self.text.len() {
-            let mut end = TEXT_BYTES_MAX;
-            while !self.text.is_char_boundary(end) {
-                end -= 1;
-            }
-            self.text.truncate(end);
+            self.text.truncate(prefix(&self.text, TEXT_BYTES_MAX).len());
             self.text.push_str("…\n");
         }
         self

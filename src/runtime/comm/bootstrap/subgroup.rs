@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::base::prefix;
 use crate::runtime::comm::core::roster::RankRoster;
 use crate::runtime::comm::host::inter_node::InterNode;
 use crate::runtime::comm::shm::arena::{Arena, SegmentLease};
@@ -87,7 +88,7 @@ impl Founder {
             }
         }
         let start = resources.range.as_ref().map(|range| range.start as u64);
-        let problem = problem.map(|problem| truncate(problem, PROBLEM_BYTES_MAX));
+        let problem = problem.map(|problem| prefix(&problem, PROBLEM_BYTES_MAX).to_owned());
         (resources, MemberOffer { start, peer, problem })
     }
 
@@ -172,11 +173,4 @@ impl Founder {
 pub(crate) fn digest(text: &str) -> u128 {
     let digest = Sha256::digest(text);
     digest.first_chunk().map_or(0, |bytes| u128::from_be_bytes(*bytes))
-}
-
-/// Truncates a text at a character boundary.
-fn truncate(mut text: String, bytes_max: usize) -> String {
-    let end = (0..=bytes_max.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
-    text.truncate(end.unwrap_or(0));
-    text
 }
