@@ -44,13 +44,14 @@ fn bench_table_of_each_collective_is_correct() {
 fn bench_verbose_shows_algorithm_thresholds() {
     let scratch = Scratch::new("bench", "thresholds");
     let table = scratch.succeed(&format!("all-reduce -v --num_gpus 2 {SMALL}"));
-    let expect = "# reductions up to 4K: one barrier, data beside the flags\n\
-                  # data outside of shared memory: 256K per rank at a time\n#\n";
+    let expect = "# reductions up to 4K: one barrier, data is exchanged together with the flags\n\
+                  # if a buffer is not in shared memory, 256K of each rank are copied at a time\n#\n";
     assert!(table.contains(expect), "{table}");
     scratch.write("hosts", "n1 slots=1\nn2 slots=1\nn3 slots=1\n");
     let table = scratch.succeed(&format!("all-reduce -v -H hosts --launcher local {SMALL}"));
-    let expect = "# reductions up to 8K: every node combines all data; above: every rank a slice\n\
-                  # data outside of shared memory: 1M per rank at a time\n\
+    let expect = "# reductions up to 8K: every node combines all data; larger ones: every rank combines a \
+                  part\n\
+                  # if a buffer is not in shared memory, 1M of each rank are copied at a time\n\
                   # between nodes: 1 stream per peer, one round at a time, order canonical\n#\n";
     assert!(table.contains(expect), "{table}");
     let ring = "all-reduce -v -H hosts --launcher local --order any --env REMUDA_STREAMS=2";

@@ -222,8 +222,19 @@ fn shard_groups_that_do_not_fit_are_errors() {
     }
     assert_eq!(
         problem(config(Sharding::Parameters, 2, 3), 6),
-        "shard groups of 6 workers with 3 micro-batches in a step; one of these numbers must be a power \
-         of two"
+        "6 workers with 3 micro-batches each cannot use shard groups; use a power of two as the number of \
+         micro-batches or of workers"
+    );
+    let once = EngineConfig { no_sync: true, ..config(Sharding::Parameters, 2, 3) };
+    assert_eq!(
+        problem(once.clone(), 8),
+        "8 workers with 3 micro-batches each cannot use shard groups; use a power of two as the number of \
+         micro-batches, or leave `no_sync` out"
+    );
+    assert_eq!(
+        problem(once, 6),
+        "6 workers with 3 micro-batches each cannot use shard groups; use a power of two as the number of \
+         micro-batches"
     );
     assert!(config(Sharding::Parameters, 4, 3).check(4).is_ok(), "a group of all ranks");
 }

@@ -53,7 +53,10 @@ fn near_gpus(
         let message = format!("--numa-binding: {error}");
         Problem::new(Status::Config, message).help(match error {
             NumaError::NoGpu { .. } => "give each worker a GPU, or leave --numa-binding out",
-            NumaError::NoProcessor { .. } => "allow this process processors near its GPUs",
+            NumaError::NoProcessor { .. } => {
+                "let this process use processors of that memory node (see `taskset -p PID` and the cpuset \
+                 of the container), or leave --numa-binding out"
+            }
             NumaError::TooFewCores { .. } => "use `--numa-binding node`",
         })
     })?;

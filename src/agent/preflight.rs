@@ -194,8 +194,11 @@ fn check_fds(workers: u64) -> Result<(), Problem> {
     if needed <= limit {
         return Ok(());
     }
-    let message = format!("the job needs {needed} open files on this node, the limit is {limit}");
-    Err(Problem::new(Status::OsLimit, message).help("raise it with `ulimit -n` or in limits.conf"))
+    let message =
+        format!("the job needs {needed} open files on this node, the hard limit is {limit}");
+    Err(Problem::new(Status::OsLimit, message).help(
+        "raise `nofile` in /etc/security/limits.conf, or with `docker run --ulimit nofile=N`",
+    ))
 }
 
 pub(super) fn check_script(site: Site<'_>, script: Option<&[u8]>) -> Result<(), Problem> {

@@ -36,17 +36,23 @@ fn push_thresholds(text: &mut String, thresholds: &Thresholds) {
     let size = |bytes: usize| show_bytes_short(bytes as u64);
     if let Some(eager) = eager_bytes {
         let eager = size(*eager);
-        let _ = writeln!(text, "# reductions up to {eager}: one barrier, data beside the flags");
+        let _ = writeln!(
+            text,
+            "# reductions up to {eager}: one barrier, data is exchanged together with the flags"
+        );
     }
     if let Some(short) = short_bytes {
         let short = size(*short);
         let _ = writeln!(
             text,
-            "# reductions up to {short}: every node combines all data; above: every rank a slice"
+            "# reductions up to {short}: every node combines all data; larger ones: every rank combines a part"
         );
     }
     let round = size(*round_bytes);
-    let _ = writeln!(text, "# data outside of shared memory: {round} per rank at a time");
+    let _ = writeln!(
+        text,
+        "# if a buffer is not in shared memory, {round} of each rank are copied at a time"
+    );
     if let Some(BetweenNodes { streams, overlap, order }) = between_nodes {
         let streams = if *streams == 1 { "1 stream".into() } else { format!("{streams} streams") };
         let rounds = if *overlap { "overlapping rounds" } else { "one round at a time" };

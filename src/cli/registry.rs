@@ -24,7 +24,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "pod",
         help: Some(CommandHelp {
-            summary: Some("Join a job as the node that this pod is, without ssh"),
+            summary: Some("Run one node of a job in each Kubernetes pod, without ssh"),
             definition: pod::definition,
         }),
         main: |words, _| pod::main(words),

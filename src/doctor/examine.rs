@@ -76,7 +76,10 @@ pub enum ExamError {
     #[error("cannot examine the hosts: {0}")]
     Os(#[from] io::Error),
     /// The limit of open files is too low for the links.
-    #[error("{needed} open files are needed here, the limit is {limit}; raise it with `ulimit -n`")]
+    #[error(
+        "{needed} open files are needed here, the hard limit is {limit}; raise `nofile` in \
+         /etc/security/limits.conf, or with `docker run --ulimit nofile=N`"
+    )]
     OpenFiles {
         /// Number of open files that are needed.
         needed: u64,

@@ -63,9 +63,11 @@ pub const EXPLANATIONS: &[Explanation] = &[
          * If one worker exits with a code and another is killed by a signal within 200 ms, the killed \
          worker is named, unless remuda sent the signal. A SIGABRT after a report of a lost connection or \
          a timeout does not count.\n\
-         * A rank that was stopped is not named for a traceback without `[rank2]:` if it went on to \
-         print for a second or more, or if other ranks printed one with it, and the reports point to \
-         another rank.\n\
+         * A traceback without `[rank2]:` may only have been logged. If remuda stopped the rank that printed \
+         it, and another rank failed for a reason of its own or exited without a report, or a node was lost, \
+         the rank is not named for this traceback. If the rank printed more output 1 s or more later, before it was \
+         stopped, it is only named if every other rank reported a lost connection or a timeout, and these \
+         reports do not point to another rank.\n\
          * If all reports are about other ranks, and a rank had exited with 0 before, that rank is named. \
          Else the ranks that still ran and reported nothing are named: they `did not take part`, or \
          `closed connections before exiting`. A monitored barrier names them itself.\n\n\
@@ -176,7 +178,8 @@ pub const EXPLANATIONS: &[Explanation] = &[
         "too few open files are allowed",
         "The launcher needs several file descriptors for each node, and one for each log file of \
          a rank. It raises its limit up to the hard limit by itself. To read the hard \
-         limit:\n\n    ulimit -Hn",
+         limit:\n\n    ulimit -Hn\n\nRaise `nofile` in /etc/security/limits.conf, or use fewer \
+         hosts.",
     ),
     explanation(
         NO_STATUS,

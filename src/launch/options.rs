@@ -362,7 +362,8 @@ pub enum LaunchError {
     Os(#[from] std::io::Error),
     /// The links and the files of ranks need more file descriptors than are allowed.
     #[error(
-        "the job needs {needed} open files here, the limit is {limit}; raise it with `ulimit -n`"
+        "the job needs {needed} open files here, the hard limit is {limit}; raise `nofile` in \
+         /etc/security/limits.conf, or with `docker run --ulimit nofile=N`"
     )]
     OpenFiles {
         /// Number of open files that are needed.

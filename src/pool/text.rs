@@ -16,7 +16,8 @@ fn not_text(problem: NotUtf8) -> Diagnostic {
     let message = problem.message();
     match problem {
         NotUtf8::Utf16 => {
-            Diagnostic::whole(NOT_TEXT, message).help("convert it: iconv -f UTF-16 -t UTF-8")
+            let help = "type `iconv -f UTF-16 -t UTF-8 FILE > NEW`, and use NEW";
+            Diagnostic::whole(NOT_TEXT, message).help(help)
         }
         NotUtf8::Byte { byte, span, .. } => Diagnostic::error(NOT_TEXT, span, message)
             .label(format!("byte 0x{byte:02x}"))

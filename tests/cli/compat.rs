@@ -111,7 +111,7 @@ const RULES: &[&str] = &[
     "when env files count",
     "syntax of env files",
     "values of env files",
-    "what travels",
+    "variables that are passed",
     "`RANK WORLD_SIZE",
     "`LOCAL_RANK`",
     "`CUDA_VISIBLE_DEVICES`: all slots",

@@ -236,7 +236,10 @@ fn workers_that_the_hosts_cannot_share_are_refused() {
         "n1:2,n2:1",
         "error[C006]: `--num_processes` cannot be 4: 2 workers on each of 2 hosts, but `n2` has 1 slot\n",
     );
-    check("n1,n2,n3", "help: it is the number of all workers: write a multiple of 3\n");
+    check(
+        "n1,n2,n3",
+        "help: `--num_processes` is the number of all workers: write a multiple of 3\n",
+    );
 }
 
 /// The screen of a line that is refused.

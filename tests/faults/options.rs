@@ -507,11 +507,16 @@ fn workers_run_in_the_working_directory_of_the_launcher() {
 #[test]
 fn descriptors_are_checked_before_anything_starts() {
     let outcome = workers(8).under("ulimit -n 64").sh("exit 0").end().code(71);
-    outcome.says("the job needs 96 open files on this node, the limit is 64").says("help: raise");
+    outcome
+        .says("the job needs 96 open files on this node, the hard limit is 64")
+        .says("help: raise");
     let many: Vec<(String, usize)> = (0..40).map(|node| (format!("n{node}"), 1)).collect();
     let many: Vec<(&str, usize)> = many.iter().map(|(host, slots)| (&**host, *slots)).collect();
     let outcome = hosts(&many).under("ulimit -n 64").sh("exit 0").end().code(71);
-    outcome.says("the job needs 184 open files here, the limit is 64; raise it with `ulimit -n`");
+    outcome.says(
+        "the job needs 184 open files here, the hard limit is 64; raise `nofile` in \
+         /etc/security/limits.conf, or with `docker run --ulimit nofile=N`",
+    );
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub struct ClusterArgs {
     /// Use the first N hosts
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_count)]
     pub num_nodes: Option<String>,
-    /// Use the first N slots of each host; without a hostfile, start N workers here
+    /// Use the first N slots of each host; without a hostfile, N slots of this machine
     #[arg(
         short = 'n',
         long,

@@ -30,6 +30,8 @@ pub(in crate::cli) fn with_option(command: Command) -> Command {
         .value_parser(PossibleValuesParser::new(values))
         .hide_possible_values(true)
         .global(true)
+        // The headings of the command's own options do not apply to it.
+        .help_heading(None::<&'static str>)
         .help(
             "Colours in the output of remuda: `auto`, `always` or `never` [default: auto: as set by \
              NO_COLOR, FORCE_COLOR or CLICOLOR_FORCE, else on terminals]",

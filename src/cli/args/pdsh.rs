@@ -19,12 +19,12 @@ pub(in crate::cli) struct PdshArgs {
 const EQUIVALENTS: [(&str, &str); 10] = [
     ("-w", "`--hostfile` and `--include` choose hosts"),
     ("-x", "`--exclude` leaves hosts out"),
-    ("-t", "write `ConnectTimeout` into a file for `--ssh_config`"),
+    ("-t", "write `ConnectTimeout N` to ~/.ssh/config"),
     ("-u", "`--timeout` ends a job that takes too long"),
     ("-N", "`--prefix ''` shows lines without their host"),
-    ("-o", "options of ssh are written into a file for `--ssh_config`"),
+    ("-o", "write the option to ~/.ssh/config"),
     ("-p", "`--ssh_port` is the port of every host"),
-    ("-i", "keys are named in the configuration of ssh, see `--ssh_config`"),
+    ("-i", "write `IdentityFile FILE` to ~/.ssh/config"),
     ("-F", "`--ssh_config` accepts the same files as `ssh -F`"),
     ("-e", "the nodes do not need pdsh"),
 ];

@@ -20,8 +20,8 @@ pub struct SshArgs {
     /// but not post-quantum)
     #[arg(long, value_name = "KIND", value_enum, default_value = "user")]
     pub ssh_kex: KexArg,
-    /// Who opens channels: `native`, remuda itself, or `process`, a second ssh process for each host; use
-    /// `process` if `native` fails
+    /// How remuda opens channels of an ssh connection: `native`, by itself; `process`, by a second ssh process
+    /// for each host. If `native` fails, use `process`
     #[arg(long, value_name = "HOW", value_enum, default_value = "native")]
     pub ssh_mux: MuxArg,
     /// Connections to establish at the same time [default: 64; 8 through a jump host]

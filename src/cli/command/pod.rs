@@ -40,8 +40,9 @@ continues from its last checkpoint with the replacement of that pod. Until all p
 that exits or is lost can be replaced within --join_timeout, without a restart being counted.
 
 Exit status: that of the job, the same in every pod, as listed by `remuda run --help`; with
---peer_exit only the pod that caused a failure has it. For a podFailurePolicy: 2, 65, 66, 77, 78, 126
-and 127 will fail again, 69 is a pod that did not join, 75 a lost node, 143 SIGTERM.
+--peer_exit STATUS, the pods that did not cause the failure exit with STATUS instead. For a
+podFailurePolicy: a pod that exited with 2, 65, 66, 77, 78, 126 or 127 fails again if it is restarted; 69
+means that a pod did not join, 75 that a node was lost, 143 that the pod received SIGTERM.
 
 The end of the job is written to /dev/termination-log if that file exists, or to the file that
 REMUDA_TERMINATION_LOG names, which is created if its directory exists: a JSON object of at most
@@ -49,7 +50,7 @@ REMUDA_TERMINATION_LOG names, which is created if its directory exists: a JSON o
 \"text\": TEXT}, with this node, its exit status, the node that caused the failure, and the last
 screen, truncated if it is long. If the start was refused, job and node are null.";
 
-/// Join a job as the node that this pod is, without ssh. Pods with the same key form one job, which
+/// Run one node of a job in each Kubernetes pod, without ssh. Pods with the same key form one job, which
 /// pod 0 leads.
 #[derive(Clone, Debug, Parser)]
 #[command(

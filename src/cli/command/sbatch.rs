@@ -23,11 +23,11 @@ use crate::report::text::{show_count, show_io_error};
 
 /// Text after the list of options in the help.
 const HELP_FOOTER: &str = "\
-LINE is a line of `remuda run` without these two words: options, script, arguments. Script and interpreter
+LINE is what follows `remuda run` on a command line: options, script, arguments. Script and interpreter
 are checked before the job is queued. Inside the job remuda starts its agents by one step of Slurm, so no
 ssh is needed.
 
-Before the time limit workers get SIGTERM, so that they can save their state: 30 s and the grace before it.
+30 s plus `--grace` before the time limit, workers receive SIGTERM, so that they can save their state.
 --requeue queues the job again if a node fails or the job is preempted; the program then resumes from what
 it has saved. --option passes any other option to sbatch.";
 
@@ -94,7 +94,7 @@ struct SbatchCli {
     /// Queue several jobs, each with its number in SLURM_ARRAY_TASK_ID: `0-9`, `1,3%2`
     #[arg(long, value_name = "NUMBERS")]
     array: Option<String>,
-    /// Another signal than SIGTERM at the limit, and its time: `B:USR1@300`
+    /// Further signal before the time limit, and how many seconds before it: `B:USR1@300`
     #[arg(long, value_name = "SIGNAL@SECONDS")]
     signal: Option<String>,
     /// Text that `sacct` shows

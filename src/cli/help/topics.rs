@@ -344,9 +344,9 @@ pub(super) const TOPICS: [Topic; 33] = [
         options: &["dir", "to"],
         examples: [
             ("a model of Hugging Face", "remuda checkpoint import gpt2 --to run"),
-            ("its text", "remuda sample run --vocab gpt2 --prompt 'It was'"),
+            ("generate text with the model", "remuda sample run --vocab gpt2 --prompt 'It was'"),
             (
-                "its training on a text of your own",
+                "train the model on your own shards",
                 "remuda train --resume run --data book.bin --steps 100",
             ),
         ],

@@ -67,9 +67,10 @@ fn check_transport(
     };
     Err(typed.refuse(&[typed.name_or_end(option)], |spans| {
         let message = format!("`--{option}` needs hosts over ssh");
-        Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
-            .label(why)
-            .help("use `-H hosts` with `--launcher ssh`, or leave the option out")
+        Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message).label(why).help(format!(
+            "start all hosts with one command (`-H hosts --launcher ssh`, without `--no_ssh`), or \
+             leave `--{option}` out"
+        ))
     }))
 }
 

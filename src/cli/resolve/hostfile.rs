@@ -147,7 +147,7 @@ impl LoadError {
             // A path that looks like names of hosts may be a list of hosts.
             "correct the path, or add slots to a host name: `-H HOST:4`; without -H the job runs on this machine"
         } else {
-            "correct the path, or leave -H out to run on this machine"
+            "correct the path; without a hostfile the command runs on this machine"
         };
         help.to_owned()
     }

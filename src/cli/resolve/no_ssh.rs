@@ -16,7 +16,8 @@ pub(super) fn started_node(
         (false, None) => Ok(None),
         (false, Some(_)) => Err(needs_other(typed, "node_rank", "no_ssh")),
         (true, Some(rank)) => check_node_rank(typed, rank, nodes).map(Some),
-        (true, None) => Err(bad_node_rank(typed, None, nodes)),
+        // The default of DeepSpeed, -1, may be typed.
+        (true, None) => Err(bad_node_rank(typed, args.node_rank, nodes)),
     }
 }
 

@@ -341,7 +341,8 @@ impl Reader {
 
     fn not_supported(&mut self, entry: &ConfigEntry, message: &str) {
         let problem = Diagnostic::error(NOT_SUPPORTED_IN_FILE, entry.node.span, message);
-        self.problems.push(problem.label("here").help("accelerate itself runs this file"));
+        let help = "type `accelerate launch --config_file FILE SCRIPT`, with accelerate itself";
+        self.problems.push(problem.label("here").help(help));
     }
 }
 

@@ -198,7 +198,7 @@ const SUPERVISION: &[FlagSpec] = &[
         "Accepted; remuda needs no interval",
     ),
     text_or("role", "default", "Role of the workers: ROLE_NAME"),
-    text_or("tee", "0", "Streams that files get as well: `3`, `0:1,1:2`"),
+    text_or("tee", "0", "Streams that go to files and to the screen: `3`, `0:1,1:2`"),
     text("log_dir", "Directory of the files"),
     switch("quiet", "Accepted; remuda prints no traceback of its own"),
 ];
@@ -224,7 +224,8 @@ const DEEPSPEED: &[FlagSpec] = &[
     text("deepspeed_inclusion_filter", "As `--include` of `remuda run`"),
     text(
         "deepspeed_multinode_launcher",
-        "How agents start: `pdsh`, `openmpi`, `mpich`, `mvapich`, `slurm`; `standard` and `nossh`: one line a machine",
+        "How agents start: `pdsh`, `openmpi`, `mpich`, `mvapich`, `slurm`; `standard` and `nossh`: one command line \
+         for each machine",
     ),
     text("deepspeed_moe_layer_cls_names", "Classes of mixture-of-experts layers"),
 ];
@@ -260,15 +261,19 @@ const PARALLELISM: &[FlagSpec] = &[
         "parallelism_config_cp_backend",
         &["torch"],
         DefaultValue::Text("torch"),
-        "Its implementation",
+        "Implementation of context parallelism",
     ),
-    text_or("parallelism_config_cp_comm_strategy", "allgather", "Its communication"),
+    text_or(
+        "parallelism_config_cp_comm_strategy",
+        "allgather",
+        "Communication of context parallelism",
+    ),
     whole_or("parallelism_config_sp_size", 1, "Ranks of sequence parallelism"),
     one_of(
         "parallelism_config_sp_backend",
         &["deepspeed"],
         DefaultValue::Text("deepspeed"),
-        "Its implementation",
+        "Implementation of sequence parallelism",
     ),
     text("parallelism_config_sp_seq_length", "Length of sequences"),
     flag(
@@ -277,7 +282,11 @@ const PARALLELISM: &[FlagSpec] = &[
         DefaultValue::True,
         "Whether the length of sequences varies",
     ),
-    text_or("parallelism_config_sp_attn_implementation", "sdpa", "Its attention"),
+    text_or(
+        "parallelism_config_sp_attn_implementation",
+        "sdpa",
+        "Attention of sequence parallelism",
+    ),
 ];
 
 const FP8: &[FlagSpec] = &[
@@ -290,13 +299,18 @@ const FP8: &[FlagSpec] = &[
     switch("fp8_use_autocast_during_eval", "Use FP8 in evaluation too"),
     whole_or("fp8_margin", 0, "Margin of the scale"),
     whole_or("fp8_interval", 1, "Steps between two scales"),
-    one_of("fp8_format", &["HYBRID", "E4M3", "E5M2"], DefaultValue::Text("HYBRID"), "Format"),
+    one_of(
+        "fp8_format",
+        &["HYBRID", "E4M3", "E5M2"],
+        DefaultValue::Text("HYBRID"),
+        "FP8 format: `HYBRID`, `E4M3` or `E5M2`",
+    ),
     whole_or("fp8_amax_history_len", 1024, "Length of the history of maxima"),
     one_of(
         "fp8_amax_compute_algo",
         &["max", "most_recent"],
         DefaultValue::Text("most_recent"),
-        "Maximum",
+        "Maximum that sets the scale: `max` or `most_recent`",
     ),
     flag(
         "fp8_override_linear_precision",

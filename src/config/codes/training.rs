@@ -113,9 +113,9 @@ pub(super) const PAGES: &[Explanation] = &[
     explanation(
         REFUSED,
         "a setting that remuda does not have",
-        "The setting changes the training, or what it needs, and remuda cannot do so. It is refused, \
-         because ignoring it would be another training than the file describes. The help states what to \
-         use instead. COMPAT.md lists all keys.",
+        "The setting changes the training, the memory that it needs or the files that it writes, and remuda \
+         does not have it. If remuda ignored the setting, the training would differ from the file, so \
+         remuda refuses it. The help states what to use instead. COMPAT.md lists all keys.",
     ),
     explanation(
         NO_EFFECT,

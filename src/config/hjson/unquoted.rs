@@ -150,7 +150,7 @@ fn number_value(word: &str, is_whole: bool, start: usize) -> Result<ConfigValue,
 }
 
 fn too_large(span: Span) -> Refused {
-    Box::new(refused(span, "the number is too large").label("no setting needs such a number"))
+    Box::new(refused(span, "the number is too large").label("larger than a 64-bit number"))
 }
 
 /// The problem of a text that is meant as a number which JSON lacks.
@@ -161,5 +161,5 @@ fn not_a_number(text: &str, span: Span) -> Option<Diagnostic> {
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([',', '}', ']', ' ']))
     })?;
     let span = Span::new(span.start, span.start + word.len());
-    Some(refused(span, format!("`{word}` is not a number")).label("no value of a setting"))
+    Some(refused(span, format!("`{word}` is not a number")).label("no setting can have this value"))
 }

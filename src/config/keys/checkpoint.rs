@@ -76,8 +76,8 @@ pub(super) static ACTIVATION_CHECKPOINTING: SectionSpec = SectionSpec {
             "number_checkpoints",
             POSITIVE,
             KeyDefault::Null,
-            "the blocks are cut into so many segments, whose activations are computed again; DeepSpeed leaves it \
-             to the model",
+            "with the value N, the blocks are cut into N segments, whose activations are computed again; DeepSpeed \
+             leaves it to the model",
         ),
         idle(
             "contiguous_memory_optimization",

@@ -1,16 +1,15 @@
 //! `data_efficiency`: curriculum learning, dynamic batches, dropped tokens.
 
 use super::spec::{
-    COUNT, KeyDefault, KeyKind, KeySpec, OFF, POSITIVE, SectionReader, SectionSpec, WHOLE, idle,
-    refused,
+    COUNT, KeyDefault, KeyKind, KeySpec, NOT_ENABLED, OFF, POSITIVE, SectionReader, SectionSpec,
+    WHOLE, idle, refused,
 };
 
-const IS_OFF: &str = "the library for data efficiency is off";
 const OWN_SAMPLER: &str =
     "remuda draws samples with DistributedSampler; prepare the data beforehand";
 
 const fn off(name: &'static str) -> KeySpec {
-    idle(name, KeyKind::Any, KeyDefault::Null, IS_OFF)
+    idle(name, KeyKind::Any, KeyDefault::Null, NOT_ENABLED)
 }
 
 pub(super) static DATA_EFFICIENCY: SectionSpec = SectionSpec {
@@ -18,9 +17,14 @@ pub(super) static DATA_EFFICIENCY: SectionSpec = SectionSpec {
     reader: SectionReader::Lookup,
     keys: &[
         refused("enabled", KeyKind::Bool, OFF, OWN_SAMPLER),
-        idle("seed", WHOLE, KeyDefault::Whole(1234), IS_OFF),
-        idle("data_sampling", KeyKind::Section(&DATA_SAMPLING), KeyDefault::Words("{}"), IS_OFF),
-        idle("data_routing", KeyKind::Section(&DATA_ROUTING), KeyDefault::Words("{}"), IS_OFF),
+        idle("seed", WHOLE, KeyDefault::Whole(1234), NOT_ENABLED),
+        idle(
+            "data_sampling",
+            KeyKind::Section(&DATA_SAMPLING),
+            KeyDefault::Words("{}"),
+            NOT_ENABLED,
+        ),
+        idle("data_routing", KeyKind::Section(&DATA_ROUTING), KeyDefault::Words("{}"), NOT_ENABLED),
     ],
 };
 
@@ -29,15 +33,20 @@ static DATA_SAMPLING: SectionSpec = SectionSpec {
     reader: SectionReader::Lookup,
     keys: &[
         refused("enabled", KeyKind::Bool, OFF, OWN_SAMPLER),
-        idle("num_epochs", COUNT, KeyDefault::Whole(1000), IS_OFF),
-        idle("num_workers", COUNT, KeyDefault::Whole(0), IS_OFF),
-        idle("pin_memory", KeyKind::Bool, OFF, IS_OFF),
-        idle("curriculum_learning", KeyKind::Section(&CURRICULUM), KeyDefault::Words("{}"), IS_OFF),
+        idle("num_epochs", COUNT, KeyDefault::Whole(1000), NOT_ENABLED),
+        idle("num_workers", COUNT, KeyDefault::Whole(0), NOT_ENABLED),
+        idle("pin_memory", KeyKind::Bool, OFF, NOT_ENABLED),
+        idle(
+            "curriculum_learning",
+            KeyKind::Section(&CURRICULUM),
+            KeyDefault::Words("{}"),
+            NOT_ENABLED,
+        ),
         idle(
             "dynamic_batching",
             KeyKind::Section(&DYNAMIC_BATCHING),
             KeyDefault::Words("{}"),
-            IS_OFF,
+            NOT_ENABLED,
         ),
     ],
 };
@@ -63,12 +72,12 @@ static DYNAMIC_BATCHING: SectionSpec = SectionSpec {
             "every step of remuda has `train_batch_size` samples",
         ),
         off("metrics_path"),
-        idle("lr_scaling_method", KeyKind::Text, KeyDefault::Text("linear"), IS_OFF),
-        idle("min_batch_size", POSITIVE, KeyDefault::Whole(1), IS_OFF),
-        idle("max_batch_size", POSITIVE, KeyDefault::Null, IS_OFF),
-        idle("sequence_picking_order", KeyKind::Text, KeyDefault::Text("dataloader"), IS_OFF),
+        idle("lr_scaling_method", KeyKind::Text, KeyDefault::Text("linear"), NOT_ENABLED),
+        idle("min_batch_size", POSITIVE, KeyDefault::Whole(1), NOT_ENABLED),
+        idle("max_batch_size", POSITIVE, KeyDefault::Null, NOT_ENABLED),
+        idle("sequence_picking_order", KeyKind::Text, KeyDefault::Text("dataloader"), NOT_ENABLED),
         off("max_tokens"),
-        idle("verbose", KeyKind::Bool, OFF, IS_OFF),
+        idle("verbose", KeyKind::Bool, OFF, NOT_ENABLED),
     ],
 };
 
@@ -77,7 +86,7 @@ static DATA_ROUTING: SectionSpec = SectionSpec {
     reader: SectionReader::Lookup,
     keys: &[
         refused("enabled", KeyKind::Bool, OFF, "remuda drops no tokens; remove the key"),
-        idle("random_ltd", KeyKind::Section(&RANDOM_LTD), KeyDefault::Words("{}"), IS_OFF),
+        idle("random_ltd", KeyKind::Section(&RANDOM_LTD), KeyDefault::Words("{}"), NOT_ENABLED),
     ],
 };
 

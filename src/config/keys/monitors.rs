@@ -1,12 +1,11 @@
 //! What is written during training: `tensorboard`, `csv_monitor`, `wandb`, `comet`, `comms_logger`.
 
 use super::spec::{
-    AMOUNT, COUNT, KeyDefault, KeyKind, OFF, ON, SectionReader, SectionSpec, WHOLE, idle, refused,
-    works,
+    AMOUNT, COUNT, KeyDefault, KeyKind, NOT_ENABLED, OFF, ON, SectionReader, SectionSpec, WHOLE,
+    idle, refused, works,
 };
 
 const OTHER_MONITOR: &str = "use `tensorboard` or `csv_monitor`, whose files other tools import";
-const IS_OFF: &str = "the monitor is off";
 
 pub(super) static TENSORBOARD: SectionSpec = SectionSpec {
     path: "tensorboard",
@@ -33,9 +32,9 @@ pub(super) static WANDB: SectionSpec = SectionSpec {
     reader: SectionReader::Model,
     keys: &[
         refused("enabled", KeyKind::Bool, OFF, OTHER_MONITOR),
-        idle("group", KeyKind::Text, KeyDefault::Null, IS_OFF),
-        idle("team", KeyKind::Text, KeyDefault::Null, IS_OFF),
-        idle("project", KeyKind::Text, KeyDefault::Text("deepspeed"), IS_OFF),
+        idle("group", KeyKind::Text, KeyDefault::Null, NOT_ENABLED),
+        idle("team", KeyKind::Text, KeyDefault::Null, NOT_ENABLED),
+        idle("project", KeyKind::Text, KeyDefault::Text("deepspeed"), NOT_ENABLED),
     ],
 };
 
@@ -44,14 +43,14 @@ pub(super) static COMET: SectionSpec = SectionSpec {
     reader: SectionReader::Model,
     keys: &[
         refused("enabled", KeyKind::Bool, OFF, OTHER_MONITOR),
-        idle("samples_log_interval", WHOLE, KeyDefault::Whole(100), IS_OFF),
-        idle("project", KeyKind::Text, KeyDefault::Null, IS_OFF),
-        idle("workspace", KeyKind::Text, KeyDefault::Null, IS_OFF),
-        idle("api_key", KeyKind::Text, KeyDefault::Null, IS_OFF),
-        idle("experiment_name", KeyKind::Text, KeyDefault::Null, IS_OFF),
-        idle("experiment_key", KeyKind::Text, KeyDefault::Null, IS_OFF),
-        idle("online", KeyKind::Bool, KeyDefault::Null, IS_OFF),
-        idle("mode", KeyKind::Text, KeyDefault::Null, IS_OFF),
+        idle("samples_log_interval", WHOLE, KeyDefault::Whole(100), NOT_ENABLED),
+        idle("project", KeyKind::Text, KeyDefault::Null, NOT_ENABLED),
+        idle("workspace", KeyKind::Text, KeyDefault::Null, NOT_ENABLED),
+        idle("api_key", KeyKind::Text, KeyDefault::Null, NOT_ENABLED),
+        idle("experiment_name", KeyKind::Text, KeyDefault::Null, NOT_ENABLED),
+        idle("experiment_key", KeyKind::Text, KeyDefault::Null, NOT_ENABLED),
+        idle("online", KeyKind::Bool, KeyDefault::Null, NOT_ENABLED),
+        idle("mode", KeyKind::Text, KeyDefault::Null, NOT_ENABLED),
     ],
 };
 

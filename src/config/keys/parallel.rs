@@ -2,8 +2,8 @@
 //! `compile`, `weight_quantization`.
 
 use super::spec::{
-    COUNT, KeyDefault, KeyKind, KeySpec, OFF, ON, POSITIVE, SectionReader, SectionSpec, WHOLE,
-    idle, refused,
+    COUNT, KeyDefault, KeyKind, KeySpec, NOT_ENABLED, OFF, ON, POSITIVE, SectionReader,
+    SectionSpec, WHOLE, idle, refused,
 };
 
 const NO_PIPELINE: &str = "there is no pipeline parallelism";
@@ -115,19 +115,17 @@ pub(super) static EXPERT_PARALLEL: SectionSpec = SectionSpec {
     ],
 };
 
-const NO_HYBRID: &str = "the engine for generation is off";
-
 pub(super) static HYBRID_ENGINE: SectionSpec = SectionSpec {
     path: "hybrid_engine",
     reader: SectionReader::Model,
     keys: &[
         refused("enabled", KeyKind::Bool, OFF, "remuda trains only; remove the key"),
-        idle("max_out_tokens", POSITIVE, KeyDefault::Whole(512), NO_HYBRID),
-        idle("inference_tp_size", WHOLE, KeyDefault::Whole(1), NO_HYBRID),
-        idle("release_inference_cache", KeyKind::Bool, OFF, NO_HYBRID),
-        idle("pin_parameters", KeyKind::Bool, ON, NO_HYBRID),
-        idle("tp_gather_partition_size", WHOLE, KeyDefault::Whole(8), NO_HYBRID),
-        idle("enable_cuda_graph", KeyKind::Bool, OFF, NO_HYBRID),
+        idle("max_out_tokens", POSITIVE, KeyDefault::Whole(512), NOT_ENABLED),
+        idle("inference_tp_size", WHOLE, KeyDefault::Whole(1), NOT_ENABLED),
+        idle("release_inference_cache", KeyKind::Bool, OFF, NOT_ENABLED),
+        idle("pin_parameters", KeyKind::Bool, ON, NOT_ENABLED),
+        idle("tp_gather_partition_size", WHOLE, KeyDefault::Whole(8), NOT_ENABLED),
+        idle("enable_cuda_graph", KeyKind::Bool, OFF, NOT_ENABLED),
     ],
 };
 

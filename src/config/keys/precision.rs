@@ -1,8 +1,8 @@
 //! `fp16`, `bf16`, `torch_autocast`, `data_types`.
 
 use super::spec::{
-    AMOUNT, KeyDefault, KeyKind, OFF, ON, SectionReader, SectionSpec, WHOLE, idle, refused, works,
-    works_as,
+    AMOUNT, KeyDefault, KeyKind, NOT_ENABLED, OFF, ON, SectionReader, SectionSpec, WHOLE, idle,
+    refused, works, works_as,
 };
 
 /// Names of element types.
@@ -36,7 +36,7 @@ pub(super) static BF16: SectionSpec = SectionSpec {
             "immediate_grad_update",
             KeyKind::Bool,
             OFF,
-            "gradients are added in f32 in the order of the lanes",
+            "gradients are added in f32 in the order of the micro-batches",
         ),
         works("check_grad_overflow", KeyKind::Bool, ON),
         refused("bf16_master_weights_and_grads", KeyKind::Bool, OFF, MASTERS),
@@ -49,8 +49,8 @@ pub(super) static TORCH_AUTOCAST: SectionSpec = SectionSpec {
     reader: SectionReader::Lookup,
     keys: &[
         refused("enabled", KeyKind::Bool, OFF, "use `bf16` or `fp16`"),
-        idle("dtype", KeyKind::Any, KeyDefault::Null, "autocast is off"),
-        idle("lower_precision_safe_modules", KeyKind::Words, KeyDefault::Null, "autocast is off"),
+        idle("dtype", KeyKind::Any, KeyDefault::Null, NOT_ENABLED),
+        idle("lower_precision_safe_modules", KeyKind::Words, KeyDefault::Null, NOT_ENABLED),
     ],
 };
 

@@ -211,6 +211,8 @@ pub(super) const FRACTION: KeyKind = KeyKind::Number(0.0, 1.0);
 pub(super) const OFF: KeyDefault = KeyDefault::Bool(false);
 /// On unless the file says otherwise.
 pub(super) const ON: KeyDefault = KeyDefault::Bool(true);
+/// Reason why the keys beside an `enabled` have no effect: remuda refuses `true`.
+pub(super) const NOT_ENABLED: &str = "`enabled` of this section is false";
 
 impl KeyKind {
     /// What a value has to be, for messages: `expected …`.

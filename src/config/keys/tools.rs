@@ -1,13 +1,11 @@
 //! `autotuning`.
 
 use super::spec::{
-    KeyDefault, KeyKind, KeySpec, OFF, ON, SectionReader, SectionSpec, idle, refused,
+    KeyDefault, KeyKind, KeySpec, NOT_ENABLED, OFF, ON, SectionReader, SectionSpec, idle, refused,
 };
 
-const IS_OFF: &str = "the tuner is off";
-
 const fn tuner(name: &'static str, default: KeyDefault) -> KeySpec {
-    idle(name, KeyKind::Any, default, IS_OFF)
+    idle(name, KeyKind::Any, default, NOT_ENABLED)
 }
 
 pub(super) static AUTOTUNING: SectionSpec = SectionSpec {

@@ -12,8 +12,8 @@ use super::parallel::{
 use super::precision::{BF16, DATA_TYPES, DTYPES, FP16, TORCH_AUTOCAST};
 use super::schedule::{SCHEDULER, SCHEDULES};
 use super::spec::{
-    AMOUNT, COUNT, KeyDefault, KeyKind, KeySpec, NUMBER, OFF, ON, POSITIVE, SectionReader,
-    SectionSpec, WHOLE, idle, refused, removed, works, works_as,
+    AMOUNT, COUNT, KeyDefault, KeyKind, KeySpec, NOT_ENABLED, NUMBER, OFF, ON, POSITIVE,
+    SectionReader, SectionSpec, WHOLE, idle, refused, removed, works, works_as,
 };
 use super::tools::AUTOTUNING;
 use super::zero::ZERO;
@@ -82,8 +82,8 @@ pub static TOP: SectionSpec = SectionSpec {
         ),
         works("tensorboard", KeyKind::Section(&TENSORBOARD), SECTION),
         works("csv_monitor", KeyKind::Section(&CSV_MONITOR), SECTION),
-        idle("wandb", KeyKind::Section(&WANDB), SECTION, "the monitor is off"),
-        idle("comet", KeyKind::Section(&COMET), SECTION, "the monitor is off"),
+        idle("wandb", KeyKind::Section(&WANDB), SECTION, NOT_ENABLED),
+        idle("comet", KeyKind::Section(&COMET), SECTION, NOT_ENABLED),
         idle(
             "comms_logger",
             KeyKind::Section(&COMMS_LOGGER),
@@ -131,13 +131,8 @@ pub static TOP: SectionSpec = SectionSpec {
         ),
         idle("expert_parallel", KeyKind::Section(&EXPERT_PARALLEL), SECTION, NO_EXPERTS).or_null(),
         idle("use_data_before_expert_parallelism", KeyKind::Bool, OFF, NO_EXPERTS),
-        idle(
-            "hybrid_engine",
-            KeyKind::Section(&HYBRID_ENGINE),
-            SECTION,
-            "the engine for generation is off",
-        ),
-        idle("torch_autocast", KeyKind::Section(&TORCH_AUTOCAST), SECTION, "autocast is off"),
+        idle("hybrid_engine", KeyKind::Section(&HYBRID_ENGINE), SECTION, NOT_ENABLED),
+        idle("torch_autocast", KeyKind::Section(&TORCH_AUTOCAST), SECTION, NOT_ENABLED),
         idle(
             "compile",
             KeyKind::Section(&COMPILE),
@@ -169,9 +164,13 @@ pub static TOP: SectionSpec = SectionSpec {
             "remuda reads and writes NVMe with its own requests",
         )
         .or_null(),
-        idle("data_efficiency", KeyKind::Section(&DATA_EFFICIENCY), SECTION, "the library is off"),
-        idle("autotuning", KeyKind::Section(&AUTOTUNING), SECTION, "the tuner is off"),
-        removed("elasticity", "set the batch sizes; they may fit several world sizes"),
+        idle("data_efficiency", KeyKind::Section(&DATA_EFFICIENCY), SECTION, NOT_ENABLED),
+        idle("autotuning", KeyKind::Section(&AUTOTUNING), SECTION, NOT_ENABLED),
+        removed(
+            "elasticity",
+            "set `train_batch_size` to a multiple of every world size that you use; `remuda config check` \
+             lists the world sizes that fit",
+        ),
         removed("amp", "use `bf16` or `fp16`"),
         removed("nebula", "checkpoints are written while training continues; remove the section"),
         removed("compression_training", "remove the section; the model is trained as it is"),

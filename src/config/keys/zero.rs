@@ -96,7 +96,7 @@ pub(super) static ZERO: SectionSpec = SectionSpec {
             "zero_hpz_partition_size",
             COUNT,
             KeyDefault::Whole(1),
-            "parameters are divided over every so many ranks, gradients and optimizer state over all",
+            "with the value N, parameters are divided over every N ranks; gradients and optimizer state over all ranks",
         ),
         refused("zero_quantized_weights", KeyKind::Bool, OFF, FULL_PRECISION),
         refused("zero_quantized_nontrainable_weights", KeyKind::Bool, OFF, FULL_PRECISION),

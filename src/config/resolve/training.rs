@@ -271,9 +271,11 @@ fn batch_help(keys: BatchKeys, world_size: WorldSize) -> String {
     let above = below.saturating_add(unit);
     let both_given = keys.micro.is_some() && keys.accumulation.is_some();
     match below {
-        _ if both_given => format!("use {unit}, or remove one of the keys"),
-        0 => format!("use {above}"),
-        _ => format!("use {below} or {above}"),
+        _ if both_given => {
+            format!("write `\"{TRAIN}\": {unit}`, or remove one of the three keys")
+        }
+        0 => format!("write `\"{TRAIN}\": {above}`"),
+        _ => format!("write `\"{TRAIN}\": {below}`, or `{above}`"),
     }
 }
 

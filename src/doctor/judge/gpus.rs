@@ -74,10 +74,10 @@ fn health(rank: NodeRank, gpus: &GpusReport) -> Vec<Finding> {
     let has_errors = |gpu: &GpuReport| gpu.ecc_errors.is_some_and(|errors| 0 < errors);
     if let Some(which) = which(numbered().filter(|(_, gpu)| has_errors(gpu))) {
         let message = format!("uncorrected memory errors: {which}");
-        found.push(
-            Finding::new(codes::ECC, Severity::Error, rank, message)
-                .help("drain the node and reset the GPU: `nvidia-smi -q -d ECC,ROW_REMAPPER`"),
-        );
+        found.push(Finding::new(codes::ECC, Severity::Error, rank, message).help(
+            "leave the node out with --exclude, then reset the GPU: `nvidia-smi --gpu-reset -i \
+                     INDEX`; `nvidia-smi -q -d ECC,ROW_REMAPPER` shows the errors",
+        ));
     }
     if let Some(newest) = gpus.xids.last() {
         found.push(

@@ -67,7 +67,10 @@ fn master_port(cluster: &ClusterFacts) -> Option<Finding> {
                 rank,
                 format!("port {port} is in use: a job would use another one"),
             )
-            .help("another job runs there, or one that has not ended: see `ss -ltnp`"),
+            .help(
+                "another job, or a process that an earlier job left, uses the port; on that host, type \
+                 `ss -ltnp`",
+            ),
         ),
         (Ok(_), _) => None,
     }

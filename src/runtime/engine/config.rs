@@ -111,10 +111,17 @@ impl EngineConfig {
         if size < world && self.lanes(world).order() == LaneOrder::Subtrees {
             return contradiction(
                 format_args!(
-                    "shard groups of {world} workers with {} micro-batches in a step",
+                    "{world} workers with {} micro-batches each cannot use shard groups",
                     self.accumulate
                 ),
-                "one of these numbers must be a power of two",
+                // With `no_sync`, a power of two as the number of workers is not enough.
+                match (self.no_sync, world.is_power_of_two()) {
+                    (false, _) => "use a power of two as the number of micro-batches or of workers",
+                    (true, true) => {
+                        "use a power of two as the number of micro-batches, or leave `no_sync` out"
+                    }
+                    (true, false) => "use a power of two as the number of micro-batches",
+                },
             );
         }
         Ok(())

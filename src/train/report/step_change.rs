@@ -61,7 +61,8 @@ impl StepChange {
         }
         write!(
             f,
-            "; if a run begins with `--lanes N`, all numbers of workers that divide N keep them"
+            "; if a run begins with `--lanes N`, the samples of a step stay the same with every number of \
+             workers that divides N"
         )
     }
 }
@@ -140,15 +141,16 @@ mod tests {
             [2, 3],
             "\nwarning: a step has 36 samples now, 24 before: 2 micro-batches cannot be divided among \
              3 workers\nhelp: to keep 24 samples: 1 or 2 workers, or `--accumulate 1 --batch_size 8`; if a run \
-             begins with `--lanes N`, all numbers of workers that divide N keep them",
+             begins with `--lanes N`, the samples of a step stay the same with every number of workers that \
+             divides N",
         );
         check(
             steps(1, 4),
             steps(3, 4),
             [1, 3],
             "\nwarning: a step has 12 samples now, 4 before: 1 micro-batch cannot be divided among \
-             3 workers\nhelp: to keep 4 samples: 1 worker; if a run begins with `--lanes N`, all numbers \
-             of workers that divide N keep them",
+             3 workers\nhelp: to keep 4 samples: 1 worker; if a run begins with `--lanes N`, the samples of \
+             a step stay the same with every number of workers that divides N",
         );
     }
 }

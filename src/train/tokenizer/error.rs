@@ -81,7 +81,7 @@ impl VocabularyError {
             }
             Self::Malformed { .. } => "copy the file again from where the model was published",
             Self::Unsupported { .. } => {
-                "byte-level BPE is supported, with the words of GPT-2, GPT-4 or Llama 3"
+                "only byte-level BPE with the pre-tokenizer of GPT-2, GPT-4 or Llama 3 is supported"
             }
         }
     }

@@ -88,7 +88,7 @@ fn check_kind(file: &TokenizerFile) -> Result<SplitPattern, String> {
         found => return Err(format!("its model is `{}`", found.unwrap_or("unnamed"))),
     }
     if !file.normalizer.is_null() {
-        return Err(format!("it changes text first, with `{}`", kind_of(&file.normalizer)));
+        return Err(format!("its normalizer is `{}`", kind_of(&file.normalizer)));
     }
     for key in ["dropout", "byte_fallback", "continuing_subword_prefix", "end_of_word_suffix"] {
         let is_unset = |value: &Value| {
@@ -128,11 +128,11 @@ fn split_pattern(pre_tokenizer: &Value) -> Result<SplitPattern, String> {
                 return Ok(SplitPattern::Gpt4(WhiteSpaceAtEnd::AfterLineEnds));
             }
             let pattern = split.get("pattern").unwrap_or(&Value::Null);
-            Err(format!("it divides text by the pattern {pattern}"))
+            Err(format!("its pre-tokenizer has the pattern {pattern}"))
         }
         steps => {
             let kinds: Vec<&str> = steps.iter().map(kind_of).collect();
-            Err(format!("it divides text by `{}`", kinds.join("`, `")))
+            Err(format!("its pre-tokenizer is `{}`", kinds.join("`, `")))
         }
     }
 }

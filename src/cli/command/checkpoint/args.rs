@@ -28,7 +28,7 @@ enum CheckpointCommand {
     Verify(verify::VerifyArgs),
     /// Write the parameters of a checkpoint as safetensors, as Hugging Face reads them.
     Export(export::ExportArgs),
-    /// Write a GPT-2 of Hugging Face as checkpoint, from which trainings continue.
+    /// Convert a GPT-2 of Hugging Face to a checkpoint, from which `remuda train` continues.
     Import(import::ImportArgs),
 }
 

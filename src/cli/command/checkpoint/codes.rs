@@ -62,8 +62,9 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         "An import reads `config.json` and `model.safetensors` (or the files of \
          `model.safetensors.index.json`) of a directory of Hugging Face. The model must be a GPT-2 with its \
          usual settings, because the bundled GPT has no others; the message names the key or the tensor. \
-         Weights in `pytorch_model.bin` are saved as safetensors by `transformers`. The checkpoint is \
-         written to a directory without checkpoints, and has zeros as moments of AdamW:\n\n    remuda \
+         If the directory has only `pytorch_model.bin`, load the model with `transformers` and call \
+         `save_pretrained(DIR)`, which writes `model.safetensors`. The checkpoint is written to a directory \
+         without checkpoints, and has zeros as moments of AdamW:\n\n    remuda \
          checkpoint import gpt2 --to run\n    remuda train --resume run --data shard.bin --steps 1000",
     ),
 ];

@@ -16,7 +16,7 @@ use crate::train::newest_in;
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ImportArgs {
     /// Directory of a GPT-2 of Hugging Face: `config.json` and `model.safetensors`
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "MODEL")]
     dir: PathBuf,
     /// Directory for the checkpoint, `step-00000000`; created if it does not exist
     #[arg(long, value_name = "DIR")]

@@ -20,9 +20,19 @@ struct HostfileCli {
     args: HostfileArgs,
 }
 
-/// Text after the list of options of every command.
-const STATUS_HELP: &str =
+/// Text after the list of options of `check`.
+const CHECK_STATUS: &str =
     "Exit status: 0 no finding, 1 errors or warnings, 2 a file could not be read.";
+/// The same of `fmt`.
+const FMT_STATUS: &str = "Exit status: 0 success, also with warnings; 1 a file has errors (`--check`: \
+    or is not formatted); 2 a file could not be read or written.";
+/// The same of `convert`.
+const CONVERT_STATUS: &str = "Exit status: 0 success, also with warnings; 1 the file has errors; 2 the \
+    file could not be read.";
+/// The same of `show`.
+const SHOW_STATUS: &str = "Exit status: 0 success, also if a file has warnings; 1 a file or the selection \
+    has errors, the set contains no host, or a word after `!` removes nothing; 2 a file or the set \
+    could not be read.";
 
 /// `remuda hostfile`.
 #[derive(Clone, Debug, clap::Args)]
@@ -34,16 +44,16 @@ pub struct HostfileArgs {
 #[derive(Clone, Debug, clap::Subcommand)]
 enum HostfileCommand {
     /// Report every error and warning of hostfiles; no host is contacted.
-    #[command(after_help = STATUS_HELP, rename_all = "snake_case")]
+    #[command(after_help = CHECK_STATUS, rename_all = "snake_case")]
     Check(check::CheckArgs),
     /// Format hostfiles; comments and the order of hosts are kept.
-    #[command(after_help = STATUS_HELP)]
+    #[command(after_help = FMT_STATUS)]
     Fmt(fmt::FmtArgs),
     /// Convert a hostfile to that of another tool.
-    #[command(after_help = STATUS_HELP)]
+    #[command(after_help = CONVERT_STATUS)]
     Convert(convert::ConvertArgs),
     /// Show hosts, slots and ranks of a file, a list or a set of hosts: `hosts & rack[1-3]`.
-    #[command(after_help = STATUS_HELP)]
+    #[command(after_help = SHOW_STATUS)]
     Show(show::ShowArgs),
     /// Show the differences between two hostfiles.
     #[command(

@@ -33,10 +33,11 @@ Checkpoints need a volume that all pods share: `--volume CLAIM:PATH`. If a pod i
 killed, its controller replaces it, the new pod is the same node, and all workers are restarted
 (--max_restarts). `remuda pod --help` describes signals, exit statuses and the termination log.
 
-A LeaderWorkerSet restarts its pods even after a successful job: delete it then. A TrainJob refers
-to a runtime of the Trainer; its `trainer`, if it has one, can change image, arguments and number of
-nodes. The launcher of an MPIJob and the master of a PyTorchJob are node 0; an MPIJob needs no ssh,
-but an operator that supports `runLauncherAsWorker`.
+A LeaderWorkerSet restarts its pods even after a successful job. When the job has ended, type
+`kubectl delete leaderworkerset NAME`. A TrainJob refers to a runtime of the Trainer; its `trainer`,
+if it has one, can change image, arguments and number of nodes. The launcher of an MPIJob and the
+master of a PyTorchJob are node 0; an MPIJob needs no ssh, but an operator that supports
+`runLauncherAsWorker`.
 
 With exit status 2, 65, 66, 77, 78, 126 or 127 the Job fails at once, because a retry would fail in
 the same way. Pods that are stopped because another pod failed exit with 99, which is not counted.";

@@ -25,7 +25,7 @@ pub(super) struct SampleArgs {
     /// Text that the model continues [default: a line break; with --vocab, the start of a text]
     #[arg(long, value_name = "TEXT")]
     pub(super) prompt: Option<String>,
-    /// Number of tokens that are generated; with --vocab, the end of a text ends it earlier
+    /// Number of tokens to generate; with --vocab, generation stops earlier at the end of a text
     #[arg(long, value_name = "N", default_value = "256")]
     pub(super) tokens: NonZeroUsize,
     /// Below 1, likely tokens become more likely; 0: always the most likely one

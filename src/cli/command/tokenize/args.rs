@@ -14,7 +14,7 @@ use crate::train::TokenType;
     bin_name = "remuda tokenize",
     version,
     rename_all = "snake_case",
-    after_help = "Tokens are those of GPT-2's byte-level BPE, with the vocabulary that you give; nothing is \
+    after_help = "Tokens are made by byte-level BPE with the vocabulary that you give; nothing is \
                   downloaded. Shards have the format of llm.c: 256 numbers of 32 bits, then the tokens. \
                   They get their names when all of them are on the disk."
 )]
@@ -35,7 +35,7 @@ pub(super) struct TokenizeArgs {
     /// Tokens after which the next shard begins; numbers are added to the name: `train_000000.bin`
     #[arg(long, value_name = "N")]
     pub(super) shard_tokens: Option<NonZeroUsize>,
-    /// Special token before each text, or `none`; by default `<|endoftext|>`, where llm.c writes it
+    /// Special token before each text, or `none` [default: `<|endoftext|>`, else `<|begin_of_text|>`]
     #[arg(long, value_name = "TOKEN")]
     pub(super) text_separator: Option<String>,
     /// Threads [default: one for each processor]

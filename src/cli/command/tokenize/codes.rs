@@ -20,7 +20,7 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         "a vocabulary cannot be used",
         "`--vocab` names a `tokenizer.json` of Hugging Face, a `vocab.json` beside a `merges.txt`, a \
          `.tiktoken` file, or a directory that has one of them. The model must be a byte-level BPE with \
-         the words of GPT-2, GPT-4 or Llama 3: other tokenizers (WordPiece, Unigram, SentencePiece) give \
+         the pre-tokenizer of GPT-2, GPT-4 or Llama 3: other tokenizers (WordPiece, Unigram, SentencePiece) give \
          other tokens, so remuda refuses their files. remuda downloads nothing. GPT-2's files are in its \
          repository at Hugging Face:\n\n    remuda tokenize book.txt -o book.bin --vocab gpt2/",
     ),

@@ -31,7 +31,8 @@ pub(super) struct TrainArgs {
     /// Text files, or shards of `remuda tokenize` [default: the built-in text]
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(super) data: Vec<PathBuf>,
-    /// With shards: number of tokens of the vocabulary [default: up to the largest token, a multiple of 64]
+    /// With shards: number of tokens of the vocabulary [default: the largest token plus 1, rounded up to a
+    /// multiple of 64]
     #[arg(long, value_name = "N")]
     pub(super) vocabulary: Option<NonZeroUsize>,
     /// Steps of the whole run, including those before `--resume`

@@ -97,7 +97,9 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         "With `--shard_group N` (in a file of DeepSpeed `zero_hpz_partition_size`, in a file of accelerate \
          `HYBRID_SHARD`) every N workers with successive ranks hold the parameters together; the other groups \
          hold copies. N is a power of two that divides the number of workers, usually the number of workers of \
-         a node:\n\n    remuda train -H hosts --stage 3 --shard_group 8",
+         a node:\n\n    remuda train -H hosts --stage 3 --shard_group 8\n\nIf there are \
+         several groups, the number of micro-batches (`--accumulate`) or the number of workers must be a power \
+         of two; with `--no_sync`, only the number of micro-batches counts.",
     ),
     explanation(
         IN_USE,

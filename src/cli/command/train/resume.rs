@@ -156,16 +156,16 @@ fn check_text_agreement(
         return None;
     }
     let differs = if found == *vocabulary {
-        format!("has {found} different bytes, but not those of the text of the checkpoint")
+        "it has other bytes".to_owned()
     } else {
-        format!("has {found} different bytes; the text of the checkpoint has {vocabulary}")
+        format!("it has {found} different bytes instead of {vocabulary}")
     };
     let (what, place) = if args.data.is_empty() {
         ("the built-in text", line.0.value_or_end("resume"))
     } else {
         ("the text", line.0.value_or_end("data"))
     };
-    let message = format!("{what} {differs}");
+    let message = format!("{what} is not the text of the checkpoint: {differs}");
     let make = |spans: &[_]| {
         Diagnostic::error(CHECKPOINT_DIFFERS, spans[0], message)
             .help("use the `--data` of the run that saved the checkpoint")

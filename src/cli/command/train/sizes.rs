@@ -85,12 +85,9 @@ fn check_shards(line: &TypedLine<'_>, gpt: &GptOptions) -> Result<usize, CliErro
     let vocabulary = shards.and_then(|shards| shards.vocabulary_for(gpt.block, gpt.vocabulary));
     vocabulary.map_err(|error| {
         let (status, code, flag, help) = match &error {
-            ShardError::Read { .. } => (
-                Status::NoInput,
-                TEXT_UNREADABLE,
-                "data",
-                "all files of `--data` are shards, or none is",
-            ),
+            ShardError::Read { .. } => {
+                (Status::NoInput, TEXT_UNREADABLE, "data", "use shards that you can read")
+            }
             ShardError::TooFewTokens { .. } => (
                 Status::BadInput,
                 TEXT_TOO_SHORT,
@@ -107,7 +104,7 @@ fn check_shards(line: &TypedLine<'_>, gpt: &GptOptions) -> Result<usize, CliErro
                 Status::BadInput,
                 TEXT_UNREADABLE,
                 "data",
-                "all files of `--data` are shards of `remuda tokenize`, or none is",
+                "give shards only, or text files only; `remuda tokenize` makes shards of a text",
             ),
         };
         let place = line.0.value_or_end(flag);

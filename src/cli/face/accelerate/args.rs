@@ -39,7 +39,7 @@ enum AccelerateCommand {
 #[command(
     args_override_self = true,
     after_help = HELP_FOOTER,
-    next_help_heading = "Of remuda"
+    next_help_heading = "Options of remuda"
 )]
 struct OwnArgs {
     /// Start all machines from here: a hostfile, or a list such as `n1,n2`; --num_processes is divided among

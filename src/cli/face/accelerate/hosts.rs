@@ -38,7 +38,8 @@ pub(super) fn machines(
     let hosts = pool.nodes();
     if let Some(machines) = given.filter(|machines| hosts.len() < *machines) {
         let why = format!("`-H` names {}", show_count(hosts.len(), "host"));
-        return Err(refuse(typed, "num_machines", machines, &why, "name more hosts, or lower it"));
+        let help = format!("name more hosts, or write `--num_machines {}`", hosts.len());
+        return Err(refuse(typed, "num_machines", machines, &why, &help));
     }
     let machines = given.unwrap_or(hosts.len()).max(1);
     if let Some(workers) = workers {
@@ -90,9 +91,12 @@ fn check_workers(
         return Ok(());
     }
     if !is_rounded && !workers.is_multiple_of(count) {
-        let why =
-            format!("`-H` names {}, and each gets the same number", show_count(count, "host"));
-        let help = format!("it is the number of all workers: write a multiple of {count}");
+        let why = format!(
+            "{} cannot be divided equally among the {count} hosts of `-H`",
+            show_count(workers, "worker")
+        );
+        let help =
+            format!("`--num_processes` is the number of all workers: write a multiple of {count}");
         return Err(refuse(typed, WORKERS, workers, &why, &help));
     }
     let share = (workers / count).max(1);
@@ -106,7 +110,8 @@ fn check_workers(
         show_count(count, "host"),
         show_count(slots.len(), "slot")
     );
-    let help = format!("it is the number of all workers: write {} at most", fewest * count);
+    let help =
+        format!("`--num_processes` is the number of all workers: write {} or less", fewest * count);
     Err(refuse(typed, WORKERS, workers, &why, &help))
 }
 

@@ -100,7 +100,12 @@ fn refuse_unsupported(args: &AccelerateArgs, typed: &CommandLine) -> Result<(), 
         let message = format!("`--{}` is not supported", flag.name);
         Diagnostic::error(codes::NOT_SUPPORTED, spans[0], message)
             .label("for TPUs or SageMaker")
-            .help("type the line with accelerate itself")
+            .help(if typed.program.starts_with("remuda ") {
+                "type `accelerate launch` instead of `remuda accelerate launch`"
+            } else {
+                // A link of remuda has the name of accelerate.
+                "type `python -m accelerate.commands.launch`, which is accelerate itself"
+            })
     });
     Err(refused.into())
 }

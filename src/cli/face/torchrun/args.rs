@@ -65,7 +65,7 @@ pub struct SizeArgs {
     /// Bind each worker to the CPUs near its GPU: `node`, `socket`, `exclusive`, `core-complex`
     #[arg(long, value_name = "HOW")]
     pub numa_binding: Option<String>,
-    /// Give each worker one device, as its only one, and LOCAL_RANK 0
+    /// Show each worker only its own device, and set its LOCAL_RANK to 0
     #[arg(long)]
     pub virtual_local_rank: bool,
 }
