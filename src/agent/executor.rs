@@ -22,7 +22,7 @@ use super::state::{
 };
 use super::uplink::Uplink;
 use super::worker_io::WorkerChannels;
-use super::worker_start::{self, StartedWorkers};
+use super::worker_start::{self, SpawnError, StartedWorkers};
 use crate::base::{Epoch, Rank, WorkerExit, clock};
 use crate::os::net::ports::PortClaim;
 use crate::os::process::process_tree::{self, Stat};
@@ -276,8 +276,8 @@ impl AgentExecutor {
         self.error_files = self.error_files.take().or_else(ErrorFiles::create);
         let workers = worker_start::resolve_workers(request, &prepared, self.error_files.as_ref());
         self.started = Some(StartedWorkers::new(request, prepared));
-        let error = worker_start::spawn(&self.shim, &workers).err()?;
-        Some(AgentEvent::SpawnFailed { errno: error.raw_os_error().unwrap_or(0) })
+        let SpawnError { step, errno } = worker_start::spawn(&self.shim, &workers).err()?;
+        Some(AgentEvent::SpawnFailed { step, errno })
     }
 
     fn attach_worker(&mut self, worker: usize, epoch: Epoch) {

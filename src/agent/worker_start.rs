@@ -15,7 +15,7 @@ use crate::base::env_vars;
 use crate::inventory;
 use crate::os::cpu::text_pages;
 use crate::runtime::contract;
-use crate::wire::WorkerStart;
+use crate::wire::{WorkerStart, WorkerStartStep};
 
 /// What stays open from the start of the workers until the next epoch.
 pub(super) struct StartedWorkers {
@@ -89,17 +89,29 @@ fn resolve_worker(
     }
 }
 
+/// Why the workers could not be started.
+pub(super) struct SpawnError {
+    /// The step that failed.
+    pub(super) step: WorkerStartStep,
+    /// Error of the kernel.
+    pub(super) errno: i32,
+}
+
 /// Makes the shim start the workers. The shared memory belongs to the workers alone: the agent's own
 /// copy of the descriptor is closed as soon as they have it. The exit of a shim is no error here: the
 /// reader of its socket detects it.
-pub(super) fn spawn(shim: &ShimProcess, workers: &[ShimWorker]) -> io::Result<()> {
+pub(super) fn spawn(shim: &ShimProcess, workers: &[ShimWorker]) -> Result<(), SpawnError> {
     if shim.pid().is_none() {
         return Ok(());
     }
-    let segment = contract::create_segment(workers.len())?;
+    let failed = |step| {
+        move |error: io::Error| SpawnError { step, errno: error.raw_os_error().unwrap_or(0) }
+    };
+    let segment = contract::create_segment(workers.len())
+        .map_err(|error| failed(WorkerStartStep::SharedMemory)(error.into()))?;
     match shim.spawn(workers, segment.as_fd()) {
         Err(error) if is_disconnected(&error) => Ok(()),
-        Err(error) => Err(error),
+        Err(error) => Err(failed(WorkerStartStep::Fork)(error)),
         Ok(()) => {
             text_pages::unmap_text_pages();
             Ok(())

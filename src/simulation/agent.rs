@@ -17,6 +17,7 @@ use crate::agent::{
 use crate::base::{Epoch, Status, WorkerExit};
 use crate::wire::{
     self, AgentHello, Decoder, FromAgent, MasterEndpoint, PreparedNode, Problem, Stream, ToAgent,
+    WorkerStartStep,
 };
 
 /// Interval of the attempts to take the lock of a node.
@@ -336,7 +337,8 @@ impl Simulation {
         let agent = &mut self.agents[index];
         if !agent.shim.is_alive {
             let is_known = agent.knows_shim_exit;
-            return (!is_known).then_some(AgentEvent::SpawnFailed { errno: EPIPE });
+            let step = WorkerStartStep::Fork;
+            return (!is_known).then_some(AgentEvent::SpawnFailed { step, errno: EPIPE });
         }
         let ranks = request.start.workers.iter().map(|worker| worker.rank).collect();
         agent.shim.requests.push_back(ShimRequest::Spawn(request.epoch, ranks));

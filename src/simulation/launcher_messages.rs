@@ -158,6 +158,7 @@ impl Simulation {
             FromAgent::Started { rank, .. } => Some(Event::Started(rank)),
             FromAgent::StartFailed(failed) => {
                 let step = match failed.step {
+                    WorkerStartStep::SharedMemory => StartStep::SharedMemory,
                     WorkerStartStep::Fork => StartStep::Fork,
                     WorkerStartStep::Setup => StartStep::Setup,
                     WorkerStartStep::Chdir => StartStep::Chdir,

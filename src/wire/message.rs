@@ -11,7 +11,7 @@ use super::prepare::{Prepare, PreparedNode, Problem};
 use crate::base::{Epoch, LocalRank, NodeRank, Note, Rank, WorkerExit};
 
 /// Version of everything in this file and in the types of its messages.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// Maximum number of bytes of an error file that are sent; a longer file is truncated.
 pub const ERROR_FILE_BYTES_MAX: usize = 64 * 1024;
@@ -261,6 +261,8 @@ pub struct FailedStart {
 /// Step of a worker's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WorkerStartStep {
+    /// Creation of the memory that the workers of a node share.
+    SharedMemory,
     /// Creation of pipes, or fork.
     Fork,
     /// Setup of the session and of descriptors.

@@ -242,6 +242,41 @@ fn workers_that_the_hosts_cannot_share_are_refused() {
     );
 }
 
+#[test]
+fn hostfile_of_deepspeed_is_refused_in_words_of_accelerate() {
+    #[track_caller]
+    fn check(hostfile: Option<&str>, status: i32, screen: &str) {
+        let launch = face("accelerate").options(["launch", "--config_file", "ds.yaml"]);
+        let launch = launch.env("HF_HOME", "/nonexistent");
+        let config = "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\n\
+            num_machines: 2\nnum_processes: 4\ndeepspeed_config:\n  deepspeed_hostfile: hosts\n";
+        fs::write(launch.dir().join("ds.yaml"), config).expect("the configuration");
+        if let Some(hosts) = hostfile {
+            fs::write(launch.dir().join("hosts"), hosts).expect("the hostfile");
+        }
+        let dir = launch.dir().to_owned();
+        assert_eq!(launch.cwd(dir).program(["x.py"]).end().code(status).stderr, screen);
+    }
+    check(
+        None,
+        65,
+        "error[A003]: hostfile `hosts` does not exist\n --> ds.yaml:6:23\n  |\n\
+         6 |   deepspeed_hostfile: hosts\n  |                       ^^^^^ no such file\n  |\n\
+         help: correct the path, or write the hosts in the line: `-H n1,n2`\n",
+    );
+    check(
+        Some("n1\nn2 slots=1\n"),
+        65,
+        "error[A003]: `num_processes` cannot be 4: 2 workers on each of 2 hosts, but `n2` has 1 slot\n \
+         --> ds.yaml:4:16\n",
+    );
+    check(
+        Some("n1 slots=x\n"),
+        65,
+        "error[H004]: slots must be a whole number of at least 1, not `x`\n --> hosts:1:10\n  |\n",
+    );
+}
+
 /// The screen of a line that is refused.
 #[track_caller]
 fn check_refused(options: &[&str], status: i32, screen: &str) {

@@ -151,7 +151,7 @@ impl AgentState {
             AgentEvent::PreflightDone { prepare, result } => {
                 self.on_preflight_done(prepare, result);
             }
-            AgentEvent::SpawnFailed { errno } => self.on_spawn_failed(errno),
+            AgentEvent::SpawnFailed { step, errno } => self.on_spawn_failed(step, errno),
             AgentEvent::Examined(report) => self.send(FromAgent::Examined(report)),
             AgentEvent::Probed(results) => self.send(FromAgent::Probed(results)),
             AgentEvent::SuspendedFound(ranks) => self.send(FromAgent::Suspended(ranks)),

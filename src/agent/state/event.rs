@@ -9,7 +9,7 @@ use crate::base::{Epoch, JobId, NodeRank, Rank, WorkerExit};
 use crate::runtime::contract::ToWorker;
 use crate::wire::{
     Examination, Examine, FromAgent, Leftover, NodeRoster, Prepare, PreparedNode, ProbeListener,
-    ProbeResult, Problem, Start, Stream, ToAgent,
+    ProbeResult, Problem, Start, Stream, ToAgent, WorkerStartStep,
 };
 
 /// An event that may happen to an agent.
@@ -62,8 +62,10 @@ pub enum AgentEvent {
         /// What the node found, or all problems.
         result: Result<PreparedNode, Vec<Problem>>,
     },
-    /// Answer to [`AgentEffect::StartWorkers`] if the shim could not be asked: the kernel's error.
+    /// Answer to [`AgentEffect::StartWorkers`] if the shim could not be asked.
     SpawnFailed {
+        /// The step that failed.
+        step: WorkerStartStep,
         /// Error number of the kernel.
         errno: i32,
     },

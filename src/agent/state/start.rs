@@ -128,12 +128,12 @@ impl AgentState {
 
     /// Reports that no worker could be started. If the shim has exited, that is the reason, and its
     /// exit follows.
-    pub(super) fn on_spawn_failed(&mut self, errno: i32) {
+    pub(super) fn on_spawn_failed(&mut self, step: WorkerStartStep, errno: i32) {
         if matches!(errno, EPIPE | ECONNRESET) {
             return;
         }
         for index in 0..self.workers.len() {
-            self.on_start_failed(index, WorkerStartStep::Fork, errno);
+            self.on_start_failed(index, step, errno);
         }
         self.unkillable = Some(Vec::new());
         self.report_if_idle();
@@ -256,8 +256,8 @@ mod tests {
         let mut agent = TestAgent::ready(clock::now());
         agent.say(ToAgent::Roster(NodeRoster { nodes: vec![("n0".to_owned(), 2)] }.pack()));
         agent.say(ToAgent::Start(start(2)));
-        let effects = agent.step(AgentEvent::SpawnFailed { errno: 24 });
-        let step = WorkerStartStep::Fork;
+        let step = WorkerStartStep::SharedMemory;
+        let effects = agent.step(AgentEvent::SpawnFailed { step, errno: 24 });
         let failed =
             |rank| FromAgent::StartFailed(FailedStart { rank: Rank(rank), step, errno: 24 });
         let idle = FromAgent::Idle { unkillable: Vec::new() };
@@ -267,7 +267,8 @@ mod tests {
     #[test]
     fn request_to_an_exited_shim_is_no_failed_start() {
         let mut agent = TestAgent::started(clock::now(), 1);
-        assert_eq!(agent.step(AgentEvent::SpawnFailed { errno: EPIPE }), []);
+        let step = WorkerStartStep::Fork;
+        assert_eq!(agent.step(AgentEvent::SpawnFailed { step, errno: EPIPE }), []);
         let effects = agent.step(AgentEvent::ShimExited);
         assert_eq!(effects[0], agent.sent(FromAgent::ShimExited));
     }

@@ -120,6 +120,8 @@ pub struct StartFailure {
 /// The steps of a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartStep {
+    /// Creation of the memory that the workers of a node share.
+    SharedMemory,
     /// Creation of the pipes and the process.
     Fork,
     /// Session and file descriptors.
@@ -134,7 +136,7 @@ impl StartFailure {
     fn status(self) -> Status {
         const ENOENT: i32 = 2;
         match self.step {
-            StartStep::Fork | StartStep::Setup => Status::OsLimit,
+            StartStep::SharedMemory | StartStep::Fork | StartStep::Setup => Status::OsLimit,
             StartStep::Chdir => Status::NoInput,
             StartStep::Exec if self.errno == ENOENT => Status::NotFound,
             StartStep::Exec => Status::NotExecutable,

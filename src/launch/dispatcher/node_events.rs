@@ -312,6 +312,7 @@ impl Dispatcher<'_> {
 /// Converts the step: the wire protocol and the job are versioned separately.
 fn start_step(step: WorkerStartStep) -> StartStep {
     match step {
+        WorkerStartStep::SharedMemory => StartStep::SharedMemory,
         WorkerStartStep::Fork => StartStep::Fork,
         WorkerStartStep::Setup => StartStep::Setup,
         WorkerStartStep::Chdir => StartStep::Chdir,

@@ -327,9 +327,7 @@ impl JobReport<'_> {
         let reason = show_io_error(&std::io::Error::from_raw_os_error(failure.errno));
         let program = self.options.command.program.display();
         let what = match failure.step {
-            StartStep::Fork if failure.errno == libc::EFBIG => {
-                format!("cannot create shared memory: {reason}")
-            }
+            StartStep::SharedMemory => format!("cannot create shared memory: {reason}"),
             StartStep::Fork => format!("cannot create a process: {reason}"),
             StartStep::Chdir => {
                 format!("cannot enter `{}`: {reason}", self.options.command.cwd.display())
@@ -342,7 +340,7 @@ impl JobReport<'_> {
                 vec!["a script needs `#!` and its interpreter in the first line".to_owned()]
             }
             libc::EAGAIN => vec!["check `ulimit -u` and the pids limit of the cgroup".to_owned()],
-            libc::EFBIG => vec![
+            libc::EFBIG if failure.step == StartStep::SharedMemory => vec![
                 "`ulimit -f` is smaller than the memory that workers share: raise it".to_owned(),
             ],
             libc::ENOMEM => vec!["check `ulimit -v` and the memory limit of the cgroup".to_owned()],

@@ -4,12 +4,13 @@
 use std::path::Path;
 
 use super::args::AccelerateArgs;
-use super::settings::Settings;
+use super::settings::{Settings, ValuePlace, refuse_setting};
 use crate::base::{Diagnostic, HostName, Slot};
 use crate::cli::error::CliError;
 use crate::cli::line::{CommandLine, codes};
 use crate::cli::resolve::hostfile::{LoadError, load_value};
 use crate::cli::resolve::trust::Trust;
+use crate::config::accelerate::ConfigFile;
 use crate::os::files::input_file::is_pipe;
 use crate::pool::{Pool, SLOTS_MAX, SlotCount};
 use crate::report::Terminal;
@@ -24,6 +25,7 @@ pub(super) fn machines(
     args: &AccelerateArgs,
     typed: &CommandLine,
     settings: &Settings,
+    file: Option<&ConfigFile>,
 ) -> Result<usize, CliError> {
     let given = is_given(args, settings).then(|| settings.whole("num_machines").unwrap_or(1));
     let given = given.map(|machines| machines.max(1) as usize);
@@ -39,11 +41,16 @@ pub(super) fn machines(
     if let Some(machines) = given.filter(|machines| hosts.len() < *machines) {
         let why = format!("`-H` names {}", show_count(hosts.len(), "host"));
         let help = format!("name more hosts, or write `--num_machines {}`", hosts.len());
-        return Err(refuse(typed, "num_machines", machines, &why, &help));
+        return Err(refuse(typed, file, "num_machines", machines, &why, &help));
     }
     let machines = given.unwrap_or(hosts.len()).max(1);
     if let Some(workers) = workers {
-        check_workers(typed, workers, &hosts[..machines.min(hosts.len())], given.is_some())?;
+        let split = Split { workers, machines };
+        // accelerate rounds the shares of a given number of machines down.
+        if given.is_none() {
+            split.check_equal(typed, file)?;
+        }
+        split.check_slots(typed, file, &hosts[..machines.min(hosts.len())])?;
     }
     Ok(machines)
 }
@@ -57,8 +64,7 @@ pub(super) fn is_given(args: &AccelerateArgs, settings: &Settings) -> bool {
 
 /// Reads the hosts; those without a number of slots have as many as there are workers.
 fn read(path: &Path, workers: Option<usize>) -> Option<Pool> {
-    let slots = workers.unwrap_or(1).clamp(1, SLOTS_MAX as usize);
-    let slots = Some(SlotCount::new(slots as u32).expect("it is within the limits"));
+    let slots = Some(slots_for(workers));
     let reading = load_value(path, Trust::All, slots, slots).ok()?;
     Some(reading.hostfile.pool())
 }
@@ -77,50 +83,115 @@ pub(super) fn check_slots(args: &AccelerateArgs, typed: &CommandLine) -> Result<
     }
 }
 
-/// Refuses workers that the hosts have no slots for, or that make no equal shares; accelerate rounds the
-/// shares of a given number of machines down.
-fn check_workers(
+/// Refuses the hostfile of DeepSpeed's settings if it cannot be read, or if one of its hosts has too few
+/// slots for the workers of a machine. `split` is absent if selectors choose the slots.
+pub(super) fn check_deepspeed_hostfile(
+    path: &Path,
     typed: &CommandLine,
-    workers: usize,
-    hosts: &[(HostName, Vec<Slot>)],
-    is_rounded: bool,
+    file: Option<&ConfigFile>,
+    split: Option<Split>,
 ) -> Result<(), CliError> {
-    const WORKERS: &str = "num_processes";
-    let count = hosts.len();
-    if workers == 0 || count == 0 {
-        return Ok(());
+    // The job decides later whether it trusts the owner of the file.
+    match load_value(path, Trust::All, Some(slots_for(split.map(|split| split.share()))), None) {
+        Ok(reading) => {
+            let pool = reading.hostfile.pool();
+            split.map_or(Ok(()), |split| split.check_slots(typed, file, pool.nodes()))
+        }
+        Err(error @ LoadError::Missing(_)) => {
+            Err(refuse_setting(typed, file, "deepspeed_hostfile", |span, place| {
+                Diagnostic::error(place.code(), span, error.to_string())
+                    .label("no such file")
+                    .help("correct the path, or write the hosts in the line: `-H n1,n2`")
+            }))
+        }
+        Err(error) => {
+            let text = error.screen(Terminal::detect().paint);
+            Err(CliError::Screen { status: error.status(), text })
+        }
     }
-    if !is_rounded && !workers.is_multiple_of(count) {
-        let why = format!(
-            "{} cannot be divided equally among the {count} hosts of `-H`",
-            show_count(workers, "worker")
-        );
-        let help =
-            format!("`--num_processes` is the number of all workers: write a multiple of {count}");
-        return Err(refuse(typed, WORKERS, workers, &why, &help));
-    }
-    let share = (workers / count).max(1);
-    let Some((host, slots)) = hosts.iter().find(|(_, slots)| slots.len() < share) else {
-        return Ok(());
-    };
-    let fewest = hosts.iter().map(|(_, slots)| slots.len()).min().unwrap_or(1);
-    let why = format!(
-        "{} on each of {}, but `{host}` has {}",
-        show_count(share, "worker"),
-        show_count(count, "host"),
-        show_count(slots.len(), "slot")
-    );
-    let help =
-        format!("`--num_processes` is the number of all workers: write {} or less", fewest * count);
-    Err(refuse(typed, WORKERS, workers, &why, &help))
 }
 
-fn refuse(typed: &CommandLine, flag: &str, value: usize, why: &str, help: &str) -> CliError {
-    let refused = typed.refuse(&[typed.value_or_end(flag)], |spans| {
-        let message = format!("`--{flag}` cannot be {value}: {why}");
-        Diagnostic::error(codes::BAD_VALUE, spans[0], message).label("out of range").help(help)
-    });
-    refused.into()
+/// Returns the number of slots of a host that has none in the list: as many as it needs.
+fn slots_for(workers: Option<usize>) -> SlotCount {
+    let slots = workers.unwrap_or(1).clamp(1, SLOTS_MAX as usize);
+    SlotCount::new(slots as u32).expect("it is within the limits")
+}
+
+/// The workers of a job, which the machines share.
+#[derive(Clone, Copy)]
+pub(super) struct Split {
+    pub(super) workers: usize,
+    pub(super) machines: usize,
+}
+
+impl Split {
+    /// Returns the number of workers of a machine.
+    pub(super) fn share(self) -> usize {
+        (self.workers / self.machines.max(1)).max(1)
+    }
+
+    /// Refuses workers that cannot be divided equally among the machines.
+    fn check_equal(self, typed: &CommandLine, file: Option<&ConfigFile>) -> Result<(), CliError> {
+        let Self { workers, machines } = self;
+        if workers.is_multiple_of(machines) {
+            return Ok(());
+        }
+        let why = format!(
+            "{} cannot be divided equally among the {machines} hosts of `-H`",
+            show_count(workers, "worker")
+        );
+        Err(self.refuse_workers(typed, file, &why, &format!("a multiple of {machines}")))
+    }
+
+    /// Refuses hosts with fewer slots than the workers of a machine.
+    fn check_slots(
+        self,
+        typed: &CommandLine,
+        file: Option<&ConfigFile>,
+        hosts: &[(HostName, Vec<Slot>)],
+    ) -> Result<(), CliError> {
+        let share = self.share();
+        let too_small = hosts.iter().find(|(_, slots)| slots.len() < share);
+        let Some((host, slots)) = too_small.filter(|_| 0 < self.workers) else { return Ok(()) };
+        let fewest = hosts.iter().map(|(_, slots)| slots.len()).min().unwrap_or(1);
+        let why = format!(
+            "{} on each of {}, but `{host}` has {}",
+            show_count(share, "worker"),
+            show_count(self.machines, "host"),
+            show_count(slots.len(), "slot")
+        );
+        let fitting = format!("{} or less", fewest * self.machines);
+        Err(self.refuse_workers(typed, file, &why, &fitting))
+    }
+
+    fn refuse_workers(
+        self,
+        typed: &CommandLine,
+        file: Option<&ConfigFile>,
+        why: &str,
+        fitting: &str,
+    ) -> CliError {
+        let help = format!("`--num_processes` is the number of all workers: write {fitting}");
+        refuse(typed, file, "num_processes", self.workers, why, &help)
+    }
+}
+
+fn refuse(
+    typed: &CommandLine,
+    file: Option<&ConfigFile>,
+    setting: &str,
+    value: usize,
+    why: &str,
+    help: &str,
+) -> CliError {
+    refuse_setting(typed, file, setting, |span, place| {
+        let name = match place {
+            ValuePlace::Line => format!("--{setting}"),
+            ValuePlace::File => setting.to_owned(),
+        };
+        let message = format!("`{name}` cannot be {value}: {why}");
+        Diagnostic::error(place.code(), span, message).label("out of range").help(help)
+    })
 }
 
 fn no_machines(typed: &CommandLine) -> CliError {

@@ -6,8 +6,8 @@ use std::path::Path;
 use super::args::{AccelerateArgs, launch_definition};
 use super::config_file;
 use super::environment::{LaunchFacts, WorkerVariable, slow_links, variables};
-use super::hosts;
-use super::settings::Settings;
+use super::hosts::{self, Split};
+use super::settings::{Settings, refuse_setting};
 use crate::base::diagnostic::Severity;
 use crate::base::{Diagnostic, Findings, Slot, Status, env_vars};
 use crate::cli::args::{RunArgs, check, remote_flag, remote_words};
@@ -20,7 +20,6 @@ use crate::cli::resolve::environment::working_directory;
 use crate::cli::resolve::{self, ResolvedCluster};
 use crate::cli::start::{Face, JobArgs, launcher_flags, start_as};
 use crate::config::accelerate::{ConfigFile, NOT_SUPPORTED, Paradigm};
-use crate::config::codes::BAD_CONFIG_VALUE;
 use crate::inventory;
 use crate::launch::LauncherFlag;
 use crate::report::diagnostic::show_problems;
@@ -74,7 +73,7 @@ pub(in crate::cli) fn start(
     let settings = Settings::collect(args, typed, file.as_ref())?;
     let job = AccelerateJob::new(args, typed, &settings, file.as_ref())?;
     job.check_fsdp(file.as_ref())?;
-    let method = job.method()?;
+    let method = job.method(file.as_ref())?;
     let env = job.variables(file.as_ref())?;
     match method {
         StartMethod::OneProcess => job.start_one(&env, terminal),
@@ -183,7 +182,7 @@ impl<'a> AccelerateJob<'a> {
         if processes == 0 && paradigm != Paradigm::Simple && !settings.is_on("cpu") {
             return Err(no_count(typed));
         }
-        let machines = hosts::machines(args, typed, settings)?;
+        let machines = hosts::machines(args, typed, settings, file)?;
         let paradigm = if settings.is_on("cpu") { Paradigm::Simple } else { paradigm };
         Ok(Self { settings, args, typed, paradigm, uses_cpu, gpus, processes, machines })
     }
@@ -204,32 +203,20 @@ impl<'a> AccelerateJob<'a> {
         }
         let message = format!("`{LOADS}` needs `{SENDS}`");
         let help = format!("set `{SENDS}` to true, or `{LOADS}` to false");
-        let of_file = file.and_then(|file| {
-            let setting = file.settings.iter().find(|setting| setting.name == SENDS)?;
-            Some((file, setting.span))
-        });
-        let Some((file, span)) = of_file.filter(|_| !self.args.is_typed(SENDS)) else {
-            let refused = self.typed.refuse(&[self.typed.value_or_end(SENDS)], |spans| {
-                Diagnostic::error(codes::NEEDS_OTHER, spans[0], message)
-                    .label("rank 0 does not send the weights")
-                    .help(help)
-            });
-            return Err(refused.into());
-        };
-        let problem = Diagnostic::error(codes::NEEDS_OTHER, span, message)
-            .label("rank 0 does not send the weights")
-            .help(help);
-        let findings = Findings { source: file.source.clone(), diagnostics: vec![problem] };
-        Err(CliError::Findings { status: Status::BadInput, findings: vec![findings] })
+        Err(refuse_setting(self.typed, file, SENDS, |span, _| {
+            Diagnostic::error(codes::NEEDS_OTHER, span, message)
+                .label("rank 0 does not send the weights")
+                .help(help)
+        }))
     }
 
     /// Decides how the workers are started.
-    fn method(&self) -> Result<StartMethod, CliError> {
+    fn method(&self, file: Option<&ConfigFile>) -> Result<StartMethod, CliError> {
         let launcher = self.settings.text("deepspeed_multinode_launcher");
         let launcher = launcher.unwrap_or_else(|| "pdsh".to_owned());
         let is_deepspeed = self.paradigm == Paradigm::DeepSpeed;
         if is_deepspeed && 1 < self.machines && launcher != "standard" {
-            return Ok(StartMethod::DeepSpeed(self.deepspeed_words(&launcher)));
+            return self.deepspeed_words(&launcher, file).map(StartMethod::DeepSpeed);
         }
         let is_alone = self.processes <= 1 && self.machines == 1 && self.args.hostfile.is_none();
         if self.paradigm == Paradigm::Simple && is_alone && self.mpi_hosts().is_none() {
@@ -246,27 +233,35 @@ impl<'a> AccelerateJob<'a> {
         self.settings.text("mpirun_hostfile").filter(|_| self.paradigm == Paradigm::Simple)
     }
 
-    fn workers_per_machine(&self) -> usize {
-        (self.processes / self.machines).max(1)
+    fn split(&self) -> Split {
+        Split { workers: self.processes, machines: self.machines }
     }
 
     /// Options of `remuda run` for DeepSpeed on several machines.
-    fn deepspeed_words(&self, launcher: &str) -> Vec<OsString> {
+    fn deepspeed_words(
+        &self,
+        launcher: &str,
+        file: Option<&ConfigFile>,
+    ) -> Result<Vec<OsString>, CliError> {
         let mut words = Vec::new();
         let mut add = |flag, value| words.extend(option_word(flag, value));
-        // Hosts of `-H` may have no number of slots.
-        let slots = self.args.hostfile.as_ref().map(|_| self.workers_per_machine().to_string());
-        add("slots", slots);
+        let split = self.split();
+        let exclude = self.settings.text("deepspeed_exclusion_filter");
+        let include = self.settings.text("deepspeed_inclusion_filter");
+        let is_filtered = exclude.is_some() || include.is_some();
         let of_setting = || self.settings.text("deepspeed_hostfile").map(OsString::from);
+        if let Some(path) = of_setting().filter(|_| self.args.hostfile.is_none()) {
+            let split = Some(split).filter(|_| !is_filtered);
+            hosts::check_deepspeed_hostfile(Path::new(&path), self.typed, file, split)?;
+        }
         let hosts = self.args.hostfile.clone().or_else(of_setting);
+        // A host may have no number of slots.
+        add("slots", hosts.as_ref().map(|_| split.share().to_string()));
         if launcher == "nossh" {
             add("node_rank", Some(self.settings.whole("machine_rank").unwrap_or(0).to_string()));
         } else {
             add("launcher", (!self.args.has_launcher).then(|| launcher.to_owned()));
         }
-        let exclude = self.settings.text("deepspeed_exclusion_filter");
-        let include = self.settings.text("deepspeed_inclusion_filter");
-        let is_filtered = exclude.is_some() || include.is_some();
         add("include", include.filter(|_| exclude.is_none()));
         add("exclude", exclude);
         add("num_gpus", (!is_filtered).then(|| (self.processes / self.machines).to_string()));
@@ -275,7 +270,7 @@ impl<'a> AccelerateJob<'a> {
         add("master_port", port.map(|port| port.to_string()));
         words.extend(hosts.into_iter().flat_map(|hosts| ["--hostfile".into(), hosts]));
         words.push(if launcher == "nossh" { "--no_ssh" } else { "--no_local_rank" }.into());
-        words
+        Ok(words)
     }
 
     /// Options of torchrun for the job.
@@ -288,7 +283,7 @@ impl<'a> AccelerateJob<'a> {
         if has_hosts && !is_sized {
             hosts::check_slots(self.args, self.typed)?;
         } else {
-            add("nproc-per-node", Some(self.workers_per_machine().to_string()));
+            add("nproc-per-node", Some(self.split().share().to_string()));
         }
         let port = self.settings.whole("main_process_port");
         let port_text = port.filter(|port| *port != 0).map(|port| port.to_string());
@@ -394,7 +389,7 @@ impl<'a> AccelerateJob<'a> {
         if let Some(threads) = given.and_then(|text| text.trim().parse().ok()) {
             return threads;
         }
-        let workers = self.workers_per_machine();
+        let workers = self.split().share();
         if self.uses_cpu { (inventory::usable_cpus() / workers).max(1) as u64 } else { 1 }
     }
 
@@ -445,18 +440,9 @@ fn check_gpu_ids(
     }
     let message = format!("`gpu_ids` is `{}`, and the job uses several GPUs", ids.escape_debug());
     let help = "name two GPUs or more, such as `0,1`, or write `all`";
-    let of_file = file.settings.iter().find(|setting| setting.name == "gpu_ids");
-    let is_typed = typed.options.iter().any(|given| given.flag == "gpu_ids");
-    if let Some(setting) = of_file.filter(|_| !is_typed) {
-        let problem = Diagnostic::error(BAD_CONFIG_VALUE, setting.span, message);
-        let diagnostics = vec![problem.label("one GPU").help(help)];
-        let findings = Findings { source: file.source.clone(), diagnostics };
-        return Err(CliError::Findings { status: Status::BadInput, findings: vec![findings] });
-    }
-    let refused = typed.refuse(&[typed.value_or_end("gpu_ids")], |spans| {
-        Diagnostic::error(codes::BAD_VALUE, spans[0], message).label("one GPU").help(help)
-    });
-    Err(refused.into())
+    Err(refuse_setting(typed, Some(file), "gpu_ids", |span, place| {
+        Diagnostic::error(place.code(), span, message).label("one GPU").help(help)
+    }))
 }
 
 fn no_count(typed: &CommandLine) -> CliError {

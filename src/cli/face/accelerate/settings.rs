@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use clap::ArgMatches;
 
 use super::args::AccelerateArgs;
-use crate::base::{Diagnostic, Findings, Status};
+use crate::base::{Diagnostic, Findings, Span, Status};
 use crate::cli::error::CliError;
-use crate::cli::line::{BadValue, CommandLine, python_int, refuse_value};
+use crate::cli::line::{BadValue, CommandLine, codes, python_int, refuse_value};
 use crate::config::accelerate::{ConfigFile, FlagKind, FlagSpec, SettingValue, all_flags};
 use crate::config::codes::BAD_CONFIG_VALUE;
 
@@ -97,6 +97,44 @@ impl Settings {
     pub(super) fn names_with_prefix(&self, prefix: &str) -> impl Iterator<Item = &str> {
         self.values.keys().map(String::as_str).filter(move |name| name.starts_with(prefix))
     }
+}
+
+/// The place of the value of a setting.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ValuePlace {
+    Line,
+    File,
+}
+
+impl ValuePlace {
+    /// Returns the code of an error about a value at this place.
+    pub(super) fn code(self) -> &'static str {
+        match self {
+            Self::Line => codes::BAD_VALUE,
+            Self::File => BAD_CONFIG_VALUE,
+        }
+    }
+}
+
+/// Returns an error about the value of a setting, at the place of the value: in the line, in the file, or
+/// at the end of the line if neither has it.
+pub(super) fn refuse_setting(
+    typed: &CommandLine,
+    file: Option<&ConfigFile>,
+    name: &str,
+    problem: impl FnOnce(Span, ValuePlace) -> Diagnostic,
+) -> CliError {
+    let is_typed = typed.options.iter().any(|given| given.flag == name);
+    let of_file = file.filter(|_| !is_typed).and_then(|file| {
+        let setting = file.settings.iter().find(|setting| setting.name == name)?;
+        Some((file.source.clone(), setting.span))
+    });
+    let Some((source, span)) = of_file else {
+        let place = typed.value_or_end(name);
+        return typed.refuse(&[place], |spans| problem(spans[0], ValuePlace::Line)).into();
+    };
+    let findings = Findings { source, diagnostics: vec![problem(span, ValuePlace::File)] };
+    CliError::Findings { status: Status::BadInput, findings: vec![findings] }
 }
 
 fn typed_value(
