@@ -38,7 +38,9 @@ pub(super) fn acquire(
             Err(_) if deadline < clock::now() => {
                 let limit = show_duration(limit);
                 let message = format!("another agent of this job is still running after {limit}");
-                return Err(Problem::new(Status::LeaseLost, message));
+                let help =
+                    "wait until it exits, or kill it: `pgrep -a remuda-agent` on its host lists it";
+                return Err(Problem::new(Status::LeaseLost, message).help(help));
             }
             Err(_) => std::thread::sleep(PAUSE),
         }

@@ -233,7 +233,7 @@ pub(super) fn check_script(site: Site<'_>, script: Option<&[u8]>) -> Result<(), 
                 problem.help(hint)
             } else if let Some(name) = BUNDLED.iter().find(|name| script == **name) {
                 let line = format!("--no_python --no_local_rank remuda {name}");
-                problem.help(format!("for the bundled program: `remuda {name}`; in pods: `{line}`"))
+                problem.help(format!("type `remuda {name}`; as the program of this job: `{line}`"))
             } else if let Some(program) = program_in_path(cwd, script) {
                 let line = format!("--no_python --no_local_rank {}", quoted(script));
                 problem.help(format!("for the program `{program}`: `{line}`"))

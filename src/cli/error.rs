@@ -97,7 +97,11 @@ impl From<RefusedLine> for CliError {
 
 impl From<PlanError> for CliError {
     fn from(error: PlanError) -> Self {
-        Self::new(error.status(), INVALID_FOR_WORKERS, error.to_string())
+        let refused = Self::new(error.status(), INVALID_FOR_WORKERS, error.to_string());
+        match error.help() {
+            Some(help) => refused.help(help),
+            None => refused,
+        }
     }
 }
 

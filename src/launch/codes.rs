@@ -73,7 +73,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
          `closed connections before exiting`. A monitored barrier names them itself.\n\n\
          Otherwise the exit status of remuda is the exit code of this rank, or 128 + the signal. After \
          `killed by signal 9 (SIGKILL)`, look for the kernel's out-of-memory killer: if it killed a \
-         process while the rank ran, a line says so. If the message says `ended the \
+         process while the rank ran, a line says so. If the message says `aborted the \
          collectives of all ranks`, a worker of `remuda::runtime` aborted or left its group, and \
          remuda stopped it before it exited. `run.json` has the exception \
          and the reason (`cause.exception`, `cause.evidence`).",

@@ -75,6 +75,24 @@ pub enum PlanError {
 }
 
 impl PlanError {
+    /// Returns what the user can do about it, if the message does not say it.
+    pub fn help(&self) -> Option<&'static str> {
+        match self {
+            Self::EmptyProgram => Some("write a program after `--no_python`"),
+            Self::ValueTooLong { .. } | Self::ArgumentTooLong { .. } => {
+                Some("write it to a file, and let the script read the file")
+            }
+            Self::NoNodes
+            | Self::NoSlots { .. }
+            | Self::DuplicateHost { .. }
+            | Self::TooManyWorkers { .. }
+            | Self::Reserved { .. }
+            | Self::BadName { .. }
+            | Self::NulInValue { .. }
+            | Self::NulInArgument { .. } => None,
+        }
+    }
+
     /// The exit status of remuda after this error.
     pub fn status(&self) -> Status {
         match self {

@@ -53,7 +53,7 @@ pub(super) fn describe_cause(cause: &FailureCause) -> String {
     match cause {
         FailureCause::Worker(end) => format!("because {}", describe_end(end)),
         FailureCause::GaveUp { rank, .. } => {
-            format!("because rank {rank} ended the collectives of all ranks")
+            format!("because rank {rank} aborted the collectives of all ranks")
         }
         FailureCause::Exiting { rank, .. } => format!("because rank {rank} was exiting"),
         FailureCause::MissingRanks { ranks, .. } => format!("because {ranks:?} were missing"),

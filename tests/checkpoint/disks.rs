@@ -56,7 +56,8 @@ pub(super) fn fill_disk(disk: &Path) -> String {
             let SaveError::Failed { problems, .. } = &error else { panic!("{error}") };
             assert!(problems.iter().all(|problem| problem.kind == ProblemKind::NoSpace), "{error}");
             assert!(error.to_string().contains(": no space left on device"), "{error}");
-            assert_eq!(error.help(), Some("free space on its disk, or keep fewer checkpoints"));
+            let help = "delete files on its disk, or keep fewer checkpoints: `--keep N`";
+            assert_eq!(error.help(), Some(help));
             assert_eq!(names(&dir), ["latest", "step-00000002"]);
             check_content(&dir, 2);
             group.barrier()?;

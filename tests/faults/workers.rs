@@ -46,7 +46,7 @@ fn worker_that_gave_up_is_named() {
             .end()
             .code(1)
             .says("error[R101]: rank 1 (")
-            .says(") ended the collectives of all ranks after ")
+            .says(") aborted the collectives of all ranks after ")
             .says("rank 1 aborted the group: the loss is not a number")
             .says(" exited with code 1 after it detected this failure; this rank was then stopped by remuda")
             .does_not_say("killed by signal");

@@ -72,7 +72,7 @@ help: mount the same Secret in every pod, and give the path of its entry
     let screen = "\
 error[R100]: this node cannot take part; nothing was started here
   pod-1: cannot read script `train`: no such file or directory
-help: for the bundled program: `remuda train`; in pods: `--no_python --no_local_rank remuda train`
+help: type `remuda train`; as the program of this job: `--no_python --no_local_rank remuda train`
 ";
     assert_eq!(check(python, 66, screen), ("a".into(), 1.into()));
 }

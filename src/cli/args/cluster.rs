@@ -96,7 +96,7 @@ pub struct TransportArgs {
     /// Port of the ssh server on every host
     #[arg(long, value_name = "PORT", allow_negative_numbers = true, value_parser = parse_port)]
     pub ssh_port: Option<u16>,
-    /// No effect, for lines of DeepSpeed: remuda has no separate check that could be skipped
+    /// No effect; accepted because DeepSpeed has it: remuda has no check that could be skipped
     #[arg(long)]
     pub no_ssh_check: bool,
     /// Use ssh even for a single host

@@ -39,6 +39,7 @@ pub(super) fn rank_files(
             "`--enable_each_rank_log`: cannot create `{shown}`: {}",
             show_io_error(&error)
         ))
+        .help("name a directory that you can write: `--enable_each_rank_log DIR`")
     })
 }
 

@@ -24,10 +24,10 @@ pub(in crate::config) struct AccelerateTree {
     pub(in crate::config) included: Option<String>,
 }
 
-const BLOCKS: &str = "a unit is a block of the model";
+const BLOCKS: &str = "parameters are gathered one block of the model at a time";
 const OWN_CHECKPOINTS: &str = "checkpoints have the format of remuda";
 const RANK_0: &str = "rank 0 sends its weights to all ranks at the start";
-const AHEAD: &str = "the next unit is always gathered ahead";
+const AHEAD: &str = "the next block is always gathered ahead";
 const NAMES: &str = "parameters keep their names";
 const OF_LAUNCH: &str = "for `remuda accelerate launch`, which reads it";
 const NO_COMPILER: &str = "remuda has no graph compiler";

@@ -94,7 +94,7 @@ impl Checker {
         }
         let value = &entry.node.value;
         if value.is_auto() && key.default != KeyDefault::Text("auto") {
-            return self.auto(reader, &path, entry);
+            return self.auto(reader, key.kind, &path, entry);
         }
         match (key.kind, value) {
             (
@@ -115,7 +115,7 @@ impl Checker {
         }
     }
 
-    fn auto(&mut self, reader: SectionReader, path: &str, entry: &ConfigEntry) {
+    fn auto(&mut self, reader: SectionReader, kind: KeyKind, path: &str, entry: &ConfigEntry) {
         if reader == SectionReader::Model || has_rule(path) {
             let setting = GivenSetting {
                 value: GivenValue::Auto,
@@ -127,7 +127,10 @@ impl Checker {
         }
         let message = format!("`{path}` cannot be `auto`");
         let problem = Diagnostic::error(NO_AUTO, entry.node.span, message);
-        self.problems.push(problem.label("no rule").help("write the value"));
+        let expected =
+            if matches!(kind, KeyKind::Text) { "a value".to_owned() } else { kind.expected() };
+        let help = format!("write {expected}, or remove the key");
+        self.problems.push(problem.label("`auto` is not allowed here").help(help));
     }
 
     fn inner_section(

@@ -56,9 +56,9 @@ pub(super) const PAGES: &[Explanation] = &[
     explanation(
         SYNTAX,
         "the configuration is not Hjson",
-        "DeepSpeed reads its configuration as Hjson: JSON with comments (`//`, `#`, `/* */`), without the \
-         need of quotes and commas. Text without quotes reaches to the end of its line, commas and \
-         brackets included, so `{stage: 2}` on one line is not closed; numbers, `true`, `false` and `null` \
+        "DeepSpeed reads its configuration as Hjson: JSON with comments (`//`, `#`, `/* */`), in which \
+         quotes and commas are optional. A text without quotes ends only at the end of its line, so commas \
+         and brackets belong to it, and `{stage: 2}` on one line is not closed; numbers, `true`, `false` and `null` \
          end at a comma or a bracket. `NaN` and `Infinity` are not numbers. Reading stops at this error; \
          other errors of the file are shown when it is corrected.",
     ),
@@ -162,7 +162,7 @@ pub(super) const PAGES: &[Explanation] = &[
         "`auto` where no rule fills it",
         "The Hugging Face Trainer replaces `\"auto\"` in some keys by its own arguments. remuda has a rule \
          for the same keys; `remuda config check` prints it. In any other key DeepSpeed keeps the text \
-         `auto` and fails when it computes with it. Write the value.",
+         `auto` and fails when it computes with it. Write a value, or remove the key.",
     ),
     explanation(
         MISSING_KEY,
@@ -184,7 +184,7 @@ pub(super) const PAGES: &[Explanation] = &[
         "a setting that is probably not meant",
         "The value is accepted, by DeepSpeed too, but the training will hardly be what was meant: a \
          warm-up that is longer than the training, or a schedule whose rate ends at 0 before the steps \
-         do.",
+         do. Correct one of the two numbers.",
     ),
     explanation(
         CONFIG_UNREADABLE,

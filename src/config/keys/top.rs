@@ -35,7 +35,7 @@ pub static TOP: SectionSpec = SectionSpec {
             "managed_gradient_accumulation",
             KeyKind::Bool,
             ON,
-            "set `gradient_accumulation_steps`; a step of remuda is always whole",
+            "set `gradient_accumulation_steps`; remuda always accumulates all micro-batches of a step",
         ),
         works_as("gradient_clipping", AMOUNT, KeyDefault::Number(1.0), "0: no clipping"),
         works("optimizer", KeyKind::Section(&OPTIMIZER), KeyDefault::Null),
@@ -48,7 +48,7 @@ pub static TOP: SectionSpec = SectionSpec {
             "allgather_size",
             COUNT,
             KeyDefault::Whole(500_000_000),
-            "parameters are gathered unit by unit",
+            "parameters are gathered one block of the model at a time",
         ),
         works("activation_checkpointing", KeyKind::Section(&ACTIVATION_CHECKPOINTING), SECTION),
         works_as(

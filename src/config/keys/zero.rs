@@ -11,7 +11,8 @@ const BILLION: KeyDefault = KeyDefault::Whole(1_000_000_000);
 
 const OVERLAP: &str = "gradients are reduced while backward continues";
 const OWN_PLAN: &str = "remuda plans its collectives itself; numbers do not depend on the plan";
-const UNITS: &str = "parameters are gathered unit by unit, and freed after their use";
+const BLOCKS: &str =
+    "parameters are gathered one block of the model at a time, and freed after use";
 const LIBRARY: &str = "a switch of DeepSpeed's implementation on torch modules";
 const ONE_FORMAT: &str =
     "a checkpoint of remuda has f32 weights, and loads at any world size and stage";
@@ -28,7 +29,7 @@ pub(super) static ZERO: SectionSpec = SectionSpec {
         works("reduce_bucket_size", POSITIVE, BUCKET),
         idle("use_multi_rank_bucket_allreduce", KeyKind::Bool, ON, OWN_PLAN),
         idle("allgather_partitions", KeyKind::Bool, ON, OWN_PLAN),
-        idle("allgather_bucket_size", COUNT, BUCKET, UNITS),
+        idle("allgather_bucket_size", COUNT, BUCKET, BLOCKS),
         idle("overlap_comm", KeyKind::Bool, KeyDefault::Words("true at stage 3"), OVERLAP)
             .or_null(),
         idle("compute_grad_norm", KeyKind::Bool, ON, "the norm is always computed"),
@@ -65,13 +66,13 @@ pub(super) static ZERO: SectionSpec = SectionSpec {
             .also("prefetch_bucket_size"),
         works("stage3_param_persistence_threshold", COUNT, KeyDefault::Whole(100_000))
             .also("param_persistence_threshold"),
-        idle("stage3_model_persistence_threshold", COUNT, KeyDefault::Words("maxint"), UNITS)
+        idle("stage3_model_persistence_threshold", COUNT, KeyDefault::Words("maxint"), BLOCKS)
             .also("model_persistence_threshold"),
-        idle("stage3_max_live_parameters", COUNT, BILLION, UNITS).also("max_live_parameters"),
-        idle("stage3_max_reuse_distance", COUNT, BILLION, UNITS).also("max_reuse_distance"),
+        idle("stage3_max_live_parameters", COUNT, BILLION, BLOCKS).also("max_live_parameters"),
+        idle("stage3_max_reuse_distance", COUNT, BILLION, BLOCKS).also("max_reuse_distance"),
         works("stage3_gather_16bit_weights_on_model_save", KeyKind::Bool, OFF)
             .also("gather_16bit_weights_on_model_save"),
-        idle("stage3_module_granularity_threshold", WHOLE, KeyDefault::Whole(0), UNITS)
+        idle("stage3_module_granularity_threshold", WHOLE, KeyDefault::Whole(0), BLOCKS)
             .also("module_granularity_threshold"),
         idle("stage3_use_all_reduce_for_fetch_params", KeyKind::Bool, OFF, OWN_PLAN)
             .also("use_all_reduce_for_fetch_params"),
@@ -116,7 +117,7 @@ pub(super) static ZERO: SectionSpec = SectionSpec {
             "leaf_module",
             KeyKind::Section(&LEAF_MODULE),
             KeyDefault::Words("three classes"),
-            "a unit is a block of the model, with all that is in it",
+            LEAF,
         )
         .or_null(),
         removed("mics_shard_size", "DeepSpeed removed MiCS; stage 3 shards over all ranks"),
@@ -201,7 +202,7 @@ static ZENFLOW: SectionSpec = SectionSpec {
     ],
 };
 
-const LEAF: &str = "a unit is a block of the model";
+const LEAF: &str = "a block of the model is always gathered whole";
 
 static LEAF_MODULE: SectionSpec = SectionSpec {
     path: "zero_optimization.leaf_module",

@@ -22,7 +22,7 @@ impl JobReport<'_> {
             FailureCause::GaveUp { rank, .. } => {
                 let worker = self.worker(*rank);
                 format!(
-                    "rank {} ({}) ended the collectives of all ranks{}",
+                    "rank {} ({}) aborted the collectives of all ranks{}",
                     worker.rank,
                     worker.host,
                     after(worker)

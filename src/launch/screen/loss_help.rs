@@ -4,6 +4,10 @@ use crate::base::WorkerExit;
 use crate::job::NodeLoss;
 use crate::launch::options::SupervisorOptions;
 
+/// Help for a node whose messages the launcher cannot read.
+const SAME_BUILD: &str =
+    "install the same build of remuda on all nodes; if the builds are equal, please report it";
+
 /// How to find out why a node was lost, or what prevents it from being lost again.
 pub(in crate::launch) fn help_of_lost(
     host: &str,
@@ -16,9 +20,8 @@ pub(in crate::launch) fn help_of_lost(
     }
     match loss {
         // An internal error, or a request of the user.
-        NodeLoss::LinkClosed(Some(WorkerExit::Code(70)))
-        | NodeLoss::InvalidData(_)
-        | NodeLoss::Evicted => None,
+        NodeLoss::LinkClosed(Some(WorkerExit::Code(70))) | NodeLoss::Evicted => None,
+        NodeLoss::InvalidData(_) => Some(SAME_BUILD.to_owned()),
         NodeLoss::LeaseExpired | NodeLoss::LinkClosed(Some(WorkerExit::Code(75))) => Some(format!(
             "check that {host} is running and reachable; `--lease TIME` allows longer gaps between \
              heartbeats"
@@ -50,9 +53,8 @@ fn check_oom_killer(host: &str) -> String {
 /// The same for a pod, where there is no login.
 fn help_of_lost_pod(host: &str, loss: &NodeLoss) -> Option<String> {
     let why = match loss {
-        NodeLoss::LinkClosed(Some(WorkerExit::Code(70)))
-        | NodeLoss::InvalidData(_)
-        | NodeLoss::Evicted => return None,
+        NodeLoss::LinkClosed(Some(WorkerExit::Code(70))) | NodeLoss::Evicted => return None,
+        NodeLoss::InvalidData(_) => return Some(SAME_BUILD.to_owned()),
         NodeLoss::LeaseExpired
         | NodeLoss::ShimNotResponding
         | NodeLoss::LinkClosed(Some(WorkerExit::Code(75))) => {

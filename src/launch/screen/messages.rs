@@ -146,8 +146,9 @@ pub(in crate::launch) fn members(
 
 /// Line for nodes that failed too often to take part.
 pub(in crate::launch) fn excluded(hosts: &[&str]) -> String {
-    let why = format!("without workers after {FAILURES_MAX} failures (--exclude_failing)");
-    show_step("Excluded", &format!("{}, {why}", name_hosts(hosts)))
+    let get = if hosts.len() == 1 { "gets" } else { "get" };
+    let why = format!("failed {FAILURES_MAX} times and {get} no workers (--exclude_failing)");
+    show_step("Excluded", &format!("{} {why}", name_hosts(hosts)))
 }
 
 /// Line for a node that cannot be reached, in a job that can do without it.

@@ -30,8 +30,7 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
     explanation(
         UNKNOWN_HOST,
         "host is not among the hosts of the job",
-        "`--include` and `--exclude` name hosts exactly as the hostfile, or another list of the \
-         hosts, does; patterns, \
+        "Write each host exactly as the hostfile or the list of `-H` writes it; patterns, \
          comma-separated lists and other spellings are not accepted. `@` separates hosts, `:` \
          comes before the slots of a host, and `,` separates slots:\n\n    remuda run -H hosts \
          --include worker-0@worker-1:0,2 train.py",
@@ -39,7 +38,8 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
     explanation(
         UNKNOWN_SLOT,
         "host has no such slot",
-        "Slots are numbered from 0: a host with `slots=4` has the slots 0, 1, 2 and 3.",
+        "Slots are numbered from 0: a host with `slots=4` has the slots 0, 1, 2 and 3. \
+         Select slots that the host has:\n\n    remuda run -H hosts --include worker-0:0,1 train.py",
     ),
     explanation(
         BAD_SLOT,

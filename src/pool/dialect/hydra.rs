@@ -57,7 +57,9 @@ fn parse_attribute(word: HostToken<'_>, line: &mut HostLine, reader: &mut Reader
     };
     *reader.unused.entry(unused).or_default() += 1;
     let help = match unused {
-        "ifname" => "the interface follows from the address of the master: see --master_addr",
+        "ifname" => {
+            "`--master_addr ADDRESS` selects the address of rank 0, and with it the interface"
+        }
         _ => "processors are assigned by --bind_cores_to_rank",
     };
     line.problems.push(

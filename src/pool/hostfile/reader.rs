@@ -208,9 +208,9 @@ fn listed_twice(
         .help("name each host once");
     }
     let help = if first.user == user {
-        "keep one line for the host, with its number of slots"
+        "name each host once"
     } else {
-        "keep one line for the host: it is used once, with one user"
+        "name each host once, with one user"
     };
     Diagnostic::error(codes::DUPLICATE_HOST, span, format!("host `{name}` is listed twice"))
         .label("listed again here")

@@ -159,8 +159,11 @@ fn parse_latest(text: &str) -> Result<&str, String> {
     } else if is_valid {
         Ok(name.trim())
     } else {
-        Err("its second line is not the digest of the first; without it, any name is valid"
-            .to_owned())
+        let name = name.escape_default();
+        Err(format!(
+            "its second line is not the SHA-256 of its first line, `{name}`; if that name is correct, \
+             remove the second line"
+        ))
     }
 }
 

@@ -59,7 +59,7 @@ impl SaveError {
             Self::Failed { problems, .. } => {
                 let has = |kind| problems.iter().any(|problem| problem.kind == kind);
                 if has(ProblemKind::NoSpace) {
-                    Some("free space on its disk, or keep fewer checkpoints")
+                    Some("delete files on its disk, or keep fewer checkpoints: `--keep N`")
                 } else if has(ProblemKind::Files) {
                     Some("use a directory that all ranks can write")
                 } else {

@@ -50,7 +50,7 @@ pub(super) fn run(args: &ImportArgs, typed: &CommandLine) -> Result<Status, CliE
                 (CANNOT_EXPORT, Status::CantCreate, to, help)
             }
             ImportError::Group(_) => {
-                (CANNOT_IMPORT, Status::OsLimit, to, "free memory of this machine")
+                (CANNOT_IMPORT, Status::OsLimit, to, "stop other programs on this machine: the import needs more memory")
             }
         };
         refuse(typed, (code, status), place, (error.to_string(), help))

@@ -15,6 +15,10 @@ use crate::runtime::checkpoint::{
     CheckpointReader, Damage, OpenError, is_checkpoint, list_checkpoints, verify_checkpoint,
 };
 
+/// What the user can do about all damage that was reported.
+const DAMAGED_HELP: &str = "help: restore the damaged files from a copy, or use another checkpoint; \
+                            `--resume auto` continues from the newest undamaged one\n";
+
 /// Arguments of `remuda checkpoint verify`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct VerifyArgs {
@@ -34,7 +38,11 @@ pub(super) fn run(args: &VerifyArgs, typed: &CommandLine) -> Result<Status, CliE
         fs::metadata(&args.dir).is_ok_and(|found| !found.is_dir()) || is_checkpoint(&args.dir);
     if is_one {
         let damage = verify_checkpoint(&args.dir, threads).map_err(|error| refused(&error))?;
-        return report(&args.dir, &damage);
+        let status = report(&args.dir, &damage)?;
+        if !damage.is_empty() {
+            show_error(DAMAGED_HELP);
+        }
+        return Ok(status);
     }
     let (names, latest) = list_checkpoints(&args.dir).map_err(|error| refused(&error))?;
     let (mut worst, mut damaged, mut newest) = (Status::Success, 0, None);
@@ -56,12 +64,16 @@ pub(super) fn run(args: &VerifyArgs, typed: &CommandLine) -> Result<Status, CliE
             damaged += 1;
         }
     }
+    let has_damage = 0 < damaged || latest.is_some();
     if 0 < damaged {
         print(&summary(damaged, count, newest.as_deref())).map_err(CliError::output)?;
     }
     if let Some(damage) = latest {
         show_damage(&args.dir, &[damage]);
         worst = worse(worst, Status::Findings);
+    }
+    if has_damage {
+        show_error(DAMAGED_HELP);
     }
     Ok(worst)
 }

@@ -1,5 +1,7 @@
 //! What the tokens of a model stand for.
 
+use std::path::PathBuf;
+
 use crate::base::Status;
 use crate::cli::command::sample::args::SampleArgs;
 use crate::cli::command::sample::codes::{BAD_PROMPT, OTHER_VOCABULARY};
@@ -56,7 +58,8 @@ impl ModelText {
                 let corpus = Corpus::open(&args.data).map_err(|error| unreadable(typed, &error))?;
                 if corpus.digest() != model.digest {
                     let message = format!(
-                        "the model of `{path}` was trained on a text with other characters"
+                        "{} not the text on which the model of `{path}` was trained",
+                        show_data(&args.data)
                     );
                     let help = "name the files of the training: `--data FILE…`";
                     return Err(refuse("data", message, help));
@@ -121,6 +124,15 @@ impl ModelText {
             Self::Bytes(_) => false,
             Self::Tokens(tokenizer) => tokenizer.separator() == Some(token),
         }
+    }
+}
+
+/// The files of `--data`, as the subject of a sentence.
+fn show_data(files: &[PathBuf]) -> String {
+    match files {
+        [] => "the built-in text is".to_owned(),
+        [file] => format!("`{}` is", file.display()),
+        _ => "the text of the `--data` files is".to_owned(),
     }
 }
 

@@ -37,7 +37,7 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         "a separator is not in the vocabulary",
         "A special token is written before each text, so that a model learns where texts begin: \
          `<|endoftext|>`, or `<|begin_of_text|>` of Llama 3. The vocabulary has no such token, or not the \
-         one that `--text_separator` names. `--text_separator none` writes none.",
+         one that `--text_separator` names. `--text_separator none` writes no separator.",
     ),
     explanation(
         TOKEN_TOO_LARGE,

@@ -47,9 +47,11 @@ pub(super) fn refuse_separator(typed: &CommandLine, name: &str, known: &[&str]) 
     let message = format!("`{}` is not a special token of the vocabulary", name.escape_debug());
     let help = match known {
         [] => "the vocabulary has no special tokens; add `--text_separator none`".to_owned(),
-        [one] => format!("the only special token is `{one}`; `--text_separator none` writes none"),
+        [one] => format!(
+            "the only special token is `{one}`; `--text_separator none` writes no separator"
+        ),
         known => format!(
-            "the special tokens are `{}`; `--text_separator none` writes none",
+            "the special tokens are `{}`; `--text_separator none` writes no separator",
             known.join("`, `")
         ),
     };

@@ -89,8 +89,8 @@ pub(super) struct TrainArgs {
     /// within a node (hybrid sharding)
     #[arg(long, value_name = "N")]
     pub(super) shard_group: Option<NonZeroUsize>,
-    /// Settings of the engine: `ds_config.json` of DeepSpeed, or the YAML of `accelerate config`. Options of this
-    /// line fill its `auto`; an option that contradicts the file is an error
+    /// Settings of the engine: `ds_config.json` of DeepSpeed, or the YAML of `accelerate config`. Options of
+    /// the command line fill its `auto`; an option that contradicts the file is an error
     #[arg(long, visible_alias = "config", value_name = "FILE")]
     pub(super) deepspeed_config: Option<PathBuf>,
     /// The same as JSON, for workers
@@ -126,8 +126,9 @@ pub(super) struct TrainArgs {
     #[arg(long, value_name = "N")]
     pub(super) keep: Option<NonZeroUsize>,
     /// Continue from a checkpoint, or from the newest one of a directory; sizes, batches and seed are
-    /// those of the checkpoint, learning rates those of this line. `auto`: continue from the newest of
-    /// `--checkpoint_dir`, or begin if there is none: the same line for the first start and for restarts
+    /// those of the checkpoint, learning rates those of the command line. `auto`: continue from the
+    /// newest of `--checkpoint_dir`, or begin if there is none: the same command for the first start and for
+    /// restarts
     #[arg(long, value_name = "PATH|auto")]
     pub(super) resume: Option<PathBuf>,
     /// Write a JSON object for each step to this file

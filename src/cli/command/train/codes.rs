@@ -82,8 +82,9 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     explanation(
         CONFIG_DIFFERS,
         "an option contradicts the training configuration",
-        "Options of the line fill the values that are `auto` in the file of `--deepspeed_config`. A value that \
-         stands in both must be the same: leave the option out, or write `auto` in the file.",
+        "Options of the command line fill the values that are `auto` in the file of `--deepspeed_config`. If \
+         the file and the command line both set a value, the two must be equal: leave the option out, or write \
+         `auto` in the file.",
     ),
     explanation(
         NOT_IN_ENGINE,
@@ -104,11 +105,11 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     explanation(
         IN_USE,
         "the checkpoint directory belongs to another run",
-        "The directory of `--checkpoint_dir` contains checkpoints, and the line does not continue from \
-         them. Checkpoints are named by their step, so two runs in one directory would replace each \
+        "The directory of `--checkpoint_dir` contains checkpoints, and the command line has no \
+         `--resume`. Checkpoints are named by their step, so two runs in one directory would replace each \
          other's. Nothing was changed. To continue the run whose checkpoints are there:\n\n    remuda \
          train --checkpoint_dir kept --resume kept\n\nTo start a new run, name an empty \
-         directory:\n\n    remuda train --checkpoint_dir kept-2\n\nIf the same line is started again \
+         directory:\n\n    remuda train --checkpoint_dir kept-2\n\nIf the same command is started again \
          and again, as by a Kubernetes Job, use `--resume auto`: the training starts if the directory is \
          empty, and continues if it is not.",
     ),

@@ -207,7 +207,7 @@ pub(super) fn apply_samples(args: &mut TrainArgs, saved: &SavedTraining, workers
 pub(super) fn kept_state(args: &TrainArgs) -> Option<KeptState> {
     let advice = match &args.resume {
         None => "add `--resume auto`".to_owned(),
-        Some(_) if args.is_auto() => "type the same line again".to_owned(),
+        Some(_) if args.is_auto() => "type the same command again".to_owned(),
         Some(path) => format!("`--resume auto` instead of `--resume {}`", quoted(path)),
     };
     Some(KeptState {

@@ -98,7 +98,7 @@ fn check_shards(line: &TypedLine<'_>, gpt: &GptOptions) -> Result<usize, CliErro
                 Status::BadInput,
                 BAD_SIZES,
                 "vocabulary",
-                "leave `--vocabulary` out, or give that with which the text was tokenized",
+                "leave `--vocabulary` out, or give the size of the vocabulary with which the text was tokenized",
             ),
             _ => (
                 Status::BadInput,
