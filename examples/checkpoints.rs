@@ -82,7 +82,7 @@ fn measure(group: &Group, dir: &Path, rows: usize) -> Result<(), Box<dyn std::er
     Ok(())
 }
 
-/// The time after all ranks have come.
+/// The time after all ranks have joined.
 fn start(group: &Group) -> Result<Instant, Error> {
     group.barrier()?;
     Ok(clock::now())

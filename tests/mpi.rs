@@ -86,7 +86,7 @@ fn manager_that_starts_no_agent_in_time_is_quoted() {
 }
 
 #[test]
-fn missing_manager_says_how_to_get_it() {
+fn missing_manager_error_names_its_package() {
     let outcome = job("pbs").program(["true"]).end().code(127);
     drop(outcome.says(
         "error[R107]: no agent can be started from this machine; nothing was started\n  \

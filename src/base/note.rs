@@ -26,8 +26,8 @@ pub enum Note {
         /// Rank of the worker.
         rank: Rank,
     },
-    /// This rank ends the collectives of all ranks: an operation failed on it, or the program aborted the
-    /// group. Sent before the other ranks are told, so that it arrives before they fail because of it.
+    /// This rank aborts the collectives of all ranks: an operation failed on it, or the program aborted the
+    /// group. Sent before the other ranks are notified, so that it arrives before they fail because of it.
     GaveUp {
         /// The reason, of at most 1024 bytes.
         reason: String,

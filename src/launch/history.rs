@@ -22,7 +22,7 @@ pub(super) struct WorkerHistory {
     pub(super) outcome: Option<WorkerOutcome>,
     /// Whether it reported that a peer had left it in a collective.
     pub(super) lost_peer: bool,
-    /// Why it ended the collectives of all ranks, and when.
+    /// Why it aborted the collectives of all ranks, and when.
     pub(super) gave_up: Option<(String, Instant)>,
     /// The error file that torch wrote about its failure.
     pub(super) error_file: Option<ErrorFileCopy>,

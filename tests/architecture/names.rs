@@ -1,8 +1,10 @@
 //! Names of types and tests. A type that other modules can see has a name of its own in the whole
-//! crate, so that a search for the name finds one definition; the name of a test is short.
+//! crate, so that a search for the name finds one definition; the name of a test is short and has no
+//! banned word.
 
 use std::collections::BTreeMap;
 
+use crate::prose::banned_word;
 use crate::source::{Source, Token, rust_files};
 
 /// Names that say the role of a type in its module; the path says the rest.
@@ -89,6 +91,33 @@ fn long_test_names(file: &Source) -> Vec<String> {
         file.violation(name.at, format_args!("{count} characters: `{}`", name.text))
     })
     .collect()
+}
+
+/// Tests of a file whose names have a banned word.
+fn banned_test_names(file: &Source) -> Vec<String> {
+    let tests = test_functions(&file.tokens());
+    let banned = tests.iter().filter_map(|name| {
+        let word = banned_word(&name.text.replace('_', " "))?;
+        Some(file.violation(name.at, format_args!("`{word}` in `{}`", name.text)))
+    });
+    banned.collect()
+}
+
+#[test]
+fn test_names_have_no_banned_words() {
+    let found: Vec<String> = rust_files().iter().flat_map(banned_test_names).collect();
+    assert!(found.is_empty(), "{} violations:\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn planted_banned_test_name_is_found() {
+    #[track_caller]
+    fn check(name: &str, expect: &[&str]) {
+        let file = Source::new("tests/a.rs", format!("#[test]\nfn {name}() {{}}"));
+        assert_eq!(banned_test_names(&file), expect);
+    }
+    check("node_is_rejected", &[]);
+    check("node_is_not_let_in", &["tests/a.rs:2: `let in` in `node_is_not_let_in`"]);
 }
 
 #[test]

@@ -183,7 +183,8 @@ fn logged_traceback_is_not_the_failure() {
 #[test]
 fn last_attempt_names_the_record_of_all() {
     let outcome = workers(1).option("--max_restarts=1").sh("exit 3").end().code(3);
-    drop(outcome.says("  after 1 restart; /").says("/run.json has the cause of each\n"));
+    let outcome = outcome.says("  after 1 restart; /");
+    outcome.says("/run.json has the cause of each failure (`epochs`: epoch 0 is attempt 1)\n");
 }
 
 #[test]

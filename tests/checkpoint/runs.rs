@@ -112,7 +112,7 @@ fn directory_has_one_run_at_a_time() {
 
 /// Leftovers are removed by their names; what has other names or other files is not.
 #[test]
-fn leftovers_of_dead_runs_are_removed() {
+fn leftovers_of_killed_runs_are_removed() {
     let dir = TestDir::new("leftovers");
     let own = [
         ".draft-step-00000002-0123456789abcdef",

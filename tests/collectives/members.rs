@@ -118,7 +118,7 @@ fn invalid_lists_and_names_are_refused_at_once() {
 }
 
 #[test]
-fn deadline_names_the_members_that_did_not_come() {
+fn deadline_names_missing_members() {
     for groups in placements() {
         let has_failed = Barrier::new(4);
         on_ranks(groups, |group| {

@@ -150,7 +150,7 @@ fn job_without_enough_nodes_ends_with_the_loss() {
 }
 
 #[test]
-fn node_with_another_line_is_named_and_not_let_in() {
+fn node_with_another_command_line_is_named_and_rejected() {
     let nodes = Nodes::new("other", ("1:2", "0"), "last_call_timeout=0");
     let first = nodes.start();
     wait_for_attempt(&first, 0, 1);

@@ -327,7 +327,7 @@ fn rendezvous_restarts_all_nodes_with_the_same_numbers() {
 }
 
 #[test]
-fn node_of_another_rendezvous_is_not_let_in() {
+fn node_of_another_rendezvous_is_rejected() {
     let endpoint = format!("127.0.0.1:{}", free_port());
     let line = |id: &str| {
         let options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint", &endpoint];

@@ -319,7 +319,7 @@ fn escape_sequences_of_several_workers_are_escaped() {
 
 /// The worker writes to a pipe, so that it cannot ask the terminal.
 #[test]
-fn single_worker_is_told_the_size_of_the_terminal() {
+fn single_worker_gets_terminal_size() {
     let script = "echo ${COLUMNS-none} ${LINES-none} ${TQDM_NCOLS-none}";
     let shown = |workers: Launch| on_a_terminal(workers.option("--quiet").sh(script));
     assert_eq!(shown(workers(1)), "80 24 79\n");

@@ -59,7 +59,7 @@ fn killed_training_pod_is_replaced_with_equal_results() {
     let replaced = pod(1);
     let first = first.end().code(0);
     let resumed = first.stdout_text().lines().find(|line| line.contains("resuming after step"));
-    assert!(resumed.is_some(), "it began anew: {first:#?}");
+    assert!(resumed.is_some(), "it started from step 1: {first:#?}");
     replaced.end().code(0);
     third.end().code(0);
     let ((ours, our_losses), (theirs, their_losses)) = (result(&kept), result(&undisturbed));

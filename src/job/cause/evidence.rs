@@ -115,8 +115,8 @@ impl Evidence {
         Some(Self { place, missing, ..Self::printed(class, at(offset)) })
     }
 
-    /// Evidence of the reason for which a worker ended the collectives of all ranks: the ranks for which it
-    /// waited in vain. Other reasons may be a consequence of what it does not know.
+    /// Evidence of the reason for which a worker aborted the collectives of all ranks: the ranks for which
+    /// it waited until its timeout. Other reasons may be a consequence of what it does not know.
     pub fn of_note(reason: &str, at: Instant) -> Option<Self> {
         let class = classify(reason).filter(|class| *class == FailureClass::TimedOut)?;
         let missing = missing_ranks(reason);

@@ -1,4 +1,4 @@
-//! Ranks for which the others waited in vain.
+//! Ranks for which the others waited until their timeout.
 
 use crate::base::Rank;
 use crate::job::cause::failure::{FailureCause, Failures, WorkerEnd};
@@ -13,7 +13,7 @@ pub(super) fn is_witness(class: Option<FailureClass>) -> bool {
     matches!(class, Some(FailureClass::LostPeer | FailureClass::TimedOut))
 }
 
-/// Whether a worker reported that it had waited in vain.
+/// Whether a worker reported that it had waited until its timeout.
 pub(super) fn has_timeouts(ends: &[WorkerEnd], failures: &Failures) -> bool {
     ends.iter().any(|end| class_of(end.rank, failures) == Some(FailureClass::TimedOut))
 }
@@ -28,8 +28,8 @@ pub(super) fn missing_ranks_cause(
     Some(FailureCause::MissingRanks { ranks, reported_class, first: first.clone() })
 }
 
-/// Ranks for which the others waited in vain, or whose connections ended: the ranks that are named,
-/// else those that had exited with 0 before the others, else those that still ran and reported
+/// Ranks for which the others waited until their timeout, or whose connections ended: the ranks that
+/// are named, else those that had exited with 0 before the others, else those that still ran and reported
 /// nothing.
 fn find_missing_ranks(
     ends: &[WorkerEnd],

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `failure` | failures and their verdict, as data |
 //! | `root_cause` | which failure of several is the cause |
-//! | `missing_ranks` | ranks for which the others waited in vain |
+//! | `missing_ranks` | ranks for which the others waited until their timeout |
 //! | `evidence`, `error_file`, `traceback`, `known_texts` | what a failed worker left behind |
 
 pub(crate) mod error_file;

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn newcomer_waits_for_the_next_start_if_told_so() {
+    fn newcomer_joins_at_the_next_start() {
         let now = clock::now();
         let mut job = elastic(1, Newcomers::AtNextStart);
         join(&mut job, now, 1);

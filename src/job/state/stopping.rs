@@ -215,7 +215,7 @@ impl JobState {
                 StopStage::Warned { ask_at: at, .. } | StopStage::Terminated { kill_at: at } => {
                     *at += time;
                 }
-                // All leases begin anew.
+                // All leases restart.
                 StopStage::Killed { give_up_at } => *give_up_at = now + self.confirm_limit(reason),
             }
             self.phase = JobPhase::Stopping { reason, stage };
@@ -406,7 +406,7 @@ mod tests {
         job.step(now + GRACE, Event::Timer);
         let later = now + 4 * GRACE;
         let effects = job.step(later, Event::Suspended(GRACE));
-        assert_eq!(effects, [Effect::Wake(later + SILENCE_MAX)], "its lease began anew");
+        assert_eq!(effects, [Effect::Wake(later + SILENCE_MAX)], "its lease restarted");
     }
 
     #[test]

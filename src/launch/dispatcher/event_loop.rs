@@ -91,7 +91,7 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// What the job is told about an event.
+    /// The event of the job for a wakeup.
     fn handle(&mut self, wakeup: LauncherEvent) -> Option<Event> {
         match wakeup {
             LauncherEvent::Node(event) => self.on_node_event(event),

@@ -38,7 +38,7 @@ impl NodeTable {
         (self.limits.lease < suspended).then_some(suspended)
     }
 
-    /// The launcher was suspended with its workers and is continued: all leases begin anew.
+    /// The launcher was suspended with its workers and is continued: all leases restart.
     pub(crate) fn on_resumed(&mut self, now: Instant, suspended: Duration) {
         for node in &mut self.nodes {
             node.last_message_at = node.last_message_at.map(|_| now);
@@ -100,7 +100,7 @@ mod tests {
         let mut table = table(start);
         table.on_message(NodeRank(1), start);
         table.on_message(NodeRank(0), start + 5 * SECOND);
-        // Both leases begin anew and expire together.
+        // Both leases restart and expire together.
         table.on_resumed(start + 100 * SECOND, 90 * SECOND);
         let expired = silent(&[(1, start), (0, start + 5 * SECOND)]);
         assert_eq!(table.silence(start + 131 * SECOND).expired, expired);

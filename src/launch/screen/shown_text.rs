@@ -69,7 +69,8 @@ pub(in crate::launch) fn record_of_causes(record: &Path, screen: ReportScreen) -
         ReportScreen::Node0 => "",
         ReportScreen::OtherNode => " on node 0",
     };
-    format!("{}{place} has the cause of each", record.display())
+    let record = record.display();
+    format!("{record}{place} has the cause of each failure (`epochs`: epoch 0 is attempt 1)")
 }
 
 /// The first line of an exception, short enough for a line of the screen.
@@ -89,11 +90,11 @@ mod tests {
     #[test]
     fn screen_on_other_nodes_names_node_0() {
         let (record, other) = (Path::new("/r/run.json"), ReportScreen::OtherNode);
-        assert_eq!(record_of_causes(record, other), "/r/run.json on node 0 has the cause of each");
-        assert_eq!(
-            record_of_causes(record, ReportScreen::Node0),
-            "/r/run.json has the cause of each"
-        );
+        let rest = "has the cause of each failure (`epochs`: epoch 0 is attempt 1)";
+        let text = record_of_causes(record, other);
+        assert_eq!(text, format!("/r/run.json on node 0 {rest}"));
+        let text = record_of_causes(record, ReportScreen::Node0);
+        assert_eq!(text, format!("/r/run.json {rest}"));
         assert_eq!(earlier_place(other), "on the screen of node 0");
         assert_eq!(earlier_place(ReportScreen::Node0), "above");
     }

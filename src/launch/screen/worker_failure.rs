@@ -104,7 +104,7 @@ impl JobReport<'_> {
     }
 
     /// Workers that exited with 0 before the others failed or were stopped: a worker that still
-    /// needed them in a collective waited in vain.
+    /// needed them in a collective could not finish it.
     pub(in crate::launch) fn early_exits_help(&self, failure: Option<Instant>) -> Vec<String> {
         let is_early = |worker: &&WorkerHistory| {
             let ended = worker.outcome.as_ref().filter(|ended| ended.exit.is_success());

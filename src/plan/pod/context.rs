@@ -1,4 +1,4 @@
-//! What a pod is told about itself: its context, its place among the pods of a job, and the convention that says so.
+//! What the platform sets for a pod: its context, its place among the pods of a job, and the convention that says so.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,8 +1,8 @@
-//! Pods: what each is told, and its place in its job.
+//! Pods: what the platform sets for a pod, and its place in its job.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `context` | what a pod is told, and its place among the pods of a job |
+//! | `context` | what the platform sets for a pod, and its place among the pods of a job |
 //! | `identity`, `conventions` | the place, from the conventions of operators and schedulers |
 //! | `mpi_job` | the hostfile of an MPIJob |
 

@@ -1,4 +1,5 @@
-//! Agreement of all ranks about a step of a save or of a load: rank 0 hears of all and decides.
+//! Agreement of all ranks about a step of a save or of a load: rank 0 collects the reports of
+//! all ranks and decides.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rank_0_hears_of_all_and_tells_all() {
+    fn rank_0_collects_and_decides() {
         for ranks in [1, 2, 5] {
             let told = Group::on_threads(ranks, |group| {
                 let own = "x".repeat(group.rank() * 10_000);

@@ -38,7 +38,7 @@ const GENTLE_SCANS_MAX: u32 = 3;
 
 /// Prefix of the directory's name; 16 hexadecimal digits follow.
 const PREFIX: &str = "remuda-ctl-";
-/// Limits for one janitor: directories of dead launches that it clears, and names that it scans.
+/// Limits for one janitor: directories of killed launches that it clears, and names that it scans.
 const STALE_MAX: usize = 64;
 const NAMES_MAX: usize = 100_000;
 

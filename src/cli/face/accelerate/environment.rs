@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nccl_is_told_of_gpus_without_direct_links() {
+    fn nccl_variables_are_set_for_gpus_without_direct_links() {
         let check = |names: &[&str], driver: &str, given: &str, expect: &[&str]| {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
             let gpus = GpusAndDriver { names, driver: driver.to_owned() };

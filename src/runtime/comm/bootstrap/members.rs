@@ -30,7 +30,7 @@ use crate::runtime::error::{Error, Result};
 const NAME_BYTES_MAX: usize = 128;
 /// Largest number of ranks of a list that other ranks compare; longer lists are compared by their number.
 const LIST_MAX: usize = 1024;
-/// Time for the members to agree after all have come, although the time limit has passed.
+/// Time for the members to agree after all have joined, although the time limit has passed.
 const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pauses between two looks for the other members.
 const PAUSE_MIN: Duration = Duration::from_micros(50);
@@ -63,7 +63,7 @@ struct Arrival {
     /// Number of earlier uses of the list and name.
     uses: u64,
     offer: MemberOffer,
-    /// Number that stands for the arrivals that it has seen, once all members have come.
+    /// Number that stands for the arrivals that it has seen, once all members have joined.
     seen: Option<u128>,
     /// Whether the member has given up; its offer is withdrawn.
     gave_up: bool,
@@ -229,7 +229,7 @@ struct Failure {
 }
 
 impl Meeting<'_> {
-    /// Waits until all members have come and agree; returns their offers.
+    /// Waits until all members have joined and agree; returns their offers.
     fn hold(&self, offer: MemberOffer) -> Result<Vec<MemberOffer>, Failure> {
         let (attempt, uses) = (self.attempt, self.uses);
         let mut arrival = Arrival { attempt, uses, offer, seen: None, gave_up: false, lost: None };
@@ -303,7 +303,7 @@ impl Meeting<'_> {
         // Members that have given up are named only if no other is missing: they waited, too.
         let late = if late.is_empty() { gave_up } else { late };
         let waiting_for = self.founder.roster.job_ranks(&late);
-        // All may have come at the last moment, or, if this process was stopped, long before it could look:
+        // All may have joined at the last moment, or, if this process was stopped, long before it could look:
         // then the others have made the group. The next look finds it.
         let is_agreed = own.seen.is_some();
         let until = clock::after(self.until, AGREEMENT_TIMEOUT);
@@ -333,7 +333,7 @@ impl Meeting<'_> {
         record.map_or(Ok(()), |record| Err(self.founder.roster.abort_cause(record)))
     }
 
-    /// Fails if a member that has not come is lost, or has passed another list for the name.
+    /// Fails if a member that has not joined is lost, or has passed another list for the name.
     fn check_member(&self, rank: usize) -> Result<(), Cause> {
         let roster = &self.founder.roster;
         let departure = match (&self.founder.net, roster.local_index(rank)) {
@@ -353,7 +353,7 @@ impl Meeting<'_> {
                 && theirs.ranks.contains(&roster.own_job_rank())
                 && !self.meetings.is_reported(rank, self.name, theirs.attempt)
         });
-        // A member that has come can already be at its next group.
+        // A member that has joined can already be at its next group.
         if (departure.is_none() && theirs.is_none()) || self.arrival(rank)?.is_some() {
             return Ok(());
         }
@@ -380,7 +380,7 @@ impl Meeting<'_> {
         })
     }
 
-    /// Arrivals of all members; `None` if one has not come.
+    /// Arrivals of all members; `None` if one has not joined.
     fn all_arrivals(&self) -> Result<Option<Vec<Arrival>>, Cause> {
         self.ranks.iter().map(|rank| self.arrival(*rank)).collect()
     }
@@ -392,7 +392,7 @@ impl Meeting<'_> {
     /// Arrival of a member that may have given up since.
     fn last_arrival(&self, rank: usize) -> Result<Option<Arrival>, Cause> {
         let arrival = self.read(rank, self.arrivals)?.and_then(|value| decode(&value));
-        // That of the use before the last remains until the member comes again.
+        // That of the use before the last remains until the member joins again.
         Ok(arrival.filter(|arrival: &Arrival| arrival.uses == self.uses))
     }
 

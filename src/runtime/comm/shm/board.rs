@@ -2,7 +2,7 @@
 //!
 //! The records are a list in the rank's arena, which only grows. A record is overwritten in place; its
 //! version is odd meanwhile, so that a reader never takes a value that is half written, even if the writer
-//! dies.
+//! is killed.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
