@@ -62,8 +62,6 @@ def of_value(case, key, one, other):
     """The rule of a value that differs."""
     if key == "optimizer.type" and str(one).lower() == str(other).lower():
         return SAME
-    if key == "wall_clock_breakdown" and "flops_profiler" in case["text"]:
-        return "profiler-times"
     if isinstance(one, (int, float)) and isinstance(other, (int, float)) and one == other:
         return SAME
     return None

@@ -75,8 +75,6 @@ class Oracle:
             "gradient_accumulation_steps": found.gradient_accumulation_steps,
             "gradient_clipping": found.gradient_clipping,
             "communication_data_type": self.dtype(found.communication_data_type),
-            "steps_per_print": found.steps_per_print,
-            "wall_clock_breakdown": found.wall_clock_breakdown,
             "activation_checkpointing.number_checkpoints": found.activation_checkpointing_config.number_checkpoints,
             "fp16.enabled": found.float16_config.enabled,
             "bf16.enabled": found.bfloat16_config.enabled,

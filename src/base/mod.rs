@@ -25,7 +25,7 @@ pub use diagnostic::{
 pub use duration::show_duration;
 pub use exit::{Status, WorkerExit};
 pub use ids::{Epoch, HostName, JobId, LocalRank, NodeRank, Rank, Slot};
-pub use io_text::show_io_error;
+pub use io_text::{show_create_dir_error, show_io_error};
 pub use note::Note;
 #[cfg(feature = "cli")]
 pub use similar::nearest;

@@ -358,10 +358,6 @@ pub enum RecomputeConfig {
 /// What is printed and written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportConfig {
-    /// Steps between two lines of progress; `None`: no such lines.
-    pub steps_per_print: Option<u64>,
-    /// Whether the times of forward, backward, reduction and step are printed.
-    pub wall_clock_breakdown: bool,
     /// Directory of TensorBoard's event files: `output_path/job_name`.
     pub tensorboard: Option<MonitorConfig>,
     /// Directory of CSV files, one a scalar.

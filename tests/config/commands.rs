@@ -83,7 +83,7 @@ fn document_has_values_origins_and_notes() {
     assert_eq!(value("zero_optimization.reduce_bucket_size")["value"], 589_824);
     assert_eq!(value("zero_optimization.stage3_prefetch_bucket_size")["value"], 530_841);
     assert_eq!(value("zero_optimization.stage3_param_persistence_threshold")["value"], 7_680);
-    assert_eq!(value("steps_per_print")["origin"], "file");
+    assert_eq!(value("train_micro_batch_size_per_gpu")["origin"], "file");
     let idle = found["no_effect"].as_array().expect("keys");
     assert!(
         idle.iter()

@@ -36,12 +36,7 @@ fn plain(world_size: u64, batch: BatchSizes) -> TrainingConfig {
             parameter_memory: ShardMemory::Device,
         },
         recomputation: RecomputeConfig::Off,
-        reports: ReportConfig {
-            steps_per_print: None,
-            wall_clock_breakdown: false,
-            tensorboard: None,
-            csv: None,
-        },
+        reports: ReportConfig { tensorboard: None, csv: None },
     }
 }
 
@@ -122,8 +117,6 @@ fn every_key_that_works_is_in_the_result() {
         },
         recomputation: RecomputeConfig::Segments(4),
         reports: ReportConfig {
-            steps_per_print: Some(50),
-            wall_clock_breakdown: true,
             tensorboard: monitor("runs", "gpt"),
             csv: monitor("csv", "DeepSpeedJobName"),
         },

@@ -167,7 +167,7 @@ fn hanging_disk_is_reported_before_the_start() {
     const NAME: &str = "hanging_disk_is_reported_before_the_start";
     for (option, said) in [
         ("--run_dir", "cannot create the run directory: `"),
-        ("--log_dir", "`--log_dir`: cannot create `"),
+        ("--log_dir", "`--log_dir`: cannot create directory `"),
         ("--enable_each_rank_log", "`--enable_each_rank_log`: cannot create `"),
     ] {
         let Some((launch, disk)) = beside_a_disk_that_hangs(NAME, workers(1)) else { return };

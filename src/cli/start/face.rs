@@ -5,13 +5,12 @@ use std::path::PathBuf;
 
 use clap::CommandFactory;
 
-use crate::base::Status;
+use crate::base::{Status, show_create_dir_error};
 use crate::cli::args::RunArgs;
 use crate::cli::codes::machine::CANNOT_CREATE;
 use crate::cli::error::CliError;
 use crate::launch::{Cores, LauncherFlag, Options};
 use crate::plan::{Conventions, NumaBinding, Program, RendezvousPort, TorchrunConventions};
-use crate::report::text::show_io_error;
 use crate::report::{
     AttemptDir, OutputStreams, Redirects, StreamSet, StreamSetDocument, StreamSettings,
 };
@@ -184,9 +183,10 @@ impl Face {
             (Some(parent), _) => {
                 let name = format!("{}_{}", conventions.run_id, options.job);
                 AttemptDir::create(parent, &name, several).map_err(|error| {
-                    let why = show_io_error(&error);
-                    let message = format!("--log-dir: cannot create `{}`: {why}", parent.display());
+                    let (shown, why) = (parent.display(), show_create_dir_error(&error));
+                    let message = format!("--log-dir: cannot create directory `{shown}`: {why}");
                     CliError::new(Status::CantCreate, CANNOT_CREATE, message)
+                        .help("name a directory that you can write: `--log-dir DIR`")
                 })?
             }
             (None, Some(run_dir)) => AttemptDir::of_run(run_dir, several),

@@ -3,8 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::base::shell::quoted;
-use crate::base::{JobId, Rank, Status, env_vars};
+use crate::base::{JobId, Rank, Status, env_vars, show_create_dir_error};
 use crate::cli::args::values::{CoreList, StdinArg};
 use crate::cli::args::{WatchArgs, WorkerArgs};
 use crate::cli::codes::machine::{BAD_VARIABLE, CANNOT_CREATE};
@@ -177,12 +176,9 @@ fn create_run_dir(
     match RunDir::create(watch.run_dir.as_deref(), job, class) {
         Ok(run_dir) => Ok((Some(run_dir), String::new())),
         Err(error) if watch.run_dir.is_some() => {
-            let parent = watch.run_dir.as_deref().map(quoted).unwrap_or_default();
             let message = format!("cannot create the run directory: {}", show_io_error(&error));
-            let help = format!(
-                "make `{parent}` a directory that you can write, or name another one: `--run_dir DIR`"
-            );
-            Err(CliError::new(Status::CantCreate, CANNOT_CREATE, message).help(help))
+            Err(CliError::new(Status::CantCreate, CANNOT_CREATE, message)
+                .help("name a directory that you can write: `--run_dir DIR`"))
         }
         Err(error) => Ok((None, format!("note: the run is not recorded: {error}\n"))),
     }
@@ -219,10 +215,10 @@ fn framing(watch: &WatchArgs, printed_ranks: PrintedRanks) -> Framing {
 
 fn log_dir(parent: &Path, job: &JobId) -> Result<LogDir, CliError> {
     LogDir::create(parent, job).map_err(|error| {
-        let message =
-            format!("`--log_dir`: cannot create `{}`: {}", parent.display(), show_io_error(&error));
+        let (shown, why) = (parent.display(), show_create_dir_error(&error));
+        let message = format!("`--log_dir`: cannot create directory `{shown}`: {why}");
         CliError::new(Status::CantCreate, CANNOT_CREATE, message)
-            .help("name a directory that you can write")
+            .help("name a directory that you can write: `--log_dir DIR`")
     })
 }
 

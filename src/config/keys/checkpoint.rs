@@ -1,9 +1,11 @@
 //! `checkpoint`, `activation_checkpointing`, `aio`.
 
+use super::monitors::NO_PROFILER;
 use super::spec::{
     COUNT, KeyDefault, KeyKind, OFF, ON, POSITIVE, SectionReader, SectionSpec, idle, refused,
     works_as,
 };
+use super::zero::MAPPED_FILES;
 
 const SAME_STEP: &str = "ranks agree on the step before they save";
 const PARALLEL: &str = "every rank writes its own shard at the same time";
@@ -97,21 +99,19 @@ pub(super) static ACTIVATION_CHECKPOINTING: SectionSpec = SectionSpec {
             OFF,
             "for debugging DeepSpeed; remuda has no such boundary",
         ),
-        idle("profile", KeyKind::Bool, OFF, "`wall_clock_breakdown` shows times"),
+        idle("profile", KeyKind::Bool, OFF, NO_PROFILER),
     ],
 };
-
-const OWN_IO: &str = "remuda reads and writes NVMe with its own requests";
 
 pub(super) static AIO: SectionSpec = SectionSpec {
     path: "aio",
     reader: SectionReader::Lookup,
     keys: &[
-        idle("block_size", POSITIVE, KeyDefault::Whole(1 << 20), OWN_IO),
-        idle("queue_depth", POSITIVE, KeyDefault::Whole(8), OWN_IO),
-        idle("intra_op_parallelism", POSITIVE, KeyDefault::Whole(1), OWN_IO),
-        idle("single_submit", KeyKind::Bool, OFF, OWN_IO),
-        idle("overlap_events", KeyKind::Bool, ON, OWN_IO),
+        idle("block_size", POSITIVE, KeyDefault::Whole(1 << 20), MAPPED_FILES),
+        idle("queue_depth", POSITIVE, KeyDefault::Whole(8), MAPPED_FILES),
+        idle("intra_op_parallelism", POSITIVE, KeyDefault::Whole(1), MAPPED_FILES),
+        idle("single_submit", KeyKind::Bool, OFF, MAPPED_FILES),
+        idle("overlap_events", KeyKind::Bool, ON, MAPPED_FILES),
         refused("use_gds", KeyKind::Bool, OFF, "remove the key; data goes through host memory"),
     ],
 };

@@ -85,8 +85,9 @@ static THROUGHPUT: SectionSpec = SectionSpec {
     ],
 };
 
-const NO_PROFILER: &str =
-    "remuda has no profiler of operations; `wall_clock_breakdown` shows times";
+/// Why the settings of a profiler have no effect.
+pub(super) const NO_PROFILER: &str =
+    "remuda has no profiler of operations; `--metrics FILE` has the time of every phase";
 
 pub(super) static FLOPS_PROFILER: SectionSpec = SectionSpec {
     path: "flops_profiler",

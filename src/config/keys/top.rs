@@ -3,7 +3,7 @@
 use super::checkpoint::{ACTIVATION_CHECKPOINTING, AIO, CHECKPOINT};
 use super::data::DATA_EFFICIENCY;
 use super::monitors::{
-    COMET, COMMS_LOGGER, CSV_MONITOR, FLOPS_PROFILER, TENSORBOARD, TIMERS, WANDB,
+    COMET, COMMS_LOGGER, CSV_MONITOR, FLOPS_PROFILER, NO_PROFILER, TENSORBOARD, TIMERS, WANDB,
 };
 use super::optimizer::{OPTIMIZER, OptimizerKind};
 use super::parallel::{
@@ -16,7 +16,7 @@ use super::spec::{
     SectionReader, SectionSpec, WHOLE, idle, refused, removed, works, works_as,
 };
 use super::tools::AUTOTUNING;
-use super::zero::ZERO;
+use super::zero::{MAPPED_FILES, ZERO};
 
 const ONE_DIVISION: &str = "gradients are summed in f32 and divided once";
 const NO_PIPELINE: &str = "there is no pipeline parallelism";
@@ -70,10 +70,20 @@ pub static TOP: SectionSpec = SectionSpec {
             "gradient_allreduce_op",
             KeyKind::OneOfAnyCase(&["mean", "sum"]),
             KeyDefault::Text("mean"),
-            "multiply the learning rate instead: gradients are averaged",
+            "remove the key: gradients are averaged; with SGD, multiply `lr` by the number of ranks",
         ),
-        works("steps_per_print", POSITIVE, KeyDefault::Null),
-        works("wall_clock_breakdown", KeyKind::Bool, OFF),
+        idle(
+            "steps_per_print",
+            POSITIVE,
+            KeyDefault::Null,
+            "`remuda train` selects the steps that it prints; `--metrics FILE` has every step",
+        ),
+        idle(
+            "wall_clock_breakdown",
+            KeyKind::Bool,
+            OFF,
+            "`--metrics FILE` and `--tensorboard DIR` have the time of every phase",
+        ),
         idle(
             "memory_breakdown",
             KeyKind::Bool,
@@ -90,12 +100,7 @@ pub static TOP: SectionSpec = SectionSpec {
             SECTION,
             "remuda has no log of single collectives; `remuda bench` measures them",
         ),
-        idle(
-            "flops_profiler",
-            KeyKind::Section(&FLOPS_PROFILER),
-            SECTION,
-            "remuda has no profiler of operations; `wall_clock_breakdown` shows times",
-        ),
+        idle("flops_profiler", KeyKind::Section(&FLOPS_PROFILER), SECTION, NO_PROFILER),
         idle(
             "timers",
             KeyKind::Section(&TIMERS),
@@ -157,13 +162,7 @@ pub static TOP: SectionSpec = SectionSpec {
             OFF,
             "remove the section; checkpoints are written while training continues",
         ),
-        idle(
-            "aio",
-            KeyKind::Section(&AIO),
-            SECTION,
-            "remuda reads and writes NVMe with its own requests",
-        )
-        .or_null(),
+        idle("aio", KeyKind::Section(&AIO), SECTION, MAPPED_FILES).or_null(),
         idle("data_efficiency", KeyKind::Section(&DATA_EFFICIENCY), SECTION, NOT_ENABLED),
         idle("autotuning", KeyKind::Section(&AUTOTUNING), SECTION, NOT_ENABLED),
         removed(

@@ -136,7 +136,9 @@ const DEVICE: &str =
     "`cpu`: memory of the host, where a CPU slot has everything anyway; `nvme` needs `nvme_path`";
 const OWN_BUFFERS: &str = "remuda chooses its buffers itself";
 const PINNED: &str = "memory that a GPU copies from is always pinned";
-const OWN_IO: &str = "reads and writes always overlap with the computation";
+/// Why settings of reads and writes have no effect.
+pub(super) const MAPPED_FILES: &str =
+    "remuda maps the files of `nvme_path`; the kernel reads and writes them";
 
 static OFFLOAD_PARAM: SectionSpec = SectionSpec {
     path: "zero_optimization.offload_param",
@@ -159,9 +161,9 @@ static OFFLOAD_OPTIMIZER: SectionSpec = SectionSpec {
         works("nvme_path", KeyKind::Text, KeyDefault::Null),
         idle("buffer_count", COUNT, KeyDefault::Whole(4), OWN_BUFFERS),
         idle("pin_memory", KeyKind::Bool, ON, PINNED),
-        idle("pipeline_read", KeyKind::Bool, OFF, OWN_IO),
-        idle("pipeline_write", KeyKind::Bool, OFF, OWN_IO),
-        idle("fast_init", KeyKind::Bool, OFF, OWN_IO),
+        idle("pipeline_read", KeyKind::Bool, OFF, MAPPED_FILES),
+        idle("pipeline_write", KeyKind::Bool, OFF, MAPPED_FILES),
+        idle("fast_init", KeyKind::Bool, OFF, MAPPED_FILES),
         refused(
             "ratio",
             FRACTION,

@@ -221,15 +221,7 @@ impl Resolver<'_> {
     }
 
     fn reports(&mut self) -> ReportConfig {
-        let mut top = self.section("");
-        let steps_per_print = top.count_or_none("steps_per_print");
-        let wall_clock_breakdown = top.flag("wall_clock_breakdown");
-        ReportConfig {
-            steps_per_print,
-            wall_clock_breakdown,
-            tensorboard: self.monitor("tensorboard"),
-            csv: self.monitor("csv_monitor"),
-        }
+        ReportConfig { tensorboard: self.monitor("tensorboard"), csv: self.monitor("csv_monitor") }
     }
 
     fn monitor(&mut self, path: &'static str) -> Option<MonitorConfig> {

@@ -47,9 +47,10 @@ fn parse_attribute(word: HostToken<'_>, line: &mut HostLine, reader: &mut Reader
         Some("user") => return parse_user(word.part("user=".len(), word.text.len()), line),
         _ => {
             let message = format!("unexpected `{}`", show_typed(word.text));
+            let label = key.map_or("expected `attribute=value`", |_| "unknown attribute");
             line.problems.push(
                 Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
-                    .label("expected `attribute=value`")
+                    .label(label)
                     .help("MPICH supports `user=`, `ifname=` and `binding=`"),
             );
             return;

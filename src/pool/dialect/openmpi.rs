@@ -186,7 +186,7 @@ fn setting<'a>(words: &[HostToken<'a>]) -> Option<(HostToken<'a>, HostToken<'a>,
 fn unknown_key(key: HostToken<'_>) -> Diagnostic {
     let message = format!("unknown key `{}`", show_typed(key.text));
     let problem =
-        Diagnostic::error(codes::UNKNOWN_KEY, key.span, message).label("expected `slots=N`");
+        Diagnostic::error(codes::UNKNOWN_KEY, key.span, message).label("not a setting of Open MPI");
     match nearest(key.text, ["slots", "max_slots"]) {
         Some(known) => problem.help(format!("did you mean `{known}`?")).suggest(key.span, known),
         None => problem.help("Open MPI supports `slots=N` and `max_slots=N`"),

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
+use crate::base::shell::quoted;
 use crate::base::{Diagnostic, HostName, Severity};
 use crate::pool::codes;
 use crate::pool::dialect::{Dialect, Reading, with_article};
@@ -37,11 +38,20 @@ fn other_dialect(reading: &Reading) -> Option<Diagnostic> {
             && problem.span.is_some_and(|at| span.start <= at.start && at.end <= span.end)
     };
     let is_doubtful = reading.findings.diagnostics.iter().any(is_wrong);
+    // Without evidence, the file is only read like this because the caller named the dialect.
+    let from = match reading.evidence {
+        Some(_) => String::new(),
+        None => format!("--from {} ", dialect.name()),
+    };
+    let file = quoted(&reading.findings.source.name);
     (dialect != Dialect::DeepSpeed && !is_doubtful).then(|| {
         Diagnostic::error(codes::DIALECT, span, message)
             .severity(Severity::Note)
             .label("not DeepSpeed's dialect")
-            .help("no change is needed; `remuda hostfile convert --to deepspeed` converts it")
+            .help(format!(
+                "remuda reads this format; to convert it, type `remuda hostfile convert {from}--to deepspeed \
+                 {file}`"
+            ))
     })
 }
 

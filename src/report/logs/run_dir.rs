@@ -14,7 +14,7 @@ use super::disk::Disk;
 use super::private_files::{create_private, epoch_dir, make_private_dir};
 use super::retention::{self, RunClass};
 use super::saved_run;
-use crate::base::{Epoch, JobId, Rank, clock, env_vars};
+use crate::base::{Epoch, JobId, Rank, clock, env_vars, show_create_dir_error};
 use crate::os::process::io_with_timeout;
 use crate::plan;
 
@@ -55,7 +55,7 @@ impl RunDir {
                     return Ok(Self { path, lock, disk, class, prune_done: pruned });
                 }
                 Err(error) => {
-                    let text = format!("`{}`: {error}", parent.display());
+                    let text = format!("`{}`: {}", parent.display(), show_create_dir_error(&error));
                     last_error = io::Error::new(error.kind(), text);
                 }
             }

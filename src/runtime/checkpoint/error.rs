@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Rank, show_io_error};
+use crate::base::{Rank, show_create_dir_error, show_io_error};
 use crate::runtime::comm::core::error::{CollectiveError, show_ranks};
 use crate::runtime::error::Error;
 
@@ -101,15 +101,28 @@ pub enum ProblemKind {
     Memory,
 }
 
+impl ProblemKind {
+    fn of_io(error: &io::Error) -> Self {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        match error.kind() {
+            StorageFull | QuotaExceeded => Self::NoSpace,
+            _ => Self::Files,
+        }
+    }
+}
+
 impl RankProblem {
     /// Problem about a file; `text` says what failed.
     pub(super) fn of_file(place: &RankPlace, text: &str, error: &io::Error) -> Self {
-        use io::ErrorKind::{QuotaExceeded, StorageFull};
-        let kind = match error.kind() {
-            StorageFull | QuotaExceeded => ProblemKind::NoSpace,
-            _ => ProblemKind::Files,
-        };
-        place.problem(kind, format!("{text}: {}", show_io_error(error)))
+        let text = format!("{text}: {}", show_io_error(error));
+        place.problem(ProblemKind::of_io(error), text)
+    }
+
+    /// Problem about a directory that could not be created.
+    pub(super) fn of_directory(place: &RankPlace, dir: &Path, error: &io::Error) -> Self {
+        let why = show_create_dir_error(error);
+        let text = format!("cannot create directory `{}`: {why}", dir.display());
+        place.problem(ProblemKind::of_io(error), text)
     }
 }
 

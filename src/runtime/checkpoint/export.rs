@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use crate::base::show_io_error;
+use crate::base::{show_create_dir_error, show_io_error};
 use crate::runtime::checkpoint::commit::new_token;
 use crate::runtime::checkpoint::durable::sync_dir;
 use crate::runtime::checkpoint::error::OpenError;
@@ -88,6 +88,14 @@ pub enum ExportError {
     Exists {
         /// Path of the file.
         path: PathBuf,
+    },
+    /// The directory of the export cannot be created.
+    #[error("cannot create directory `{}`: {}", path.display(), show_create_dir_error(source))]
+    CreateDir {
+        /// Path of the directory.
+        path: PathBuf,
+        /// Error of the operating system.
+        source: io::Error,
     },
     /// A file cannot be written.
     #[error("cannot write `{}`: {}", path.display(), show_io_error(source))]
@@ -278,7 +286,7 @@ impl From<OpenError> for WriteError {
 impl<'a> ExportFiles<'a> {
     fn new(dir: &'a Path) -> Result<Self, ExportError> {
         fs::create_dir_all(dir)
-            .map_err(|source| ExportError::Write { path: dir.to_owned(), source })?;
+            .map_err(|source| ExportError::CreateDir { path: dir.to_owned(), source })?;
         Ok(Self { dir, token: new_token(), names: Vec::new() })
     }
 

@@ -72,9 +72,11 @@ fn refused(dir: &Path, verdict: ProbeVerdict) -> Result<(), SaveError> {
 /// Creates the directory and the file of rank 0.
 fn begin(group: &Group, dir: &Path) -> Result<u64, RankProblem> {
     let token = new_token();
-    let made = fs::create_dir_all(dir).and_then(|()| create(dir, token, 0));
+    fs::create_dir_all(dir)
+        .map_err(|error| RankProblem::of_directory(&own_place(group), dir, &error))?;
     let text = format!("cannot write a file in `{}`", dir.display());
-    made.map_err(|error| RankProblem::of_file(&own_place(group), &text, &error))?;
+    create(dir, token, 0)
+        .map_err(|error| RankProblem::of_file(&own_place(group), &text, &error))?;
     Ok(token)
 }
 

@@ -235,8 +235,7 @@ impl fmt::Debug for CheckpointWriter {
 /// Creates the directory and locks it, unless the lock is already held.
 fn claim(group: &Group, dir: &Path, lock: &mut Option<DirectoryLock>) -> Claim {
     if let Err(error) = std::fs::create_dir_all(dir) {
-        let text = format!("cannot create `{}`", dir.display());
-        return Claim::Failed(RankProblem::of_file(&own_place(group), &text, &error));
+        return Claim::Failed(RankProblem::of_directory(&own_place(group), dir, &error));
     }
     if lock.is_none() {
         match DirectoryLock::claim(dir) {

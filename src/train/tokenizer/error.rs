@@ -1,8 +1,10 @@
 //! Why a vocabulary cannot be used.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::base::shell::quoted;
 use crate::base::show_io_error;
 
 /// Error of a vocabulary.
@@ -16,13 +18,30 @@ pub enum VocabularyError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// A directory has no vocabulary, or several.
-    #[error("no vocabulary in `{}`: {reason}", path.display())]
+    /// A directory has no vocabulary.
+    #[error(
+        "no vocabulary in `{}`: it has no `tokenizer.json`, no `vocab.json` with `merges.txt`, and no \
+         `.tiktoken` file",
+        path.display()
+    )]
     NotFound {
         /// Path of the directory.
         path: PathBuf,
-        /// What it has instead.
-        reason: String,
+    },
+    /// A directory has several vocabularies.
+    #[error(
+        "`{}` has several vocabularies: `{}` and `{}`",
+        path.display(),
+        first.display(),
+        second.display()
+    )]
+    Several {
+        /// Path of the directory.
+        path: PathBuf,
+        /// Path of the first vocabulary.
+        first: PathBuf,
+        /// Path of the second vocabulary.
+        second: PathBuf,
     },
     /// A file has other content than its format says.
     #[error("vocabulary `{}{}` is invalid: {reason}", path.display(), suffix(*line))]
@@ -73,8 +92,11 @@ impl VocabularyError {
     }
 
     /// Returns what the user can do about it.
-    pub fn help(&self) -> &'static str {
-        match self {
+    pub fn help(&self) -> Cow<'static, str> {
+        let fixed = match self {
+            Self::Several { first, .. } => {
+                return format!("name one of them: `--vocab {}`", quoted(first)).into();
+            }
             Self::Read { .. } | Self::NotFound { .. } => {
                 "name a `tokenizer.json`, a `.tiktoken` file, or a directory with `vocab.json` and \
                  `merges.txt`"
@@ -83,6 +105,7 @@ impl VocabularyError {
             Self::Unsupported { .. } => {
                 "only byte-level BPE with the pre-tokenizer of GPT-2, GPT-4 or Llama 3 is supported"
             }
-        }
+        };
+        fixed.into()
     }
 }

@@ -53,17 +53,15 @@ fn file_in(dir: &Path) -> Result<PathBuf, VocabularyError> {
     let mut files = entries.map_err(VocabularyError::read(dir))?;
     files.retain(|path| has_extension(path, "tiktoken"));
     files.sort();
-    let reason = match &mut files[..] {
-        [file] => return Ok(std::mem::take(file)),
-        [] => {
-            "it has no `tokenizer.json`, no `vocab.json` with `merges.txt`, and no `.tiktoken` file"
-                .to_owned()
-        }
+    let path = dir.to_owned();
+    match &mut files[..] {
+        [file] => Ok(std::mem::take(file)),
+        [] => Err(VocabularyError::NotFound { path }),
         [first, second, ..] => {
-            format!("both `{}` and `{}` are vocabularies", first.display(), second.display())
+            let (first, second) = (std::mem::take(first), std::mem::take(second));
+            Err(VocabularyError::Several { path, first, second })
         }
-    };
-    Err(VocabularyError::NotFound { path: dir.to_owned(), reason })
+    }
 }
 
 /// Reads a `vocab.json`, and the `merges.txt` beside it.

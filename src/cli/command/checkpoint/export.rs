@@ -116,6 +116,10 @@ pub(super) fn run(args: &ExportArgs, typed: &CommandLine) -> Result<Status, CliE
             let help = "remove it, or use another path";
             refuse_target(typed, CANNOT_EXPORT, Status::CantCreate, error.to_string(), help)
         }
+        ExportError::CreateDir { .. } => {
+            let help = "name another directory";
+            refuse_target(typed, CANNOT_EXPORT, Status::CantCreate, error.to_string(), help)
+        }
         ExportError::Write { .. } => {
             let help = "use a path that you can write, on a disk with free space";
             refuse_target(typed, CANNOT_EXPORT, Status::CantCreate, error.to_string(), help)

@@ -46,7 +46,7 @@ pub(super) fn run(args: &ImportArgs, typed: &CommandLine) -> Result<Status, CliE
                 (CANNOT_IMPORT, Status::BadInput, place_of(typed, &args.dir), help)
             }
             ImportError::Save(_) => {
-                let help = "use a path that you can write, on a disk with free space";
+                let help = "name a directory that you can write, on a disk with free space: `--to DIR`";
                 (CANNOT_EXPORT, Status::CantCreate, to, help)
             }
             ImportError::Group(_) => {

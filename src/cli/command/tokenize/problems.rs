@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Status};
 use crate::cli::command::tokenize::codes::{
     BAD_TEXT, BAD_VOCABULARY, CANNOT_WRITE_SHARD, NO_SEPARATOR, TOKEN_TOO_LARGE,
@@ -16,11 +17,13 @@ pub(in crate::cli::command) fn refuse_vocabulary(
     error: &VocabularyError,
 ) -> CliError {
     let status = match error {
-        VocabularyError::Read { .. } | VocabularyError::NotFound { .. } => Status::NoInput,
+        VocabularyError::Read { .. }
+        | VocabularyError::NotFound { .. }
+        | VocabularyError::Several { .. } => Status::NoInput,
         VocabularyError::Malformed { .. } | VocabularyError::Unsupported { .. } => Status::BadInput,
     };
     let found = Problem { code: BAD_VOCABULARY, status, message: error.to_string() };
-    found.at(typed, typed.value_or_end("vocab"), error.help())
+    found.at(typed, typed.value_or_end("vocab"), &error.help())
 }
 
 /// Error of a text that was named on the command line.
@@ -69,6 +72,10 @@ pub(super) fn refuse_shard(typed: &CommandLine, error: &ShardError) -> CliError 
         ShardError::TokenTooLarge { .. } => {
             let found = Problem { code: TOKEN_TOO_LARGE, status: Status::BadInput, message };
             found.at(typed, typed.value_or_end("dtype"), "write `--dtype u32`")
+        }
+        ShardError::IsDirectory { path } => {
+            let file = quoted(path.join("train.bin"));
+            unwritten(message).at(typed, output, &format!("name a file: `-o {file}`"))
         }
         ShardError::Exists { .. } => {
             unwritten(message).at(typed, output, "`--force` replaces files that exist")

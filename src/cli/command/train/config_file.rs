@@ -12,8 +12,8 @@ use crate::cli::command::config::file::read_bytes;
 use crate::cli::error::CliError;
 use crate::cli::resolve::ResolvedCluster;
 use crate::config::{
-    ConfigInputs, ConfigReading, PrecisionConfig, ReportConfig, TrainingConfig, ZeroStage,
-    read_config,
+    ConfigInputs, ConfigReading, Ineffective, PrecisionConfig, ReportConfig, TrainingConfig,
+    ZeroStage, read_config,
 };
 use crate::train::{ScalarFormat, ScalarNames, ScalarOutput};
 
@@ -47,7 +47,7 @@ pub(super) fn apply(
     args.activation_checkpointing = engine.plan.recompute != 0;
     args.engine = Some(engine);
     args.monitor = monitors(&config.reports);
-    Ok(notes(&reading, config))
+    Ok(notes(&reading))
 }
 
 /// Reads a file, or the file of DeepSpeed that it names.
@@ -150,15 +150,10 @@ fn monitors(reports: &ReportConfig) -> Vec<ScalarOutput> {
 }
 
 /// One line for each key without effect.
-fn notes(reading: &ConfigReading, config: &TrainingConfig) -> String {
-    let mut idle: Vec<(String, String)> =
-        reading.ineffective.iter().map(|idle| (idle.path.clone(), idle.reason.clone())).collect();
-    if config.reports.wall_clock_breakdown {
-        let reason = "`--metrics FILE` and `--tensorboard DIR` have the time of every phase";
-        idle.push(("wall_clock_breakdown".to_owned(), reason.to_owned()));
-    }
-    let line = |(path, reason): &(String, String)| {
-        format!("note: {}: `{path}` has no effect here: {reason}\n", reading.findings.source.name)
+fn notes(reading: &ConfigReading) -> String {
+    let file = &reading.findings.source.name;
+    let line = |Ineffective { path, reason, .. }: &Ineffective| {
+        format!("note: {file}: `{path}` has no effect here: {reason}\n")
     };
-    idle.iter().map(line).collect()
+    reading.ineffective.iter().map(line).collect()
 }

@@ -66,6 +66,12 @@ pub enum ShardError {
         /// Size of the vocabulary.
         size: usize,
     },
+    /// The path of a file to write is a directory.
+    #[error("`{}` is a directory", path.display())]
+    IsDirectory {
+        /// Path of the directory.
+        path: PathBuf,
+    },
     /// A token does not fit the type of a file to write.
     #[error("token {token} does not fit {token_type}")]
     TokenTooLarge {

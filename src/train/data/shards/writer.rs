@@ -132,6 +132,9 @@ impl ShardWriter {
 impl OpenShard {
     fn create(options: &ShardOptions, number: usize) -> Result<Self, ShardError> {
         let path = shard_path(&options.path, options.tokens_max.map(|_| number));
+        if path.is_dir() {
+            return Err(ShardError::IsDirectory { path });
+        }
         if options.existing == ExistingFiles::Refuse && fs::symlink_metadata(&path).is_ok() {
             return Err(ShardError::Exists { path });
         }
