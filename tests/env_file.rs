@@ -80,7 +80,7 @@ fn variables_beyond_the_limit_are_one_error() {
         show_findings(&findings, Paint::Plain),
         "error[E012]: more than 4096 variables\n    --> env:4097:1\n     |\n\
          4097 | V4096=1\n     | ^^^^^ reading stops here\n     |\n\
-         help: is this an environment file?\nenv: 1 error\n"
+         help: name an environment file: its lines are `NAME=value`\nenv: 1 error\n"
     );
 }
 

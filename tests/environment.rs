@@ -189,7 +189,7 @@ fn untrusted_and_unreadable_env_files_are_refused() {
         },
         65,
         "error[E020]: environment file `.deepspeed_env` is larger than 16 MiB\n\
-         \x20--> .deepspeed_env\nhelp: is this an environment file?\n",
+         \x20--> .deepspeed_env\nhelp: name an environment file: its lines are `NAME=value`\n",
     );
     let JobDirs { launch, cwd, .. } = with_dirs(workers(1));
     open_to_all(&cwd.join(".deepspeed_env"));

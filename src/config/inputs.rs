@@ -1,8 +1,20 @@
 //! What a configuration does not say: the number of ranks, and the arguments that fill `auto`.
 
+/// The command that reads a configuration: messages name its options.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConfigCommand {
+    /// `remuda config check`.
+    #[default]
+    Check,
+    /// `remuda train`.
+    Train,
+}
+
 /// The arguments of a line that starts a training, as far as a configuration refers to them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConfigInputs {
+    /// The command.
+    pub command: ConfigCommand,
     /// Number of ranks; `None`: not known.
     pub world_size: Option<u64>,
     /// Samples in a micro-batch of a rank (`--batch_size`).

@@ -45,7 +45,8 @@ pub const EXPLANATIONS: &[Explanation] = &[
         WORKER_FAILED,
         "a rank failed",
         "The failure of the whole job began at this rank; all other ranks were stopped because of it. \
-         When a rank fails, the collectives of all others fail too, and their processes often exit \
+         Read the traceback or the last lines of this rank first; the line `log:` names the file with \
+         its whole output.\n\nWhen a rank fails, the collectives of all others fail too, and their processes often exit \
          first. So the order of exits does not decide. remuda compares what the ranks themselves \
          reported, in the error file of torch (`@record` writes it to TORCHELASTIC_ERROR_FILE) or on \
          standard error:\n\n\
@@ -71,7 +72,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
          * If all reports are about other ranks, and a rank had exited with 0 before, that rank is named. \
          Else the ranks that still ran and reported nothing are named: they `did not take part`, or \
          `closed connections before exiting`. A monitored barrier names them itself.\n\n\
-         Otherwise the exit status of remuda is the exit code of this rank, or 128 + the signal. After \
+         In all other cases, the exit status of remuda is the exit code of this rank, or 128 + the signal. After \
          `killed by signal 9 (SIGKILL)`, look for the kernel's out-of-memory killer: if it killed a \
          process while the rank ran, a line says so. If the message says `aborted the \
          collectives of all ranks`, a worker of `remuda::runtime` aborted or left its group, and \

@@ -16,6 +16,7 @@ mod text;
 
 pub use crate::base::nearest;
 pub use dialect::{Dialect, ReadOptions, Reading, read_any};
+pub(crate) use env_file::NAME_AN_ENV_FILE;
 pub use env_file::{
     EnvFile, Variable, loads_code_warning, read_env, shadowed, variable_name_problem,
 };
@@ -27,6 +28,7 @@ pub use hostfile::hosts::{Host, Hostfile, Pool, SLOTS_MAX, SlotCount, Users};
 pub use hostfile::lint::lint;
 pub use hostfile::parse::{LINE_BYTES_MAX, parse, read};
 pub use hostfile::reader::HOSTS_MAX;
+pub(crate) use hostfile::reader::NAME_A_HOSTFILE;
 pub use selector::counts::parse_slot_count;
 pub use selector::filter::{Filter, SlotFilter};
 pub use selector::filter_text::python_int;

@@ -278,8 +278,8 @@ fn key_file_that_is_not_secret_is_refused() {
     let open = key("open", &[b'x'; 32]);
     fs::set_permissions(&open, fs::Permissions::from_mode(0o620)).expect("permissions can be set");
     let text = format!(
-        "error[K003]: the key file `{}` is writable by other users\nhelp: `chmod go-w` it, or create a \
-         new one\n",
+        "error[K003]: the key file `{0}` is writable by other users\nhelp: type `chmod go-w {0}`, or create a \
+         new key\n",
         open.display()
     );
     check(nodes.node_with_key(0, &open), 77, &text);

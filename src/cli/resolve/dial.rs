@@ -1,11 +1,13 @@
 //! `--no_ssh` with a key: nodes are started separately and connect to each other as one job.
 
+use std::borrow::Cow;
 use std::io::Read;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::base::shell::quoted;
 use crate::base::{Diagnostic, JobId, Status};
 use crate::cli::codes::pod as codes;
 use crate::cli::error::CliError;
@@ -165,7 +167,7 @@ fn read_key(path: &Path, source: KeySource<'_>) -> Result<(JobKey, String), CliE
     let is_mounted = matches!(source, KeySource::Mounted(_));
     let unreadable = |error: &std::io::Error| {
         let message = format!("cannot read the key file `{shown}`: {}", show_io_error(error));
-        let help = unreadable_help(error, is_mounted);
+        let help = unreadable_help(path, error, is_mounted);
         CliError::new(Status::NoInput, codes::KEY_UNREADABLE, message).help(help)
     };
     let file = match descriptor_of_path(path) {
@@ -176,27 +178,22 @@ fn read_key(path: &Path, source: KeySource<'_>) -> Result<(JobKey, String), CliE
     let file = file.map_err(|error| unreadable(&error))?;
     let found = file.metadata().map_err(|error| unreadable(&error))?;
     let own = rustix::process::geteuid().as_raw();
-    let refused = |code: &'static str, why: String, help: &str| {
+    let refused = |code: &'static str, why: &str, help: &str| {
         let message = format!("the key file `{shown}` {why}");
         Err(CliError::new(Status::Permission, code, message).help(help))
     };
     if found.mode() & 0o022 != 0 && !found.file_type().is_dir() {
         return refused(
             codes::KEY_WRITABLE,
-            "is writable by other users".to_owned(),
-            if is_mounted {
-                "`chmod go-w` it; a Secret's volume has `defaultMode: 0400`, or 0444 for users other \
-                 than root"
-            } else {
-                "`chmod go-w` it, or create a new one"
-            },
+            "is writable by other users",
+            &writable_help(path, is_mounted),
         );
     }
     if is_foreign(found.uid(), own) {
         let why = format!("belongs to another user (uid {})", found.uid());
         return refused(
             codes::KEY_OF_OTHER_USER,
-            why,
+            &why,
             "its owner can start workers under your account: copy it to a file of your own",
         );
     }
@@ -211,25 +208,46 @@ fn read_key(path: &Path, source: KeySource<'_>) -> Result<(JobKey, String), CliE
     let is_secret = is_mounted && found.uid() == 0;
     let warning = if !is_secret && found.file_type().is_file() && found.mode() & 0o044 != 0 {
         let code = codes::KEY_READABLE;
-        format!("warning[{code}]: other users can read the key file `{shown}`; `chmod 600` it\n")
+        let file = quoted(path);
+        format!(
+            "warning[{code}]: other users can read the key file `{shown}`; type `chmod 600 {file}`\n"
+        )
     } else {
         String::new()
     };
     Ok((key, warning))
 }
 
+/// Returns help for a key file that other users can write.
+fn writable_help(path: &Path, is_mounted: bool) -> String {
+    let file = quoted(path);
+    let otherwise = if is_mounted {
+        "; in a pod, give the Secret's volume `defaultMode: 0400`, or 0444 for users other than root"
+    } else {
+        ", or create a new key"
+    };
+    format!("type `chmod go-w {file}`{otherwise}")
+}
+
 /// Returns help for a key file that cannot be read. In a pod the file belongs to root, and the user
 /// of the pod may be another.
-fn unreadable_help(error: &std::io::Error, is_mounted: bool) -> &'static str {
+fn unreadable_help(path: &Path, error: &std::io::Error, is_mounted: bool) -> Cow<'static, str> {
     let is_refused = error.kind() == std::io::ErrorKind::PermissionDenied;
     match (is_mounted, is_refused) {
-        (false, false) => MAKE_KEY_HELP,
-        (false, true) => "it must belong to you: `chown` it, and `chmod 600` it",
-        (true, false) => "mount the same Secret in every pod, and give the path of its entry",
-        (true, true) => {
-            "a Secret's volume with `defaultMode: 0400` is readable by root only: for another user \
-             set `defaultMode: 0444`, or 0440 and an `fsGroup`"
+        (false, false) => MAKE_KEY_HELP.into(),
+        (false, true) => {
+            let file = quoted(path);
+            format!(
+                "it must belong to you: type `sudo chown $USER {file}`, then `chmod 600 {file}`"
+            )
+            .into()
         }
+        (true, false) => {
+            "mount the same Secret in every pod, and give the path of its entry".into()
+        }
+        (true, true) => "a Secret's volume with `defaultMode: 0400` is readable by root only: for \
+                         another user set `defaultMode: 0444`, or 0440 and an `fsGroup`"
+            .into(),
     }
 }
 

@@ -15,7 +15,9 @@ use crate::cli::resolve::trust::{Trust, is_foreign};
 use crate::launch::Transport;
 use crate::os::files::input_file::{irregular_kind, open};
 use crate::plan::{Accelerator, Export, VariableOrigin, propagated_exports};
-use crate::pool::{EnvFile, Variable, codes, loads_code_warning, read_env, shadowed};
+use crate::pool::{
+    EnvFile, NAME_AN_ENV_FILE, Variable, codes, loads_code_warning, read_env, shadowed,
+};
 use crate::report::diagnostic::{Paint, show_all, show_findings};
 use crate::report::text::show_io_error;
 
@@ -228,7 +230,7 @@ impl EnvFileReader {
         if FILE_BYTES_MAX < bytes.len() as u64 {
             let message = format!("environment file `{}` is larger than 16 MiB", short_path(path));
             let problem = Diagnostic::whole(codes::ENV_TOO_LARGE, message);
-            return Err(refusal(Status::BadInput, problem.help("is this an environment file?")));
+            return Err(refusal(Status::BadInput, problem.help(NAME_AN_ENV_FILE)));
         }
         Ok(Some(read_env(&short_path(path), &bytes)))
     }

@@ -11,7 +11,7 @@ use crate::cli::line::{CommandLine, as_host_list};
 use crate::cli::resolve::trust::{Trust, is_foreign};
 use crate::os::files::input_file::{InputReader, irregular_kind, is_pipe, open};
 use crate::pool::nodeset::is_pattern;
-use crate::pool::{self, ReadOptions, Reading, SlotCount, codes, nearest};
+use crate::pool::{self, NAME_A_HOSTFILE, ReadOptions, Reading, SlotCount, codes, nearest};
 use crate::report::diagnostic::{Paint, show_findings, show_problems};
 use crate::report::text::show_io_error;
 
@@ -183,7 +183,7 @@ impl LoadError {
                 path,
                 "its directory must be writable, because the file is replaced",
             ),
-            Self::TooLarge(path) => (codes::FILE_TOO_LARGE, path, "is this a hostfile?"),
+            Self::TooLarge(path) => (codes::FILE_TOO_LARGE, path, NAME_A_HOSTFILE),
         };
         let message = match self {
             Self::Unreadable { source, .. } | Self::NotWritten { source, .. } => {

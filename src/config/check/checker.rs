@@ -108,7 +108,7 @@ impl Checker {
             (KeyKind::Section(_) | KeyKind::BoolOrSection(_) | KeyKind::Params, found) => {
                 let is_nullable = key.takes_null || key.default == KeyDefault::Null;
                 if *found != ConfigValue::Null || !is_nullable {
-                    self.no_object(&path, entry, &key.kind.expected());
+                    self.no_object(&path, entry, key);
                 }
             }
             _ => self.scalar(reader, key, path, entry),
@@ -234,13 +234,13 @@ impl Checker {
             self.note_idle("bfloat16", old.key_span, "`bf16` counts, and it is given as well");
             return;
         }
-        let bf16 = TOP.keys.iter().find(|key| key.name == "bf16");
-        match (bf16.and_then(KeySpec::section), &old.node.value) {
+        let bf16 = TOP.keys.iter().find(|key| key.is_named("bf16")).expect("a key of the table");
+        match (bf16.section(), &old.node.value) {
             (Some(section), ConfigValue::Map(inner)) => {
                 self.old_spelling(old.key_span, "`bfloat16` is `bf16`".to_owned(), "`bf16`");
                 self.section(section, "bf16", inner);
             }
-            _ => self.no_object("bfloat16", old, "an object"),
+            _ => self.no_object("bfloat16", old, bf16),
         }
     }
 

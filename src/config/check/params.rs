@@ -4,7 +4,7 @@ use crate::base::{Diagnostic, nearest, show_typed};
 use crate::config::check::checker::Checker;
 use crate::config::codes::{MISSING_KEY, NOT_AN_OBJECT, REFUSED, UNKNOWN_NAME};
 use crate::config::keys::{
-    KeyDefault, OPTIMIZERS, OptimizerKind, OptimizerSpec, SCHEDULES, SectionSpec,
+    KeyDefault, KeySpec, OPTIMIZERS, OptimizerKind, OptimizerSpec, SCHEDULES, SectionSpec,
 };
 use crate::config::tree::{AUTO, ConfigEntry, ConfigValue};
 
@@ -132,9 +132,10 @@ impl Checker {
     }
 
     /// The problem of a section that is no object.
-    pub(super) fn no_object(&mut self, path: &str, found: &ConfigEntry, expected: &str) {
+    pub(super) fn no_object(&mut self, path: &str, found: &ConfigEntry, key: &KeySpec) {
         let message = format!("`{path}` is {}", found.node.value.kind());
         let problem = Diagnostic::error(NOT_AN_OBJECT, found.node.span, message);
-        self.problems.push(problem.label(format!("expected {expected}")));
+        let help = format!("write `{}`, or remove the key", key.example_object());
+        self.problems.push(problem.label(format!("expected {}", key.kind.expected())).help(help));
     }
 }

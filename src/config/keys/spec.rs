@@ -146,6 +146,15 @@ impl KeySpec {
         self.name == name || self.alias == Some(name)
     }
 
+    /// The key with an object, for messages: `"fp16": {"enabled": true}`.
+    pub fn example_object(&self) -> String {
+        let keys = self.section().map_or(&[][..], |section| section.keys);
+        let works = |key: &KeySpec| matches!(key.status, KeyStatus::Works(_));
+        let can_enable = keys.iter().any(|key| key.is_named("enabled") && works(key));
+        let object = if can_enable { "{\"enabled\": true}" } else { "{…}" };
+        format!("\"{}\": {object}", self.name)
+    }
+
     /// The section of the key's value, if it is an object with known keys.
     pub fn section(&self) -> Option<&'static SectionSpec> {
         match self.kind {

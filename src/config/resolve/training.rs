@@ -7,7 +7,7 @@ use crate::base::{Diagnostic, Span};
 use crate::config::auto::auto_rule;
 use crate::config::check::{GivenSettings, GivenValue, Ineffective};
 use crate::config::codes::{BATCH_IDENTITY, BATCH_MISSING, BATCH_NOT_POSITIVE};
-use crate::config::inputs::ConfigInputs;
+use crate::config::inputs::{ConfigCommand, ConfigInputs};
 use crate::config::training::{
     BatchSizes, MonitorConfig, RecomputeConfig, ReportConfig, TrainingConfig,
 };
@@ -189,7 +189,7 @@ impl Resolver<'_> {
             Some(span) => problem.related(span, format!("{value}")),
             None => problem,
         });
-        problem.help(batch_help(keys, world_size))
+        problem.help(batch_help(keys, world_size, self.inputs.command))
     }
 
     fn below_1(&self, path: &str, value: i64) -> Diagnostic {
@@ -205,7 +205,7 @@ impl Resolver<'_> {
         let train = keys.train.unwrap_or_default();
         let message = format!("`{TRAIN}` {train} is less than {least}");
         let problem = self.at_train(BATCH_NOT_POSITIVE, message).label("too small");
-        problem.help(batch_help(keys, world_size))
+        problem.help(batch_help(keys, world_size, self.inputs.command))
     }
 
     fn at_train(&self, code: &'static str, message: String) -> Diagnostic {
@@ -253,9 +253,9 @@ fn show_ranks(world_size: WorldSize) -> String {
 }
 
 /// What corrects the sizes: the numbers of ranks that fit, else the nearest batches that fit.
-fn batch_help(keys: BatchKeys, world_size: WorldSize) -> String {
-    if let Some(sizes) = shown_world_sizes(&legal_world_sizes(keys)) {
-        return format!("the file fits {sizes}");
+fn batch_help(keys: BatchKeys, world_size: WorldSize, command: ConfigCommand) -> String {
+    if let Some(help) = ranks_help(&legal_world_sizes(keys), command) {
+        return help;
     }
     let part = keys.micro.unwrap_or(1).saturating_mul(keys.accumulation.unwrap_or(1));
     let unit = part.saturating_mul(i64::try_from(world_size.get()).unwrap_or(i64::MAX)).max(1);
@@ -271,13 +271,37 @@ fn batch_help(keys: BatchKeys, world_size: WorldSize) -> String {
     }
 }
 
-/// World sizes for a message: `world sizes 1, 2, 4`; `None` without any.
-fn shown_world_sizes(sizes: &[u64]) -> Option<String> {
-    let shown: Vec<String> = sizes.iter().take(WORLD_SIZES_SHOWN).map(u64::to_string).collect();
-    let more = if WORLD_SIZES_SHOWN < sizes.len() { ", …" } else { "" };
-    match shown.len() {
-        0 => None,
-        1 => Some(format!("world size {}", shown[0])),
-        _ => Some(format!("world sizes {}{more}", shown.join(", "))),
+/// How to start one of the numbers of ranks that fit; `None` without any.
+fn ranks_help(sizes: &[u64], command: ConfigCommand) -> Option<String> {
+    let is_one = sizes.len() == 1;
+    let shown = show_alternatives(sizes)?;
+    let how = match command {
+        ConfigCommand::Check if is_one => {
+            let noun = if shown == "1" { "rank" } else { "ranks" };
+            format!("the batch sizes fit {shown} {noun}: type `--world_size {shown}`")
+        }
+        ConfigCommand::Check => format!(
+            "the batch sizes fit {shown} ranks: type `--world_size N` with one of these numbers"
+        ),
+        ConfigCommand::Train if is_one => {
+            let noun = if shown == "1" { "worker" } else { "workers" };
+            format!("start {shown} {noun} (`--num_gpus {shown}`)")
+        }
+        ConfigCommand::Train => format!("start {shown} workers (`--num_gpus N`)"),
+    };
+    Some(format!("{how}, or change `{TRAIN}`"))
+}
+
+/// Numbers for a message: `1, 2 or 4`; `None` without any.
+fn show_alternatives(numbers: &[u64]) -> Option<String> {
+    let shown =
+        |numbers: &[u64]| numbers.iter().map(u64::to_string).collect::<Vec<String>>().join(", ");
+    match numbers {
+        [] => None,
+        [one] => Some(one.to_string()),
+        _ if WORLD_SIZES_SHOWN < numbers.len() => {
+            Some(shown(&numbers[..WORLD_SIZES_SHOWN]) + ", …")
+        }
+        [first @ .., last] => Some(format!("{} or {last}", shown(first))),
     }
 }

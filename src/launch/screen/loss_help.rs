@@ -27,8 +27,7 @@ pub(in crate::launch) fn help_of_lost(
              heartbeats"
         )),
         NodeLoss::ShimNotResponding => Some(format!(
-            "if a signal or a debugger stopped remuda-shim on {host}, leave it running; `--lease TIME` \
-             allows a longer stop"
+            "do not stop remuda-shim on {host} (SIGSTOP, debugger); `--lease TIME` allows a longer stop"
         )),
         NodeLoss::LinkClosed(Some(_)) | NodeLoss::ShimExited => Some(check_oom_killer(host)),
         NodeLoss::LinkClosed(None) if is_agent_killed => Some(check_oom_killer(host)),

@@ -129,7 +129,8 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
     explanation(
         ENV_TOO_MANY,
         "more than 4096 variables",
-        "remuda stops reading at this limit. The file is probably not an environment file.",
+        "remuda stops reading at this limit. The file is probably not an environment file. Correct \
+         the path.",
     ),
     explanation(
         ENV_NOT_TEXT,
@@ -179,7 +180,7 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
     explanation(
         ENV_TOO_LARGE,
         "environment file larger than 16 MiB",
-        "The file is probably not an environment file.",
+        "The file is probably not an environment file. Correct the path.",
     ),
     explanation(
         ENV_DEVICES,

@@ -222,12 +222,12 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         LINE_TOO_LONG,
         "line longer than 4096 bytes",
         "A host name and a slot count are much shorter than this. The file is probably not a \
-         hostfile, or its line ends are missing.",
+         hostfile, or its line ends are missing. Correct the path, or the line.",
     ),
     explanation(
         TOO_MANY_HOSTS,
         "more than 131072 hosts",
-        "remuda stops reading at this limit. The file is probably not a hostfile.",
+        "remuda stops reading at this limit. The file is probably not a hostfile. Correct the path.",
     ),
     explanation(
         NO_HOST,
@@ -287,7 +287,8 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
     explanation(
         FILE_TOO_LARGE,
         "file larger than 64 MiB",
-        "A hostfile of 131072 hosts has a few MiB. The file is probably not a hostfile.",
+        "A hostfile of 131072 hosts has a few MiB. The file is probably not a hostfile. Correct the \
+         path.",
     ),
     explanation(
         BAD_RANGE,

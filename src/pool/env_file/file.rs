@@ -8,6 +8,9 @@ use crate::pool::codes;
 use crate::pool::hostfile::parse::lines;
 use crate::pool::text::decode;
 
+/// Help for a file that is probably not an environment file.
+pub(crate) const NAME_AN_ENV_FILE: &str = "name an environment file: its lines are `NAME=value`";
+
 /// Limit of the variables of a file; reading stops there.
 const VARIABLES_MAX: usize = 4096;
 
@@ -115,7 +118,7 @@ fn too_many(span: Span) -> Diagnostic {
     let message = format!("more than {VARIABLES_MAX} variables");
     Diagnostic::error(codes::ENV_TOO_MANY, span, message)
         .label("reading stops here")
-        .help("is this an environment file?")
+        .help(NAME_AN_ENV_FILE)
 }
 
 /// Warnings for variables that `file` sets to another value than `other`, a file named `name` with

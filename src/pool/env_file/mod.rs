@@ -8,5 +8,6 @@ mod line;
 mod text;
 mod value;
 
+pub(crate) use file::NAME_AN_ENV_FILE;
 pub use file::{EnvFile, Variable, read_env, shadowed};
 pub use line::{loads_code_warning, variable_name_problem};

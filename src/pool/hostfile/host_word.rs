@@ -128,6 +128,9 @@ fn explain_host(word: HostToken<'_>, rest: &[HostToken<'_>], error: &HostNameErr
             Some(problem),
         );
     }
+    if let Some(interface) = interface_of_address(word) {
+        return (None, Some(address_with_interface(interface)));
+    }
     if let Some((at, number)) = port_or_count(text) {
         return guess(word.part(0, at), number_after_host(word, rest, at, number));
     }
@@ -144,6 +147,24 @@ fn explain_host(word: HostToken<'_>, rest: &[HostToken<'_>], error: &HostNameErr
         return (None, Some(host_range(word)));
     }
     (None, Some(bad_host(word, error)))
+}
+
+/// Finds `%eth0` in `fe80::1%eth0`, with or without brackets.
+fn interface_of_address(word: HostToken<'_>) -> Option<HostToken<'_>> {
+    let start = usize::from(word.text.starts_with('['));
+    let at = word.text.find('%')?;
+    let end = word.text.find(']').unwrap_or(word.text.len());
+    let is_address = word.text.get(start..at)?.parse::<Ipv6Addr>().is_ok();
+    (is_address && at < end).then(|| word.part(at, end))
+}
+
+fn address_with_interface(interface: HostToken<'_>) -> Diagnostic {
+    let message = format!(
+        "an IPv6 address with an interface (`{}`) is not supported",
+        show_typed(interface.text)
+    );
+    Diagnostic::error(codes::BAD_HOST, interface.span, message)
+        .help("write a host name, or an address without `%`: `[2001:db8::1]`")
 }
 
 /// Splits `host:22` or `[::1]:22`.
@@ -245,8 +266,20 @@ fn bad_host(word: HostToken<'_>, error: &HostNameError) -> Diagnostic {
                 None => problem.help(host_help(error)),
             }
         }
+        HostNameError::EmptyLabel => {
+            problem.help(format!("write one dot: `{}`", with_single_dots(word.text)))
+        }
         _ => problem.help(host_help(error)),
     }
+}
+
+/// The text with one dot in the place of several dots in a row.
+fn with_single_dots(text: &str) -> String {
+    let mut name = text.to_owned();
+    while name.contains("..") {
+        name = name.replace("..", ".");
+    }
+    name
 }
 
 const DASH_FIRST: char = '\u{2010}';
@@ -284,6 +317,9 @@ fn host_help(error: &HostNameError) -> &'static str {
         HostNameError::BadCharacter { character: '{' | '(', .. } => "ranges are written `n[1-4]`",
         HostNameError::UnclosedBracket => "write `[::1]`",
         HostNameError::NotIpv6(_) => "brackets contain only an IPv6 address: `[fe80::1]`",
+        HostNameError::TooLong | HostNameError::LabelTooLong => {
+            "shorten the name: at most 63 bytes between two dots, 253 in all"
+        }
         _ => "a host name has letters, digits, `.`, `-` and `_`, and begins with a letter or digit",
     }
 }

@@ -4,7 +4,7 @@ use crate::base::{Diagnostic, Findings, Source, Span};
 use crate::pool::codes;
 use crate::pool::hostfile::hosts::Hostfile;
 use crate::pool::hostfile::line::parse_line;
-use crate::pool::hostfile::reader::{LinePosition, Reader, RepeatedHost};
+use crate::pool::hostfile::reader::{LinePosition, NAME_A_HOSTFILE, Reader, RepeatedHost};
 use crate::pool::text::decode;
 
 /// Limit of the bytes of a line; the content of longer lines is not parsed.
@@ -88,6 +88,5 @@ pub(crate) fn lines(text: &str) -> impl Iterator<Item = (usize, &str, usize)> {
 
 fn line_too_long(span: Span, bytes_max: usize) -> Diagnostic {
     let message = format!("line longer than {bytes_max} bytes: {}", span.end - span.start);
-    Diagnostic::error(codes::LINE_TOO_LONG, span, message)
-        .help("is this a hostfile? a line is `worker-0 slots=4`")
+    Diagnostic::error(codes::LINE_TOO_LONG, span, message).help(NAME_A_HOSTFILE)
 }

@@ -11,6 +11,9 @@ use crate::pool::hostfile::hosts::{Host, Hostfile, SLOTS_MAX, SlotCount};
 /// Limit of the hosts of a file; reading stops there.
 pub const HOSTS_MAX: usize = 131_072;
 
+/// Help for a file that is probably not a hostfile.
+pub(crate) const NAME_A_HOSTFILE: &str = "name a hostfile: its lines are `worker-0 slots=8`";
+
 /// A line of a text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinePosition {
@@ -229,7 +232,7 @@ fn same_machine(name: &HostName, span: Span, first: &Spelling<'_>) -> Diagnostic
 fn too_many_hosts(span: Span) -> Diagnostic {
     Diagnostic::error(codes::TOO_MANY_HOSTS, span, format!("more than {HOSTS_MAX} hosts"))
         .label("reading stops here")
-        .help("is this a hostfile?")
+        .help(NAME_A_HOSTFILE)
 }
 
 fn no_host(source: &Source) -> Diagnostic {

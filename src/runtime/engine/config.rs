@@ -102,7 +102,7 @@ impl EngineConfig {
                 "shard groups need stage 3",
             );
         }
-        if size < 2 || !size.is_power_of_two() || !world.is_multiple_of(size) {
+        if !is_shard_group(size, world) {
             return contradiction(
                 format_args!("{world} workers cannot be divided into shard groups of {size}"),
                 "the size is a power of two, at least 2, that divides the number of workers",
@@ -135,6 +135,11 @@ impl EngineConfig {
             LaneAssignment::new(world, self.accumulate, self.sharding)
         }
     }
+}
+
+/// Whether `world` ranks can be divided into shard groups of `size` ranks.
+pub(crate) fn is_shard_group(size: usize, world: usize) -> bool {
+    2 <= size && size.is_power_of_two() && world.is_multiple_of(size)
 }
 
 fn contradiction(problem: impl Display, instead: &str) -> Result<(), EngineError> {

@@ -33,8 +33,8 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         "The index of a checkpoint has the size and the SHA-256 of every part of every file. A file \
          is missing, has another size, or has other bytes than when it was saved: a disk or a copy \
          failed, or another program wrote it. remuda never uses such bytes. Copy the file again, or \
-         use an earlier checkpoint; `--resume auto` of a training does so by itself:\n\n    remuda \
-         checkpoint verify run",
+         use an earlier checkpoint. With `--resume auto`, a training uses the newest undamaged checkpoint. To \
+         list all damage:\n\n    remuda checkpoint verify run",
     ),
     explanation(
         NEWER_FORMAT,

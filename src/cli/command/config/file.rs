@@ -52,7 +52,10 @@ fn read_all(input: impl Read) -> Result<Vec<u8>, Problem> {
         (format!("cannot be read: {}", show_io_error(&error)), "correct the path".to_owned())
     })?;
     if FILE_BYTES_MAX < bytes.len() as u64 {
-        return Err(("is larger than 4 MiB".to_owned(), "is this a configuration?".to_owned()));
+        return Err((
+            "is larger than 4 MiB".to_owned(),
+            "name a `ds_config.json`, or the YAML of `accelerate config`".to_owned(),
+        ));
     }
     Ok(bytes)
 }

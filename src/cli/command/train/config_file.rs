@@ -12,8 +12,8 @@ use crate::cli::command::config::file::read_bytes;
 use crate::cli::error::CliError;
 use crate::cli::resolve::ResolvedCluster;
 use crate::config::{
-    ConfigInputs, ConfigReading, Ineffective, PrecisionConfig, ReportConfig, TrainingConfig,
-    ZeroStage, read_config,
+    ConfigCommand, ConfigInputs, ConfigReading, Ineffective, PrecisionConfig, ReportConfig,
+    TrainingConfig, ZeroStage, read_config,
 };
 use crate::train::{ScalarFormat, ScalarNames, ScalarOutput};
 
@@ -71,6 +71,7 @@ fn inputs(line: &TypedLine<'_>, args: &TrainArgs, workers: usize) -> ConfigInput
     let is_typed = |flag: &str| line.0.last(flag).is_some();
     let count = |given: Option<NonZeroUsize>| given.map(|count| count.get() as u64);
     ConfigInputs {
+        command: ConfigCommand::Train,
         world_size: Some(workers as u64),
         micro_batch: count(args.batch_size),
         accumulation: count(args.accumulate),

@@ -4,7 +4,7 @@ use super::args::TrainArgs;
 use super::codes::BAD_SHARD_GROUP;
 use crate::base::Diagnostic;
 use crate::cli::line::{CommandLine, RefusedLine};
-use crate::runtime::engine::EngineError;
+use crate::runtime::engine::{EngineConfig, EngineError, is_shard_group};
 
 /// Fails if the workers cannot be divided into shard groups of the size of the line or its file.
 pub(super) fn check(
@@ -17,10 +17,29 @@ pub(super) fn check(
     let Err(EngineError::Config { problem, instead }) = engine.check(workers) else {
         return Ok(());
     };
-    let flag = if args.shard_group.is_some() { "shard_group" } else { "deepspeed_config" };
+    let (flag, help) = match args.shard_group {
+        Some(_) => ("shard_group", option_help(&engine, size, workers)),
+        None => ("deepspeed_config", None),
+    };
     Err(typed.refuse(&[typed.value_or_end(flag)], |spans| {
         Diagnostic::error(BAD_SHARD_GROUP, spans[0], problem)
             .label(format!("asks for shard groups of {size}"))
-            .help(instead)
+            .help(help.unwrap_or(instead))
     }))
+}
+
+/// What to type instead of `--shard_group`; `None` if its number is not the problem.
+fn option_help(engine: &EngineConfig, size: usize, workers: usize) -> Option<String> {
+    if !engine.sharding.divides_parameters() {
+        return Some("write `--stage 3`, or leave `--shard_group` out".to_owned());
+    }
+    if is_shard_group(size, workers) {
+        return None;
+    }
+    let largest = 1 << workers.trailing_zeros();
+    Some(if is_shard_group(largest, workers) {
+        format!("write `--shard_group {largest}`")
+    } else {
+        format!("no size fits {workers} workers: leave `--shard_group` out")
+    })
 }

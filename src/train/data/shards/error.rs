@@ -67,7 +67,7 @@ pub enum ShardError {
         size: usize,
     },
     /// The path of a file to write is a directory.
-    #[error("`{}` is a directory", path.display())]
+    #[error("cannot write `{}`: it is a directory", path.display())]
     IsDirectory {
         /// Path of the directory.
         path: PathBuf,
