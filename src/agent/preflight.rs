@@ -290,7 +290,9 @@ fn is_module(script: &OsStr) -> bool {
             && !part.is_empty()
             && part.chars().all(|c| c.is_alphanumeric() || c == '_')
     };
-    let is_file = Path::new(script).extension().is_some_and(|ending| ending == "py");
+    const FILES: [&str; 7] = ["py", "ipynb", "sh", "json", "yaml", "yml", "txt"];
+    let ending = Path::new(script).extension().and_then(OsStr::to_str);
+    let is_file = ending.is_some_and(|ending| FILES.contains(&ending));
     let text = script.to_str().filter(|text| text.contains('.') && !is_file);
     text.is_some_and(|text| text.split('.').all(is_name))
 }

@@ -22,14 +22,17 @@ pub(super) fn script_hint(cwd: &Path, script: &OsStr) -> Option<String> {
         return Some(format!("did you mean `{with_ending}`?"));
     }
     let path = Path::new(text);
-    let name = path.file_name()?.to_str().filter(|name| Path::new(name).extension().is_some())?;
+    let (stem, extension) = (path.file_stem()?.to_str()?, path.extension()?.to_str()?);
     let dir = path.parent().unwrap_or(Path::new(""));
     let entries = std::fs::read_dir(cwd.join(dir)).ok()?.flatten().take(ENTRIES_MAX);
     let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_dir()));
-    let mut names: Vec<String> =
-        files.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.retain(|other| Path::new(other).extension() == path.extension());
-    names.sort_unstable();
-    let near = nearest(name, names.iter().map(String::as_str))?;
-    Some(format!("did you mean `{}`?", dir.join(near).display()))
+    let mut stems: Vec<String> = files
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            name.strip_suffix(extension)?.strip_suffix('.').map(str::to_owned)
+        })
+        .collect();
+    stems.sort_unstable();
+    let near = nearest(stem, stems.iter().map(String::as_str))?;
+    Some(format!("did you mean `{}.{extension}`?", dir.join(near).display()))
 }

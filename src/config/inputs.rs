@@ -13,7 +13,7 @@ pub enum ConfigCommand {
 /// The arguments of a line that starts a training, as far as a configuration refers to them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConfigInputs {
-    /// The command.
+    /// The command that names its own options in errors.
     pub command: ConfigCommand,
     /// Number of ranks; `None`: not known.
     pub world_size: Option<u64>,

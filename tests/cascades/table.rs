@@ -447,6 +447,25 @@ fn logged_traceback_is_weaker_than_a_missing_rank() {
     );
 }
 
+/// A rank printed an exception without the rank of torch's hook, and closed its connections seconds later.
+/// remuda stopped other ranks before they could report that.
+#[test]
+fn exception_just_before_a_loss_outranks_silent_ranks() {
+    let lost = |at| exits(1, at).prints(words::GLOO_CLOSED, at - 20);
+    let leaving = |at| stopped(at).prints(words::LOGGED, 7500);
+    let silent = stopped(9020);
+    check("one silent rank", &[lost(9000), silent, leaving(9010), lost(9001)], &Named(2), 1);
+    check("two silent ranks", &[lost(9000), silent, leaving(9010), silent], &Named(2), 1);
+    check("no silent rank", &[lost(9000), lost(9001), leaving(9010)], &Named(2), 1);
+    let uploads = leaving(9010).goes_on(8700);
+    check("it prints more", &[lost(9000), silent, uploads, lost(9001)], &Named(2), 1);
+    check("it prints more, two are silent", &[lost(9000), silent, uploads, silent], &Named(2), 1);
+    let earlier = stopped(9010).prints(words::LOGGED, 5000).goes_on(6500);
+    check("another rank went on", &[lost(9000), earlier, leaving(9010), silent], &Named(2), 1);
+    let old = stopped(9010).prints(words::LOGGED, 3000).goes_on(5000);
+    check("long before", &[lost(9000), silent, old, lost(9001)], &Missing(vec![1]), 1);
+}
+
 #[test]
 fn rank_that_exited_with_0_left_the_others() {
     let lost = |at| exits(1, at).prints(words::GLOO_CLOSED, at - 20);

@@ -18,7 +18,7 @@ fn remuda(words: &[&str]) -> String {
 /// Long options at the start of a line or after a short option: those that the text defines.
 fn longs(help: &str) -> BTreeSet<String> {
     let lines = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
-    let words = lines.flat_map(|line| line.split([' ', ',', '=', '[']));
+    let words = lines.flat_map(|line| line.split([' ', ',', '=', '[', ']']));
     words.filter(|word| word.starts_with("--") && 2 < word.len()).map(str::to_owned).collect()
 }
 

@@ -268,12 +268,15 @@ fn hostfile_of_deepspeed_is_refused_in_words_of_accelerate() {
         Some("n1\nn2 slots=1\n"),
         65,
         "error[A003]: `num_processes` cannot be 4: 2 workers on each of 2 hosts, but `n2` has 1 slot\n \
-         --> ds.yaml:4:16\n",
+         --> ds.yaml:4:16\n  |\n4 | num_processes: 4\n  |                ^ out of range\n  |\n\
+         help: `num_processes` is the number of all workers: write 2 or less\n",
     );
     check(
         Some("n1 slots=x\n"),
         65,
-        "error[H004]: slots must be a whole number of at least 1, not `x`\n --> hosts:1:10\n  |\n",
+        "error[H004]: slots must be a whole number of at least 1, not `x`\n --> hosts:1:10\n  |\n\
+         1 | n1 slots=x\n  |          ^ expected a number\n  |\n\
+         help: write the number of workers: `slots=4`\nhosts: 1 error\n",
     );
 }
 

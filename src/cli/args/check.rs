@@ -235,6 +235,16 @@ pub(in crate::cli) fn script(words: &[OsString], typed: &CommandLine) -> Result<
     first_word::one_word(words, typed)
 }
 
+/// Checks that the script of a line of another launcher, which runs it with Python, is no program in PATH;
+/// `no_python` is its option for programs.
+pub(in crate::cli) fn python_script(
+    words: &[OsString],
+    typed: &CommandLine,
+    no_python: &str,
+) -> Result<(), RefusedLine> {
+    first_word::script_of_face(words, typed, no_python)
+}
+
 /// Checks the options about what every worker runs.
 pub(in crate::cli) fn program(args: &ProgramArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
     if args.module && args.no_python {

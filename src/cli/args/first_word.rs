@@ -25,18 +25,8 @@ pub(super) fn check(args: &ProgramArgs, typed: &CommandLine) -> Result<(), Refus
         return shell_script(args, typed, at);
     }
     let Some(name) = first.to_str() else { return Ok(()) };
-    let rest: Vec<String> = rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let (what, help) = if is_python(name) || is_launcher(name) {
-        let is_module = matches!(&*rest, [option, module, ..] if option == "-m" && launcher_module(module).is_some());
-        let what = match (is_python(name), is_module) {
-            (true, true) => "starts another launcher, not a script",
-            (true, false) => "is the interpreter, not a script",
-            (false, _) => "is another launcher, not a script",
-        };
-        let starts = is_python(name) && !is_module && !rest.is_empty();
-        let starts = if starts { "remuda starts the interpreter; " } else { "" };
-        let line = show_instead(name, &rest, typed, at);
-        (format!("`{name}` {what}"), format!("{starts}type {line}"))
+        launcher_problem(name, rest, typed, at)
     } else if let Some(option) = setting_as_option(name) {
         (format!("`{name}` is not a script"), format!("did you mean `{option}`?"))
     } else if let Some(host) = as_host_list(name) {
@@ -45,17 +35,67 @@ pub(super) fn check(args: &ProgramArgs, typed: &CommandLine) -> Result<(), Refus
         let list = host_list(typed, at, words);
         (format!("`{name}` is not a script"), format!("did you mean `-H {list}`?"))
     } else if let Some(program) = program_in_path(name) {
-        let what = format!("`{name}` is a program in PATH, not a script");
-        let help = format!("to run `{program}`, type `{}`", without_python(typed, at, words));
-        (what, help)
+        program_problem(name, &program, &without_python(typed, at, &WITHOUT_PYTHON, words))
     } else {
         return Ok(());
     };
-    Err(typed.refuse(&[typed.word_span(at)], |spans| {
+    Err(not_a_script(typed, at, what, help))
+}
+
+/// Refuses the interpreter or a program in PATH as the script of a line of another launcher, which has the
+/// option `no_python` for programs.
+pub(super) fn script_of_face(
+    words: &[OsString],
+    typed: &CommandLine,
+    no_python: &str,
+) -> Result<(), RefusedLine> {
+    let Some((first, rest)) = words.split_first() else { return Ok(()) };
+    let at = typed.words.len() - words.len();
+    let Some(name) = first.to_str().filter(|name| !Path::new(name).exists()) else { return Ok(()) };
+    let (what, help) = if is_python(name) {
+        launcher_problem(name, rest, typed, at)
+    } else if let Some(program) = program_in_path(name) {
+        program_problem(name, &program, &without_python(typed, at, &[no_python], words))
+    } else {
+        return Ok(());
+    };
+    Err(not_a_script(typed, at, what, help))
+}
+
+/// Options of `remuda run` for a program that is not a script of Python.
+const WITHOUT_PYTHON: [&str; 2] = ["no_python", "no_local_rank"];
+
+/// Formats the message and the help for a line that begins with the interpreter or another launcher.
+fn launcher_problem(
+    name: &str,
+    rest: &[OsString],
+    typed: &CommandLine,
+    at: usize,
+) -> (String, String) {
+    let rest: Vec<String> = rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let is_module = matches!(&*rest, [option, module, ..] if option == "-m" && launcher_module(module).is_some());
+    let what = match (is_python(name), is_module) {
+        (true, true) => "starts another launcher, not a script",
+        (true, false) => "is the interpreter, not a script",
+        (false, _) => "is another launcher, not a script",
+    };
+    let starts = is_python(name) && !is_module && !rest.is_empty();
+    let starts = if starts { "remuda starts the interpreter; " } else { "" };
+    let line = show_instead(name, &rest, typed, at);
+    (format!("`{name}` {what}"), format!("{starts}type {line}"))
+}
+
+fn program_problem(name: &str, program: &str, line: &str) -> (String, String) {
+    let what = format!("`{name}` is a program in PATH, not a script");
+    (what, format!("to run `{program}`, type `{line}`"))
+}
+
+fn not_a_script(typed: &CommandLine, at: usize, what: String, help: String) -> RefusedLine {
+    typed.refuse(&[typed.word_span(at)], |spans| {
         Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], what)
             .label("read as the script")
             .help(help)
-    }))
+    })
 }
 
 /// Refuses a script that is empty, as from a variable that is not set, or that is a whole line in quotes.
@@ -119,7 +159,7 @@ fn shell_script(args: &ProgramArgs, typed: &CommandLine, at: usize) -> Result<()
         words[0].clone()
     });
     line.extend_from_slice(&words[1..]);
-    let help = format!("type `{}`", without_python(typed, at, &line));
+    let help = format!("type `{}`", without_python(typed, at, &WITHOUT_PYTHON, &line));
     Err(typed.refuse(&[typed.word_span(at)], |spans| {
         let message = format!("`{}` is a script of {shell}, not of Python", script.display());
         Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], message)
@@ -146,12 +186,10 @@ fn program_in_path(name: &str) -> Option<String> {
     Some(found.to_string_lossy().into_owned())
 }
 
-/// Formats the line that runs `words` without Python and without its argument, with the options before
-/// the word `at`.
-fn without_python(typed: &CommandLine, at: usize, words: &[OsString]) -> String {
+/// Formats the line that runs `words` with the options `flags` added to those before the word `at`.
+fn without_python(typed: &CommandLine, at: usize, flags: &[&str], words: &[OsString]) -> String {
     let options = typed.words[..at].strip_suffix(&["--".into()]).unwrap_or(&typed.words[..at]);
-    let added =
-        ["no_python", "no_local_rank"].into_iter().filter(|flag| typed.last(flag).is_none());
+    let added = flags.iter().filter(|flag| typed.last(flag).is_none());
     let added: Vec<OsString> = added.map(|flag| format!("--{flag}").into()).collect();
     let line = quoted_line(options.iter().chain(&added).chain(words));
     format!("{} {line}", typed.program)

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
-use clap::{Command, CommandFactory, Parser};
+use clap::{Arg, Command, CommandFactory, Parser};
 
 use crate::base::{Diagnostic, Status, env_vars, show_typed};
 use crate::cli::command::entry::{CommandEntry, full_definition};
@@ -102,6 +102,7 @@ pub(in crate::cli) fn main(
     let page = page.override_usage(usage.trim_start_matches("Usage: ").to_owned());
     let mut plain = page.clone();
     let examples = help::examples_of(&page).map_or_else(String::new, |text| example_section(&text));
+    let page = page.mut_args(with_aliases);
     let page = clap_mangen::Man::new(page).source(PAGE_FOOTER).manual("Manual of remuda");
     let mut roff = Vec::new();
     page.render(&mut roff).map_err(CliError::output)?;
@@ -115,6 +116,17 @@ pub(in crate::cli) fn main(
     // No reader of manual pages could be started.
     print_screen(&plain.render_long_help().to_string()).map_err(CliError::output)?;
     Ok(Status::Success)
+}
+
+/// Adds the other names of an option to its help, as clap does on the screen; `clap_mangen` leaves them out.
+fn with_aliases(option: Arg) -> Arg {
+    let aliases = option.get_visible_aliases().filter(|aliases| !aliases.is_empty());
+    let Some(aliases) = aliases else { return option };
+    let noun = if aliases.len() == 1 { "alias" } else { "aliases" };
+    let names: Vec<String> = aliases.iter().map(|alias| format!("--{alias}")).collect();
+    let help = option.get_long_help().or(option.get_help()).cloned().unwrap_or_default();
+    let help = format!("{help} [{noun}: {}]", names.join(", "));
+    option.help(help.clone()).long_help(help)
 }
 
 /// Replaces this process by `man`, which shows the page; returns if that is not possible.

@@ -170,8 +170,10 @@ impl UnknownOption<'_> {
 
     /// Returns the value if the option takes one.
     fn value(&self) -> Option<&str> {
-        let next =
-            || self.words_after.first().map(String::as_str).filter(|word| !word.starts_with('-'));
+        let next = || {
+            let next = self.words_after.first().map(String::as_str);
+            next.filter(|word| !word.starts_with('-') && !word.ends_with(".py"))
+        };
         self.attached_value.or_else(next)
     }
 

@@ -278,9 +278,12 @@ impl Lexer<'_> {
         self.typed.refuse(&[place], |spans| {
             let problem = Diagnostic::error(codes::UNKNOWN_OPTION, spans[0], message);
             match meant {
-                _ if typed_name == "-m" => problem
-                    .label("unknown")
-                    .help("`--module pkg.train` runs a module, as `python -m` does"),
+                _ if typed_name == "-m" => {
+                    let module = self.typed.words.get(word.word + 1).map_or_else(|| "NAME".to_owned(), quoted);
+                    problem.label("unknown").help(format!(
+                        "`--module {module}` runs a module, as `python -m` does"
+                    ))
+                }
                 _ if name == "print_completion" => problem
                     .label("unknown")
                     .help("`remuda completion SHELL` prints the completion script of a shell"),

@@ -15,6 +15,7 @@ mod lex;
 mod number;
 mod other_launcher;
 mod parse;
+mod salloc_options;
 mod shlex;
 mod typed;
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::flags::underscored;
 use crate::cli::line::equivalents::{endpoint_words, is_automatic};
 use crate::cli::line::known_options::{Equivalent, meaning, option_and_value};
+use crate::cli::line::salloc_options::{SallocOption, salloc_option};
 use crate::pool::python_int;
 
 /// Other launchers, which users type in front of a script.
@@ -36,24 +37,6 @@ pub(in crate::cli) const LAUNCHERS: [&str; 22] = [
 /// Launchers that run any program, and not only scripts of Python.
 const RUN_PROGRAMS: [&str; 9] =
     ["mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "prun", "srun", "jsrun", "aprun"];
-
-/// Options of `srun` with a value that `salloc` has too, and that remuda does not need.
-const ALLOCATION_OPTIONS: [&str; 14] = [
-    "-p",
-    "-A",
-    "-t",
-    "-q",
-    "-C",
-    "-J",
-    "--partition",
-    "--account",
-    "--time",
-    "--qos",
-    "--constraint",
-    "--job-name",
-    "--mem",
-    "--gres",
-];
 
 /// What to type instead of the line of another launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -259,6 +242,8 @@ struct Translator<'a> {
     line: Vec<String>,
     /// The options for `salloc`.
     allocation: Vec<String>,
+    /// Whether one of them is more than a number of tasks.
+    needs_resources: bool,
 }
 
 impl<'a> Translator<'a> {
@@ -276,6 +261,7 @@ impl<'a> Translator<'a> {
             counts: Counts::default(),
             line: Vec::new(),
             allocation: Vec::new(),
+            needs_resources: false,
         }
     }
 
@@ -298,7 +284,10 @@ impl<'a> Translator<'a> {
             let (name, attached) = option_and_value(word);
             let next = after.first().map(String::as_str);
             let text = attached.or(next).unwrap_or_default();
-            let takes_value = self.allocation_option(name, text) || self.option(name, text);
+            let takes_value = match self.launcher {
+                "srun" if !self.has_hosts => self.slurm_option(word, (name, attached), text),
+                _ => self.option(name, text),
+            };
             if takes_value && attached.is_none() {
                 rest = after.get(1..).unwrap_or_default();
             }
@@ -310,27 +299,40 @@ impl<'a> Translator<'a> {
             let start = ["srun".to_owned()];
             return Instead::Whole([&start, options, &["remuda".to_owned()], rest].concat());
         }
-        let nodes = self.counts.nodes.filter(|nodes| 1 < *nodes && !self.has_hosts);
-        let remark = self.add_counts();
+        let has_nodes = self.counts.nodes.is_some_and(|nodes| 1 < nodes);
+        let is_allocated = self.needs_resources || has_nodes && !self.allocation.is_empty();
+        let remark = self.add_counts(is_allocated);
         let words = self.with_program(rest).unwrap_or_else(script);
-        match nodes.filter(|_| self.launcher == "srun") {
-            // The nodes are those of the allocation.
-            Some(nodes) => {
-                let salloc = ["salloc".to_owned(), "-N".to_owned(), nodes.to_string()];
-                let start = ["remuda".to_owned(), "run".to_owned()];
-                Instead::Whole([&salloc, &*self.allocation, &start, &words].concat())
-            }
-            None => Instead::Run { words, remark },
+        if is_allocated {
+            let start = ["remuda".to_owned(), "run".to_owned()];
+            return Instead::Whole(
+                [&["salloc".to_owned()], &*self.allocation, &start, &words].concat(),
+            );
         }
+        Instead::Run { words, remark }
     }
 
-    /// Keeps an option for `salloc`; returns whether it is one.
-    fn allocation_option(&mut self, typed_name: &str, text: &str) -> bool {
-        let is_one = self.launcher == "srun" && ALLOCATION_OPTIONS.contains(&typed_name);
-        if is_one {
-            self.allocation.extend([typed_name.to_owned(), text.to_owned()]);
+    /// Adds an option of `srun`, for `salloc` if that has it; returns whether it takes a value.
+    fn slurm_option(
+        &mut self,
+        word: &str,
+        (name, attached): (&str, Option<&str>),
+        text: &str,
+    ) -> bool {
+        let kept = salloc_option(name);
+        let takes_value = match kept {
+            Some(SallocOption::Resource { takes_value }) => {
+                self.needs_resources = true;
+                takes_value
+            }
+            Some(SallocOption::TaskCount) | None => self.option(name, text),
+        };
+        if kept.is_some() {
+            let value = attached.is_none() && takes_value;
+            self.allocation.push(word.to_owned());
+            self.allocation.extend(value.then(|| text.to_owned()));
         }
-        is_one
+        takes_value
     }
 
     /// Adds the words for an option; returns whether it takes a value.
@@ -400,21 +402,23 @@ impl<'a> Translator<'a> {
         true
     }
 
-    /// Adds the numbers of nodes and workers; returns what they do not say.
-    fn add_counts(&mut self) -> Option<String> {
+    /// Adds the numbers of nodes and workers; returns what they do not say. The slots of an allocation are
+    /// its GPUs, or else its tasks.
+    fn add_counts(&mut self, is_allocated: bool) -> Option<String> {
         let Counts { nodes, total, per_node } = self.counts;
         let divided = |by: i64| total.filter(|total| 0 < by && total % by == 0).map(|all| all / by);
         let nodes = nodes.or_else(|| divided(per_node?)).filter(|nodes| 1 < *nodes);
         let per_node = per_node.or_else(|| divided(nodes?)).or(match (nodes, self.has_hosts) {
-            (None, false) => total,
+            (None, false) if !is_allocated => total,
             _ => None,
         });
         let mut words = Vec::new();
-        let is_allocated = self.launcher == "srun" && !self.has_hosts;
         if let Some(nodes) = nodes.filter(|_| !is_allocated) {
             let hosts = if self.has_hosts { "" } else { "-H HOSTS " };
             words.push(format!("{hosts}--num_nodes {nodes}"));
         }
+        let has_gpus = self.allocation.iter().any(|word| word == "-G" || word.contains("gpu"));
+        let per_node = per_node.filter(|_| !is_allocated || has_gpus);
         words.extend(per_node.map(|workers| format!("-n {workers}")));
         let words = words.join(" ");
         let words: Vec<_> = words.split(' ').filter(|word| !word.is_empty()).collect();
@@ -518,10 +522,27 @@ mod tests {
     fn lines_of_slurm_keep_their_counts() {
         check(
             "srun -N 2 --ntasks-per-node 8 -p gpu ./w",
-            "- salloc -N 2 -p gpu remuda run -n 8 ./w",
+            "- salloc -N 2 --ntasks-per-node 8 -p gpu remuda run ./w",
         );
-        check("srun -N2 -n16 x.py", "- salloc -N 2 remuda run -n 8 --no_local_rank x.py");
+        check("srun -N2 -n16 x.py", "- salloc -N2 -n16 remuda run --no_local_rank x.py");
         check("srun -N 2 ok.py", "- salloc -N 2 remuda run --no_local_rank ok.py");
+        check(
+            "srun -N 4 --gpus-per-node 8 python -u x.py",
+            "- salloc -N 4 --gpus-per-node 8 remuda run --no_local_rank x.py",
+        );
+        check(
+            "srun -N 2 -G 16 --ntasks-per-node=8 -c 6 -p gpu -t 2:00 --exclusive -l x.py",
+            "- salloc -N 2 -G 16 --ntasks-per-node=8 -c 6 -p gpu -t 2:00 --exclusive remuda run -n 8 \
+             --no_local_rank x.py",
+        );
+        check(
+            "srun -N 4 --ntasks-per-node 8 --gpus-per-task 1 x.py",
+            "- salloc -N 4 --ntasks-per-node 8 --gpus-per-task 1 remuda run -n 8 --no_local_rank x.py",
+        );
+        check(
+            "srun -n 32 --gpus-per-task 1 x.py",
+            "- salloc -n 32 --gpus-per-task 1 remuda run --no_local_rank x.py",
+        );
         check("srun -n4 x.py", "run -n 4 --no_local_rank x.py");
         check(
             "srun -N 2 --gres gpu:8 torchrun --nnodes 2 x.py",

@@ -17,6 +17,10 @@ use crate::job::cause::missing_ranks::{class_of, has_timeouts, is_witness, missi
 /// count as a result of stopping the job, whatever the signal.
 const COMPETITION_WINDOW: Duration = Duration::from_millis(200);
 
+/// A worker whose connections end so soon after it printed an exception was exiting because of it, even if
+/// it printed more meanwhile.
+const LEAVING_MAX: Duration = Duration::from_secs(5);
+
 /// A worker that failed for a reason of its own.
 #[derive(Clone, Copy)]
 struct Candidate<'a> {
@@ -118,6 +122,11 @@ fn drop_survivors(
         candidates.retain(|candidate| !has_survived(candidate));
         return None;
     }
+    if let Some(lost_at) = first_peer_loss(ends, failures)
+        && keep_leaving(candidates, &survivors, lost_at)
+    {
+        return None;
+    }
     let first = ends.iter().filter(|end| end.is_own_failure()).min_by_key(|end| end.at)?;
     if let Some(cause) = missing_ranks_cause(ends, failures, first) {
         return Some(cause);
@@ -138,6 +147,31 @@ fn drop_survivors(
         reported_class: FailureClass::TimedOut,
         first: first.clone(),
     })
+}
+
+/// Keeps the candidates that were exiting because of their exceptions when their peers lost them, if there
+/// are any: better those that printed nothing after it. Returns whether there are any.
+fn keep_leaving(candidates: &mut Vec<Candidate<'_>>, survivors: &[Rank], lost_at: Instant) -> bool {
+    let was_leaving = |candidate: &Candidate<'_>| {
+        lost_at.saturating_duration_since(candidate.at) <= LEAVING_MAX
+            && candidate.at <= lost_at + COMPETITION_WINDOW
+    };
+    let is_quiet = |it: &Candidate<'_>| was_leaving(it) && !survivors.contains(&it.end.rank);
+    let has_quiet = candidates.iter().any(is_quiet);
+    let has_any = candidates.iter().any(was_leaving);
+    if has_any {
+        candidates.retain(|it| if has_quiet { is_quiet(it) } else { was_leaving(it) });
+    }
+    has_any
+}
+
+/// When the first worker reported that it had lost a peer, if none waited until its timeout.
+fn first_peer_loss(ends: &[WorkerEnd], failures: &Failures) -> Option<Instant> {
+    if has_timeouts(ends, failures) {
+        return None;
+    }
+    let reports = ends.iter().filter_map(|end| failures.evidence.get(&end.rank));
+    reports.filter(|it| it.class == FailureClass::LostPeer).map(|it| it.at).min()
 }
 
 /// Whether a worker failed for a reason of its own, and when.

@@ -43,6 +43,10 @@ const CHAIN_SEPARATORS: &[&str] = &[
     "The above exception was the direct cause of the following exception:",
 ];
 
+/// First line of a traceback.
+const HEAD: &str = "Traceback (most recent call last)";
+/// The same of an exception group.
+const GROUP_HEAD: &str = "Exception Group Traceback (most recent call last)";
 /// First line of the traceback inside the message of an exception that torch raises again: that of
 /// a worker of a DataLoader, or of a replica.
 const CARRIED_HEAD: &str = "Original Traceback (most recent call last)";
@@ -67,6 +71,8 @@ struct PrintedException<'a> {
     /// Indices from its first line to the one behind its last.
     lines: std::ops::Range<usize>,
     message: Vec<Cow<'a, str>>,
+    /// The message of the first exception of a group.
+    member: Option<Vec<Cow<'a, str>>>,
     /// The innermost frame outside of libraries.
     own: Option<CodePlace>,
     innermost: Option<CodePlace>,
@@ -99,11 +105,11 @@ pub fn last_traceback(text: &[u8]) -> Option<Traceback> {
     let index = chains.iter().rposition(|(is_harmless, _)| !is_harmless);
     let (_, chain) = chains.get(index.unwrap_or(chains.len().checked_sub(1)?))?;
     let (first, last) = (chain.first()?, chain.last()?);
-    let text_of = |printed: &PrintedException<'_>| printed.message.join("\n").trim_end().to_owned();
+    let text_of = |message: &[Cow<'_, str>]| message.join("\n").trim_end().to_owned();
     Some(Traceback {
         offset: lines.offsets[first.lines.start],
-        exception: text_of(last),
-        root: text_of(first),
+        exception: text_of(&last.message),
+        root: text_of(first.member.as_ref().unwrap_or(&first.message)),
         place: last.place().or_else(|| first.place()),
         is_carried: last.is_carried,
         is_final: lines.has_rank(last.lines.start),
@@ -135,7 +141,8 @@ pub(crate) fn crash_place(text: &[u8]) -> Option<CodePlace> {
     frames.iter().find(|place| !is_of_library(&place.file)).or(frames.first()).cloned()
 }
 
-/// A text split into lines as a terminal would show them.
+/// A text split into lines as a terminal would show them. A traceback begins a line of its own, also behind
+/// a progress bar, which has no line end.
 struct Lines<'a> {
     text: &'a [u8],
     offsets: Vec<usize>,
@@ -144,7 +151,10 @@ struct Lines<'a> {
 impl<'a> Lines<'a> {
     fn of(text: &'a [u8]) -> Self {
         let ends = memchr::memchr_iter(b'\n', text).map(|end| end + 1);
-        let mut offsets: Vec<usize> = std::iter::once(0).chain(ends).collect();
+        let heads = memchr::memmem::find_iter(text, HEAD).filter_map(|at| inner_head(text, at));
+        let mut offsets: Vec<usize> = std::iter::once(0).chain(ends).chain(heads).collect();
+        offsets.sort_unstable();
+        offsets.dedup();
         offsets.retain(|offset| *offset < text.len());
         Self { text, offsets }
     }
@@ -159,13 +169,21 @@ impl<'a> Lines<'a> {
         String::from_utf8_lossy(without_rank(self.raw(index)))
     }
 
+    /// The line without the margin of an exception group, `  | ` or `  + `, if it has one.
+    fn in_group(&self, index: usize) -> Option<Cow<'a, str>> {
+        let line = self.at(index);
+        let inner = line.strip_prefix("  ")?.trim_start_matches(' ');
+        let rest = inner.strip_prefix(['|', '+'])?;
+        Some(Cow::Owned(rest.strip_prefix(' ').unwrap_or(rest).to_owned()))
+    }
+
     fn has_rank(&self, index: usize) -> bool {
         let line = self.raw(index);
         without_rank(line).len() < line.len()
     }
 
     fn raw(&self, index: usize) -> &'a [u8] {
-        let end = self.offsets.get(index + 1).map_or(self.text.len(), |next| next - 1);
+        let end = self.offsets.get(index + 1).map_or(self.text.len(), |next| *next);
         let line = &self.text[self.offsets[index]..end];
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -177,6 +195,23 @@ impl<'a> Lines<'a> {
         let above = (0..index).rev().take(3).map(|at| self.at(at));
         above.into_iter().find(|line| !line.trim().is_empty()).unwrap_or_default()
     }
+}
+
+/// Returns the beginning of a traceback, with the rank that torch prints before it, if its first line has
+/// other text before it: `at` is the place of [`HEAD`]. Its frames follow; a text that only names a traceback
+/// has none.
+fn inner_head(text: &[u8], at: usize) -> Option<usize> {
+    let line_start = memchr::memrchr(b'\n', &text[..at]).map_or(0, |end| end + 1);
+    let line_end = at + memchr::memchr(b'\n', &text[at..])?;
+    let below = &text[line_end + 1..];
+    let has_frame = without_rank(below).starts_with(b"  File \"");
+    if !has_frame || text[line_start..at].ends_with(b"Original ") {
+        return None;
+    }
+    let before = &text[line_start..at];
+    let rank = before.windows(5).rposition(|part| part == b"[rank");
+    let rank = rank.filter(|rank| without_rank(&before[*rank..]).is_empty());
+    Some(rank.map_or(at, |rank| line_start + rank))
 }
 
 /// Removes `[rank2]: `, which torch prints in front of every line of a traceback.
@@ -195,6 +230,8 @@ fn next_exception<'a>(lines: &Lines<'a>, from: usize) -> Option<PrintedException
     (from..lines.count()).find_map(|at| {
         if is_head(&lines.at(at)) {
             Some(parse_exception(lines, at, at + 1))
+        } else if lines.in_group(at).is_some_and(|line| line.starts_with(GROUP_HEAD)) {
+            Some(parse_group(lines, at))
         } else if is_syntax_error(lines, at) {
             Some(parse_exception(lines, at, at))
         } else {
@@ -229,7 +266,39 @@ fn parse_exception<'a>(
         return PrintedException { lines: start..original.lines.end, own, is_carried, ..original };
     }
     let (lines, innermost) = (start..end.max(start + 1), frames.last().cloned());
-    PrintedException { lines, message, own, innermost, is_carried: false }
+    PrintedException { lines, message, member: None, own, innermost, is_carried: false }
+}
+
+/// Parses an exception group that begins in the line `start`: its own message, and the first of its
+/// exceptions that is no group, whose place is nearer to the cause.
+fn parse_group<'a>(lines: &Lines<'a>, start: usize) -> PrintedException<'a> {
+    let block: Vec<Cow<'a, str>> =
+        (start + 1..lines.count()).map_while(|at| lines.in_group(at)).collect();
+    let mut frames = Vec::new();
+    let mut messages = vec![Vec::new()];
+    for line in &block {
+        let message = messages.last_mut().expect("one at least");
+        if line.starts_with("-+-") {
+            // The exceptions of this group begin.
+            messages.push(Vec::new());
+        } else if line.starts_with("--") {
+            break;
+        } else if is_frame(line) {
+            frames.extend(place_of(line, "\", line ", ", in "));
+        } else if !is_head(line) && !line.starts_with(GROUP_HEAD) {
+            message.push(line.clone());
+        }
+    }
+    let own = frames.iter().rev().find(|place| !is_of_library(&place.file)).cloned();
+    let message = messages.remove(0);
+    PrintedException {
+        lines: start..start + 1 + block.len(),
+        message,
+        member: messages.pop(),
+        own,
+        innermost: frames.last().cloned(),
+        is_carried: false,
+    }
 }
 
 /// Whether the file and line of code that does not compile begin here.
@@ -245,8 +314,7 @@ fn is_syntax_error(lines: &Lines<'_>, at: usize) -> bool {
 }
 
 fn is_head(line: &str) -> bool {
-    line.starts_with("Traceback (most recent call last)")
-        || line.starts_with('╭') && line.contains("Traceback (most recent call last)")
+    line.starts_with(HEAD) || line.starts_with('╭') && line.contains(HEAD)
 }
 
 /// Whether a line belongs to a frame: Python indents frames; `rich` draws a box around them.
@@ -302,6 +370,27 @@ mod tests {
     }
 
     #[test]
+    fn traceback_behind_a_progress_bar_is_found() {
+        #[track_caller]
+        fn check(bar: &str, rank: &str) {
+            let text = format!(
+                "start\n{bar}{rank}Traceback (most recent call last):\n{rank}  File \"a.py\", line 6, in f\n\
+                 {rank}KeyError: 'ids'\n{bar}"
+            );
+            let found = last_traceback(text.as_bytes()).expect("there is one");
+            assert_eq!(found.exception.lines().next(), Some("KeyError: 'ids'"), "{text:?}");
+            assert_eq!((found.offset, found.is_final), (6 + bar.len(), !rank.is_empty()));
+            assert_eq!(found.place, Some(place("a.py", 6, "f")));
+        }
+        check("\r 25%|██▌  | 4/16 [00:01<00:02, 2.2it/s]", "");
+        check("\r 25%|██▌  | 4/16 [00:01<00:02, 2.2it/s]", "[rank0]: ");
+        check("[rank0] loading ", "[rank12]: ");
+        check("", "[rank0]: ");
+        let named = "see the Traceback (most recent call last):\nKeyError: 1\n";
+        assert_eq!(last_traceback(named.as_bytes()), None, "without frames");
+    }
+
+    #[test]
     fn traceback_of_an_exit_handler_is_ignored() {
         for harmless in [
             "Exception ignored in atexit callback <function f>:\n",
@@ -331,6 +420,32 @@ mod tests {
     fn traceback_box_of_rich_is_parsed() {
         let text = "╭──── Traceback (most recent call last) ────╮\n│ /x/a.py:3 in main  │\n╰────╯\nValueError: boxed\n";
         assert_eq!(last_traceback(text.as_bytes()).expect("one").exception, "ValueError: boxed");
+    }
+
+    #[test]
+    fn exception_group_names_its_first_exception() {
+        let text = "step 3\n  + Exception Group Traceback (most recent call last):\n  |   File \"a.py\", line 9, in main\n\
+                    \u{20} |     raise g\n  | ExceptionGroup: errors in a TaskGroup (2 sub-exceptions)\n\
+                    \u{20} +-+---------------- 1 ----------------\n    | Traceback (most recent call last):\n\
+                    \u{20}   |   File \"a.py\", line 4, in load\n    |     f(7)\n    | ValueError: shard 7 is corrupt\n\
+                    \u{20}   | in data/7.bin\n    +---------------- 2 ----------------\n    | KeyError: 'x'\n\
+                    \u{20}   +------------------------------------\n";
+        let found = last_traceback(text.as_bytes()).expect("there is one");
+        assert_eq!(found.exception, "ExceptionGroup: errors in a TaskGroup (2 sub-exceptions)");
+        assert_eq!(found.root, "ValueError: shard 7 is corrupt\nin data/7.bin");
+        assert_eq!((found.offset, found.place), (7, Some(place("a.py", 4, "load"))));
+        let of_torch: String = text.lines().map(|line| format!("[rank2]: {line}\n")).collect();
+        let found = last_traceback(of_torch.as_bytes()).expect("there is one");
+        assert!(found.is_final && found.root.starts_with("ValueError"), "{found:?}");
+        let nested = "  + Exception Group Traceback (most recent call last):\n  | ExceptionGroup: a (1 sub-exception)\n\
+                      \u{20} +-+---------------- 1 ----------------\n    | ExceptionGroup: b (1 sub-exception)\n\
+                      \u{20}   +-+---------------- 1 ----------------\n      | ValueError: x\n\
+                      \u{20}     +------------------------------------\n";
+        let found = last_traceback(nested.as_bytes()).expect("there is one");
+        assert_eq!(
+            (&*found.exception, &*found.root),
+            ("ExceptionGroup: a (1 sub-exception)", "ValueError: x")
+        );
     }
 
     #[test]
@@ -396,8 +511,8 @@ mod tests {
     proptest::proptest! {
         /// Any bytes are read without a panic, and the result lies in the text.
         #[test]
-        fn any_bytes_are_parsed(parts in proptest::collection::vec(0usize..11, 0..24)) {
-            const PIECES: [&str; 11] = [
+        fn any_bytes_are_parsed(parts in proptest::collection::vec(0usize..16, 0..24)) {
+            const PIECES: [&str; 16] = ["  + Exception Group ", "  | ", "  +-+---- 1 ----\n", "    +----\n","  25%|",
                 "Traceback (most recent call last):\n", "  File \"a.py\", line 3, in f\n", "E: x\n", "\n",
                 "[rank1]: ", "During handling of the above exception, another exception occurred:\n", "\r", "é",
                 "Original Traceback (most recent call last):\n", "  File \"a.py\", line 3\n", "python3: No module named ",

@@ -4,6 +4,7 @@ use crate::base::Diagnostic;
 use crate::pool::codes;
 
 const LINES: &str = "a hostfile has a line for each host: `worker-0 slots=8`";
+const SCRIPT: &str = "put the script after the options, and name a hostfile with -H";
 const INVENTORY: &str = "`ansible all --list-hosts` prints the hosts of an inventory; write \
                          `slots=8` after each";
 
@@ -13,9 +14,8 @@ pub(super) fn not_a_hostfile(text: &str) -> Option<Diagnostic> {
     let first = lines.next()?;
     let (what, help) = match first {
         _ if is_binary(text) => ("a program or other binary data", LINES),
-        _ if first.starts_with("#!") => {
-            ("a script", "put the script after the options, and name a hostfile with -H")
-        }
+        _ if first.starts_with("#!") => ("a script", SCRIPT),
+        _ if text.lines().any(is_python) => ("a script of Python", SCRIPT),
         _ if is_json(first) => ("JSON", LINES),
         _ if first == "---" || is_yaml_key(first) => ("YAML", LINES),
         _ if is_section(first) => ("an inventory or INI file", INVENTORY),
@@ -34,6 +34,17 @@ fn is_binary(text: &str) -> bool {
     };
     let odd = start.clone().filter(is_odd).count();
     8 <= odd && start.count() <= 100 * odd
+}
+
+/// Whether a line can only be Python: `import os`, `from x import y`, `def main():`.
+fn is_python(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match &*words {
+        ["import", ..] => true,
+        ["from", _, "import", ..] => true,
+        ["def" | "class", ..] => line.ends_with(':'),
+        _ => false,
+    }
 }
 
 fn is_json(first: &str) -> bool {
@@ -77,11 +88,22 @@ mod tests {
         check("hosts:\n  - a\n", Some("YAML"));
         check("- host: a\n  slots: 4\n", Some("YAML"));
         check("#!/bin/sh\nexport A=1\n", Some("a script"));
+        check("# Trains.\nimport os, sys\nrank, world = 0, 1\n", Some("a script of Python"));
+        check("\"\"\"Trains.\"\"\"\nfrom torch import nn\n", Some("a script of Python"));
+        check("x = 1\ndef main():\n    pass\n", Some("a script of Python"));
         check("[workers]\nn1\n", Some("an inventory or INI file"));
         check(&"\u{fffd}\u{1}x".repeat(20), Some("a program or other binary data"));
-        for text in
-            ["", "# a\n", "[::1] slots=4x", "[fe80::1]", "n1: 4\u{1}", "n1:4 x", "n[1-", "a\u{7}b"]
-        {
+        for text in [
+            "",
+            "# a\n",
+            "[::1] slots=4x",
+            "[fe80::1]",
+            "n1: 4\u{1}",
+            "n1:4 x",
+            "n[1-",
+            "a\u{7}b",
+            "def x",
+        ] {
             check(text, None);
         }
     }

@@ -45,7 +45,7 @@ pub(super) fn missing_count(host: HostToken<'_>) -> Diagnostic {
     Diagnostic::error(codes::MISSING_SLOTS, host.span, message)
         .label("expected `:N` after it")
         .help(format!(
-            "set the number of workers: `{}:4`, or `--slots 4` for all hosts",
+            "set the number of workers: `{}:4`, or `--slots 4` for all hosts without it",
             show_typed(host.text)
         ))
 }

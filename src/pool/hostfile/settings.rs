@@ -327,7 +327,9 @@ pub(crate) fn missing_slots(host: HostToken<'_>) -> Diagnostic {
     let name = if is_name { show_typed(host.text) } else { "worker-0".to_owned() };
     Diagnostic::error(codes::MISSING_SLOTS, host.span, "`slots=` is missing")
         .label("expected `slots=N` after the host name")
-        .help(format!("set the number of workers: `{name} slots=4`, or `--slots 4` for all hosts"))
+        .help(format!(
+            "set the number of workers: `{name} slots=4`, or `--slots 4` for all hosts without it"
+        ))
 }
 
 /// The way in which a dialect writes a number of slots.

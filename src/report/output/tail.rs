@@ -104,17 +104,16 @@ impl Tail {
     /// The lines from the traceback that ended the worker, or else the last lines.
     pub(super) fn last_lines(&self) -> Vec<Vec<u8>> {
         let bytes = &final_screen(&self.bytes);
-        let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+        let (from, lines_max) = match last_traceback(bytes) {
+            Some(found) => (found.offset, TRACEBACK_LINES_MAX),
+            None => (0, LINES_MAX),
+        };
+        let lines: Vec<&[u8]> = bytes[from..].split(|byte| *byte == b'\n').collect();
         let lines = match lines.split_last() {
             Some(([], rest)) => rest,
             _ => &lines,
         };
-        let traceback = last_traceback(bytes).map(|found| found.offset);
-        let traceback = traceback.map(|at| memchr::memchr_iter(b'\n', &bytes[..at]).count());
-        let from = match traceback {
-            Some(start) => start.max(lines.len().saturating_sub(TRACEBACK_LINES_MAX)),
-            None => lines.len().saturating_sub(LINES_MAX),
-        };
+        let from = lines.len().saturating_sub(lines_max);
         lines[from..].iter().map(|line| line.to_vec()).collect()
     }
 }
@@ -134,6 +133,13 @@ mod tests {
     fn traceback_is_shown_from_its_first_line() {
         let text = "x\nTraceback (most recent call last):\n  File \"a\"\nValueError: b\n";
         assert_eq!(last_lines(text), text.lines().skip(1).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn traceback_is_shown_without_the_bar_before_it() {
+        let shown = "Traceback (most recent call last):\n  File \"a\"\nValueError: b\n";
+        let lines = last_lines(&format!("x\n\r 25%|██▌  | 4/16 [00:01<00:02]{shown}"));
+        assert_eq!(lines, shown.lines().collect::<Vec<_>>());
     }
 
     #[test]

@@ -40,8 +40,8 @@ pub(super) fn machines(
     let hosts = pool.nodes();
     if let Some(machines) = given.filter(|machines| hosts.len() < *machines) {
         let why = format!("`-H` names {}", show_count(hosts.len(), "host"));
-        let help = format!("name more hosts, or write `--num_machines {}`", hosts.len());
-        return Err(refuse(typed, file, "num_machines", machines, &why, &help));
+        let help = |_: &str| format!("name more hosts, or write `--num_machines {}`", hosts.len());
+        return Err(refuse(typed, file, ("num_machines", machines), &why, help));
     }
     let machines = given.unwrap_or(hosts.len()).max(1);
     if let Some(workers) = workers {
@@ -171,18 +171,18 @@ impl Split {
         why: &str,
         fitting: &str,
     ) -> CliError {
-        let help = format!("`--num_processes` is the number of all workers: write {fitting}");
-        refuse(typed, file, "num_processes", self.workers, why, &help)
+        refuse(typed, file, ("num_processes", self.workers), why, |name| {
+            format!("`{name}` is the number of all workers: write {fitting}")
+        })
     }
 }
 
 fn refuse(
     typed: &CommandLine,
     file: Option<&ConfigFile>,
-    setting: &str,
-    value: usize,
+    (setting, value): (&str, usize),
     why: &str,
-    help: &str,
+    help: impl Fn(&str) -> String,
 ) -> CliError {
     refuse_setting(typed, file, setting, |span, place| {
         let name = match place {
@@ -190,7 +190,7 @@ fn refuse(
             ValuePlace::File => setting.to_owned(),
         };
         let message = format!("`{name}` cannot be {value}: {why}");
-        Diagnostic::error(place.code(), span, message).label("out of range").help(help)
+        Diagnostic::error(place.code(), span, message).label("out of range").help(help(&name))
     })
 }
 

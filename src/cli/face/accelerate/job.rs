@@ -71,6 +71,9 @@ pub(in crate::cli) fn start(
         print_warnings(file, terminal);
     }
     let settings = Settings::collect(args, typed, file.as_ref())?;
+    if !settings.is_on("module") && !settings.is_on("no_python") {
+        check::python_script(&args.script_and_args, typed, "no_python")?;
+    }
     let job = AccelerateJob::new(args, typed, &settings, file.as_ref())?;
     job.check_fsdp(file.as_ref())?;
     let method = job.method(file.as_ref())?;

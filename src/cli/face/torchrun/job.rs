@@ -451,6 +451,9 @@ fn run_line(
     let no_python = values.switch("no-python", program.no_python)? && !runs_path;
     let use_env = launcher == TorchLauncher::Torchrun || program.use_env;
     check_program(values.typed, is_module, no_python)?;
+    if !is_module && !no_python {
+        check::python_script(&program.script_and_args, values.typed, "no-python")?;
+    }
     line.extend(is_module.then(|| OsString::from("--module")));
     line.extend(no_python.then(|| OsString::from("--no_python")));
     line.extend(use_env.then(|| OsString::from("--no_local_rank")));
