@@ -89,7 +89,8 @@ fn message_of_a_rank_that_leaves_slowly_is_quoted() {
     let title = "error[R101]: rank 2 (localhost) closed connections before exiting: ranks 0, 1 lost a connection; ";
     let outcome =
         outcome.says(title).says("  last line of its stderr: config: no data set `c4x`\n");
-    let outcome = outcome.says("  1 worker that reported no exception was still running when ");
+    let outcome = outcome
+        .says(" was still running when remuda stopped the job, and had reported no exception");
     assert!(!outcome.stderr.contains("if the job hangs again"), "{outcome:#?}");
 }
 
@@ -247,4 +248,43 @@ fn error_file_chosen_by_the_user_is_not_replaced() {
         launch.option("--env").option(format!("TORCHELASTIC_ERROR_FILE={}", chosen.display()));
     let outcome = launch.sh("echo \"$TORCHELASTIC_ERROR_FILE\"; exit 1").end().code(1);
     assert_eq!(outcome.stdout_text().trim(), chosen.to_str().expect("text"));
+}
+
+#[test]
+fn killed_process_of_a_worker_has_advice() {
+    let outcome = workers(1).sh("exit 137").end().code(137);
+    outcome.says(
+        "help: code 137 is 128 + 9: SIGKILL ended a process in it; if no user killed it, check ",
+    );
+    let words = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ";
+    let outcome = workers(1).sh(&format!("echo '{words}' >&2; exit 1")).end().code(1);
+    let help = "help: SIGKILL ended a process of its DataLoader; if no user killed it, check ";
+    drop(outcome.says(help).says("; fewer `num_workers` need less memory\n"));
+    let words = "terminate called without an active exception";
+    let outcome = workers(1).sh(&format!("echo '{words}' >&2; kill -ABRT $$")).end().code(134);
+    drop(
+        outcome.says(
+            "help: the program ended while threads of torch were running, often after its own ",
+        ),
+    );
+}
+
+#[test]
+fn traceback_behind_a_progress_bar_is_the_cause() {
+    let text =
+        "import sys\nsys.stderr.write('\\r 25%|##   | 4/16 [00:01<00:03]')\n{}['input_ids']\n";
+    let outcome = end_python(1, "bar.py", text).code(1);
+    let outcome = outcome.says("error[R101]: rank 0 (localhost) failed: KeyError: 'input_ids'\n");
+    drop(outcome.says("bar.py:3\n"));
+}
+
+#[test]
+fn first_exception_of_a_group_is_named() {
+    let group = "  + Exception Group Traceback (most recent call last):\n  |   File \"a.py\", line 9, in main\n\
+                 \u{20} | ExceptionGroup: in a TaskGroup (1 sub-exception)\n  +-+---------------- 1 ----------------\n\
+                 \u{20}   | ValueError: shard 7 is corrupt\n    +------------------------------------\n";
+    let outcome = workers(1).sh(&format!("cat >&2 <<'END'\n{group}END\nexit 1")).end().code(1);
+    let outcome = outcome.says("failed: ExceptionGroup: in a TaskGroup (1 sub-exception)\n");
+    let outcome = outcome.says("  caused by ValueError: shard 7 is corrupt\n");
+    drop(outcome.says("  at a.py:9 in main\n"));
 }

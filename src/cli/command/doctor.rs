@@ -106,7 +106,8 @@ fn check_and_print(words: Vec<OsString>) -> Result<Status, CliError> {
     refuse_hostfile_as_script(&cli, &typed)?;
     // Too few devices are a finding, not an error.
     let oversubscribed = std::mem::replace(&mut cli.cluster.devices.oversubscribe, true);
-    cli.cluster.slots_of_list = SlotCount::new(1);
+    // A hostfile of the usable hosts needs their slots.
+    cli.cluster.slots_of_list = SlotCount::new(1).filter(|_| cli.usable.is_none());
     let mut cluster = resolve::resolve_hosts(&cli.cluster, &typed, terminal)?;
     if !oversubscribed {
         cluster.devices.slots_are = resolve::slots_are(&cli.cluster.devices, false)?;

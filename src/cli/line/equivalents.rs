@@ -13,6 +13,21 @@ use crate::cli::line::flags::{Flags, OptionOwner, underscored};
 use crate::cli::line::typed::{CommandLine, GivenOption};
 use crate::pool::{nearest, python_int};
 
+/// Options of Slurm's `sbatch` that users type often, and that `remuda sbatch` passes on.
+const PASSED_TO_SBATCH: [&str; 12] = [
+    "gres",
+    "gpus-per-task",
+    "mem-per-cpu",
+    "mem-per-gpu",
+    "nodelist",
+    "reservation",
+    "dependency",
+    "mail-type",
+    "mail-user",
+    "licenses",
+    "begin",
+    "switches",
+];
 const EVERY_GPU: &str = "every GPU of this machine is used";
 
 /// An option of a line that its command does not have.
@@ -78,6 +93,9 @@ fn with_option(
 fn guess(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
     let typed_name = option.name();
     let name = underscored(typed_name);
+    if let Some(help) = option.of_sbatch() {
+        return Some(help);
+    }
     let known = meaning(&name);
     if let Some(help) = known.and_then(|meant| option.explain(meant, flags)) {
         return Some(help);
@@ -177,6 +195,25 @@ impl UnknownOption<'_> {
         self.attached_value.or_else(next)
     }
 
+    /// Returns what an option of Slurm's `sbatch` is for `remuda sbatch`.
+    fn of_sbatch(&self) -> Option<String> {
+        if self.program != "remuda sbatch" {
+            return None;
+        }
+        let value = self.value().unwrap_or("N");
+        match self.name() {
+            "gpus-per-node" => Some(format!("did you mean `--gpus {}`?", quoted(value))),
+            "ntasks-per-node" => Some(format!(
+                "leave it out: each GPU has a worker; `-- -n {value}` before the script sets their number"
+            )),
+            name if PASSED_TO_SBATCH.contains(&name) => Some(format!(
+                "`--option {}` passes it to sbatch",
+                quoted(format!("{name}={value}"))
+            )),
+            _ => None,
+        }
+    }
+
     fn explain(&self, meant: Equivalent, flags: &Flags) -> Option<String> {
         let needless = |why: &str| format!("leave `{}` out: {why}", self.typed_name);
         Some(match meant {
@@ -187,6 +224,10 @@ impl UnknownOption<'_> {
                 if self.device_count().is_some() && flags.has("num_gpus") =>
             {
                 format!("did you mean `--num_gpus {}`?", self.device_count()?)
+            }
+            Same("env") if flags.has("env") && self.name() == "genv" => {
+                let [name, value, ..] = self.words_after else { return None };
+                format!("did you mean `--env {}`?", quoted(format!("{name}={value}")))
             }
             Same(own) if flags.has(own) => match self.value() {
                 Some(value) => format!("did you mean `--{own} {}`?", quoted(value)),

@@ -133,6 +133,7 @@ const EQUIVALENTS: &[(&[&str], Equivalent)] = &[
     (&["use_deepspeed"], Options("--env ACCELERATE_USE_DEEPSPEED=true")),
     (&["deepspeed_config_file"], Options("--env ACCELERATE_DEEPSPEED_CONFIG_FILE={}")),
     (&["cpu", "use_cpu"], Options("--accelerator cpu")),
+    (&["use_gpu", "use_cuda", "cuda"], Unneeded("GPUs are used where there are any")),
     (&["config_file"], OfAccelerate),
     // mpirun and srun: other options.
     (&["genv", "export"], Same("env")),

@@ -61,6 +61,7 @@ impl Dispatcher<'_> {
         let nodes = table.all().filter(|node| !table.is_lost(*node));
         let Some(on_screen_idle) = self.user.begin_pause(clock::now(), nodes) else { return };
         self.nodes.send_to_all(&ToAgent::Pause);
+        self.reporter.expect_echo();
         self.reporter.print_answer(show_step(
             "Paused",
             &format!("{}; `fg` resumes the job", self.count_workers()),

@@ -71,7 +71,9 @@ pub(in crate::launch) async fn supervise_as_leader(
         never = tasks.propagate_panics() => match never {},
     };
     let own = dial.status_of(NodeRank(0), ended.status, ended.cause);
-    write_termination_message(file, (&dial.job, NodeRank(0)), own, (&ended.text, ended.cause));
+    // The file is read apart from the screen.
+    let text = &ended.text_elsewhere;
+    write_termination_message(file, (&dial.job, NodeRank(0)), own, (text, ended.cause));
     if ended.may_be_taken_over {
         let limit = show_duration(dial.join_limit.time);
         let text = format!(

@@ -9,7 +9,7 @@ use crate::launch::history::WorkerHistory;
 use crate::launch::screen::job_report::{JobReport, after};
 use crate::launch::screen::messages::fold_ranks;
 use crate::launch::screen::shown_text::{ShownWorker, first_line, without_shown_traceback};
-use crate::report::text::{Failure, show_count};
+use crate::report::text::Failure;
 use crate::report::{OutputRouter, escape_control};
 use crate::wire::Stream;
 
@@ -236,7 +236,8 @@ impl JobReport<'_> {
             _ => format!("the first to fail was rank {rank} ({host}){below}"),
         });
         facts.extend(above);
-        Failure { code: codes::WORKER_FAILED, title, facts, last_lines, log, help }
+        let lines_of = Some(rank);
+        Failure { code: codes::WORKER_FAILED, title, facts, last_lines, lines_of, log, help }
     }
 
     /// What is known of the missing workers themselves: those that were still running, and the last
@@ -247,13 +248,14 @@ impl JobReport<'_> {
             |rank: &&Rank| self.worker(**rank).outcome.as_ref().is_some_and(|end| end.stopped);
         let last_line = |rank: Rank| pages.last_error_line(rank, stopped_at);
         let mut facts = Vec::new();
-        if let still_ran @ 1.. = missing.iter().filter(is_stopped).count() {
-            let was = if still_ran == 1 { "was" } else { "were" };
-            let workers = show_count(still_ran, "worker");
+        let still_ran: Vec<Rank> = missing.iter().filter(is_stopped).copied().collect();
+        if !still_ran.is_empty() {
+            let was = if still_ran.len() == 1 { "was" } else { "were" };
+            let ranks = self.show_ranks(&still_ran);
             let has_written = missing.iter().any(|rank| last_line(*rank).is_some());
             let what = if has_written { "no exception" } else { "nothing" };
             facts.push(format!(
-                "{workers} that reported {what} {was} still running when remuda stopped the job"
+                "{ranks} {was} still running when remuda stopped the job, and had reported {what}"
             ));
         }
         if let [rank] = *missing {
@@ -261,8 +263,12 @@ impl JobReport<'_> {
             let pid = worker.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string());
             let (host, local, slot) = (&worker.host, worker.local_rank, worker.slot);
             facts.push(format!("host {host}   local rank {local}   slot {slot}   pid {pid}"));
-            let line = last_line(rank).map(|line| first_line(&line));
-            facts.extend(line.map(|line| format!("last line of its stderr: {line}")));
+            let line = pages.last_line(rank, stopped_at);
+            facts.extend(
+                line.map(|(stream, line)| {
+                    format!("last line of its {stream}: {}", first_line(&line))
+                }),
+            );
         }
         facts
     }

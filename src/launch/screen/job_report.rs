@@ -459,9 +459,8 @@ impl JobReport<'_> {
         }
     }
 
-    /// Returns `killed` if SIGKILL ended all of the stopped workers of a job that the user stopped, else
-    /// `stopped`.
-    fn how_stopped(&self, stopped: usize) -> &'static str {
+    /// Returns `stopped`, and how many of the workers SIGKILL ended if the user or the time limit ended the job.
+    fn how_stopped(&self, stopped: usize) -> String {
         let is_killed = |worker: &&WorkerHistory| {
             let ended = worker.outcome.as_ref().filter(|ended| ended.stopped);
             ended.is_some_and(|ended| {
@@ -469,8 +468,13 @@ impl JobReport<'_> {
             })
         };
         let killed = self.history.workers.iter().filter(is_killed).count();
-        let is_request = matches!(self.verdict.status, Status::Interrupted(_));
-        if is_request && killed == stopped { "killed" } else { "stopped" }
+        let is_request = matches!(self.verdict.status, Status::Interrupted(_) | Status::Timeout);
+        match killed {
+            0 => "stopped".to_owned(),
+            _ if !is_request => "stopped".to_owned(),
+            _ if killed == stopped => "killed".to_owned(),
+            _ => format!("stopped, {killed} of them by SIGKILL"),
+        }
     }
 
     /// Number of workers that were still running after SIGKILL, so that their exit is unknown.

@@ -258,9 +258,10 @@ pub(in crate::launch) fn ungrouped(workers: usize, master: &str, seconds: u32) -
     let (workers, master) = (show_count(workers, "worker"), escape_control(master));
     format!(
         "warning: {workers} import torch, but none has connected to MASTER_ADDR:MASTER_PORT ({master}) \
-         within {seconds} s: each may train a copy of its own\n\
-         help: call `torch.distributed.init_process_group()` in the script; workers that are meant to be \
-         independent can ignore this\n"
+         within {seconds} s: the script still compiles or loads data, or each worker trains a copy of its \
+         own\n\
+         help: if the workers form a group, the script must call `torch.distributed.init_process_group()`; \
+         independent workers can ignore this\n"
     )
 }
 
@@ -350,7 +351,10 @@ mod tests {
         let expect = "warning: 4 workers import torch, but none has connected to \
                       MASTER_ADDR:MASTER_PORT (n1:29500";
         assert!(text.starts_with(expect) && !text.contains('\x1b'), "{text}");
-        assert!(text.contains(" within 60 s: each may train a copy of its own\nhelp: "), "{text}");
+        assert!(
+            text.contains(" within 60 s: the script still compiles or loads data, or "),
+            "{text}"
+        );
     }
 
     #[test]

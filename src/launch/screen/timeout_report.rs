@@ -61,6 +61,7 @@ impl JobReport<'_> {
             ),
             facts: self.show_late(&late, pages),
             last_lines,
+            lines_of: None,
             log,
             help,
         }

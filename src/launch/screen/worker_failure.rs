@@ -23,6 +23,11 @@ use crate::report::OutputRouter;
 use crate::report::text::{Failure, show_processes};
 use crate::wire::Stream;
 
+/// What the C++ runtime prints when a process exits while threads of torch still run.
+const RUNNING_THREADS: &[u8] = b"terminate called without an active exception";
+const DESTROY_GROUP: &str = "the program ended while threads of torch were running, often after its own \
+                             `sys.exit`: call `torch.distributed.destroy_process_group()` before the end";
+
 impl JobReport<'_> {
     pub(in crate::launch) fn worker_failed(
         &self,
@@ -58,6 +63,7 @@ impl JobReport<'_> {
         help.extend(input_hint(input, self.has_option("--stdin"), lines()));
         help.extend(self.module_hint(worker));
         help.extend(self.signal_help(worker, lines()));
+        help.extend(self.killed_child_help(worker, lines()));
         facts.extend(self.forwarded_signal_fact(worker));
         let recorded = self.recorded_stack().filter(|_| !pages.has_traceback(rank));
         match recorded {
@@ -73,6 +79,7 @@ impl JobReport<'_> {
             title,
             facts,
             last_lines,
+            lines_of: None,
             log: pages.log_path(rank, stream).or_else(|| self.run_dir()),
             help,
         }
@@ -97,6 +104,7 @@ impl JobReport<'_> {
         ));
         if failure.last_lines.is_none() {
             failure.last_lines = pages.last_lines(detector);
+            failure.lines_of = Some(peer.rank);
             let stream = failure.last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
             failure.log = pages.log_path(detector, stream).or(failure.log);
         }
@@ -148,6 +156,9 @@ impl JobReport<'_> {
             libc::SIGKILL if oom_kills == 0 => {
                 help_of_killed(worker.host.as_str(), &self.options.supervisor)
             }
+            libc::SIGABRT if lines.any(|line| line.starts_with(RUNNING_THREADS)) => {
+                Some(format!("{DESTROY_GROUP}; the lines before this message show why it exited"))
+            }
             libc::SIGSEGV => {
                 let argv = self.argv(worker);
                 let program = Path::new(argv.first()?).file_name()?.to_string_lossy();
@@ -156,6 +167,29 @@ impl JobReport<'_> {
             }
             _ => None,
         }
+    }
+
+    /// How to find out who killed a process that the worker had started with SIGKILL.
+    fn killed_child_help<'b>(
+        &self,
+        worker: &WorkerHistory,
+        mut lines: impl Iterator<Item = &'b Vec<u8>>,
+    ) -> Option<String> {
+        const KILLED: WorkerExit = WorkerExit::Code(128 + libc::SIGKILL as u8);
+        let exit = worker.outcome.as_ref().filter(|ended| !ended.stopped)?.exit;
+        let is_loader = |line: &Vec<u8>| {
+            let line = String::from_utf8_lossy(line);
+            line.contains("DataLoader worker") && line.contains("by signal: Killed")
+        };
+        let (what, further) = if exit == KILLED {
+            ("code 137 is 128 + 9: SIGKILL ended a process in it", "")
+        } else if lines.any(is_loader) {
+            ("SIGKILL ended a process of its DataLoader", "; fewer `num_workers` need less memory")
+        } else {
+            return None;
+        };
+        let how = help_of_killed(worker.host.as_str(), &self.options.supervisor)?;
+        Some(format!("{what}; {how}{further}"))
     }
 
     /// How a program of Python prints where it was when a signal ended it.

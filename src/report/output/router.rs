@@ -434,6 +434,14 @@ impl OutputRouter {
         self.streams.get(&(rank, Stream::Stderr))?.tail.last_line(until)
     }
 
+    /// The last line of a worker's standard error before this instant, or else of its standard output.
+    pub fn last_line(&self, rank: Rank, until: Instant) -> Option<(Stream, String)> {
+        [Stream::Stderr, Stream::Stdout].into_iter().find_map(|stream| {
+            let line = self.streams.get(&(rank, stream))?.tail.last_line(until)?;
+            Some((stream, line))
+        })
+    }
+
     /// Whether a stream of a worker contains a traceback.
     pub fn has_traceback(&self, rank: Rank) -> bool {
         let streams = [Stream::Stderr, Stream::Stdout].into_iter();

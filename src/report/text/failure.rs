@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use super::neutral::escape_control_into;
+use crate::base::Rank;
 use crate::wire::Stream;
 
 /// The content of the screen.
@@ -17,6 +18,8 @@ pub struct Failure {
     pub facts: Vec<String>,
     /// The last lines of the worker.
     pub last_lines: Option<(Stream, Vec<Vec<u8>>)>,
+    /// The worker whose last lines these are, if it is another one than that of the title.
+    pub lines_of: Option<Rank>,
     /// File with all output of the worker.
     pub log: Option<PathBuf>,
     /// Commands that help.
@@ -39,7 +42,9 @@ pub fn show_failure(failure: &Failure, screen: ReportScreen) -> String {
         let _ = writeln!(out, "  {fact}");
     }
     if let Some((stream, lines)) = &failure.last_lines {
-        let _ = writeln!(out, "  last lines of its {stream}:");
+        let whose =
+            failure.lines_of.map_or_else(|| "its".to_owned(), |rank| format!("rank {rank}'s"));
+        let _ = writeln!(out, "  last lines of {whose} {stream}:");
         for line in lines {
             let mut shown = Vec::new();
             escape_control_into(&mut shown, line);
