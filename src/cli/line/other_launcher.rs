@@ -417,7 +417,9 @@ impl<'a> Translator<'a> {
             let hosts = if self.has_hosts { "" } else { "-H HOSTS " };
             words.push(format!("{hosts}--num_nodes {nodes}"));
         }
-        let has_gpus = self.allocation.iter().any(|word| word == "-G" || word.contains("gpu"));
+        let is_gpu_option =
+            |word: &String| word == "-G" || word.starts_with("--gpus") || word.contains("gpu:");
+        let has_gpus = self.allocation.iter().any(is_gpu_option);
         let per_node = per_node.filter(|_| !is_allocated || has_gpus);
         words.extend(per_node.map(|workers| format!("-n {workers}")));
         let words = words.join(" ");

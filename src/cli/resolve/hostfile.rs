@@ -11,7 +11,10 @@ use crate::cli::line::{CommandLine, as_host_list};
 use crate::cli::resolve::trust::{Trust, is_foreign};
 use crate::os::files::input_file::{InputReader, irregular_kind, is_pipe, open};
 use crate::pool::nodeset::is_pattern;
-use crate::pool::{self, NAME_A_HOSTFILE, ReadOptions, Reading, SlotCount, codes, nearest};
+use crate::pool::{
+    self, Dialect, NAME_A_HOSTFILE, ReadOptions, Reading, SlotCount, certain_changes, codes,
+    nearest,
+};
 use crate::report::diagnostic::{Paint, show_findings, show_problems};
 use crate::report::text::show_io_error;
 
@@ -104,7 +107,12 @@ impl LoadError {
             {
                 show_problems(findings, paint)
             }
-            Self::Malformed(findings) => show_findings(findings, paint),
+            Self::Malformed(findings) => {
+                let file = Path::new(&findings.source.name);
+                let is_file = file.is_file();
+                let note = if is_file { fixes_note(file, findings, None) } else { String::new() };
+                show_findings(findings, paint) + &note
+            }
             _ => show_findings(&self.as_findings(), paint),
         }
     }
@@ -212,6 +220,29 @@ fn slots_option(program: &str) -> &'static str {
         Some("launch" | "accelerate-launch") if program.contains("accelerate") => "--num_processes",
         _ => "--slots",
     }
+}
+
+/// Returns the note about the corrections that `hostfile check --fix` makes in a file; empty if there are
+/// none.
+pub(in crate::cli) fn fixes_note(
+    file: &Path,
+    findings: &Findings,
+    dialect: Option<Dialect>,
+) -> String {
+    let changes = certain_changes(findings).len();
+    let are = match changes {
+        0 => return String::new(),
+        1 => "correction is certain",
+        _ => "corrections are certain",
+    };
+    let how = if file.as_os_str() == "-" {
+        "`--fix` changes a file, not standard input".to_owned()
+    } else {
+        let them = if changes == 1 { "it" } else { "them" };
+        let from = dialect.map_or(String::new(), |from| format!("--from {} ", from.name()));
+        format!("to make {them}, type `remuda hostfile check --fix {from}{}`", quoted(file))
+    };
+    format!("note: {}: {changes} {are}; {how}\n", file.display())
 }
 
 /// Returns the hostfile with a similar name beside a file that does not exist.

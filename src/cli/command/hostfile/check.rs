@@ -2,15 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Findings, Severity, Status, show_typed};
 use crate::cli::command::hostfile::values::{ReadArgs, SelectArgs};
 use crate::cli::command::hostfile::write;
 use crate::cli::command::output::{CommandOutput, FindingsFormat, count};
-use crate::cli::resolve::hostfile::{self, LoadError};
-use crate::pool::{
-    self, HostSource, Pool, ReadOptions, Reading, SelectorArgs, certain_changes, codes, fix, select,
-};
+use crate::cli::resolve::hostfile::{self, LoadError, fixes_note};
+use crate::pool::{self, HostSource, Pool, ReadOptions, Reading, SelectorArgs, codes, fix, select};
 use crate::report::diagnostic::{Paint, show_findings, show_line_ranges};
 use crate::report::findings::{CheckedFile, show_github, show_json, show_sarif};
 use crate::report::world::show_world;
@@ -82,7 +79,7 @@ pub(super) fn run(args: &CheckArgs, paint: Paint) -> CommandOutput {
 fn check(file: &Path, args: &CheckArgs) -> Result<Checked, LoadError> {
     let options = args.read.options();
     let mut reading = args.read.read(file)?;
-    let mut note = count_fixes(file, &reading, options);
+    let mut note = fixes_note(file, &reading.findings, options.dialect);
     if args.fix {
         (reading, note) = fix_file(file, reading, options)?;
     }
@@ -171,24 +168,6 @@ fn selected_world(
     }
 }
 
-/// Note about the corrections that `--fix` would make.
-fn count_fixes(file: &Path, reading: &Reading, options: ReadOptions) -> String {
-    let changes = certain_changes(&reading.findings).len();
-    let are = match changes {
-        0 => return String::new(),
-        1 => "correction is certain",
-        _ => "corrections are certain",
-    };
-    let how = if file.as_os_str() == "-" {
-        "`--fix` changes a file, not standard input".to_owned()
-    } else {
-        let them = if changes == 1 { "it" } else { "them" };
-        let from = options.dialect.map_or(String::new(), |from| format!("--from {} ", from.name()));
-        format!("to make {them}, type `remuda hostfile check --fix {from}{}`", quoted(file))
-    };
-    format!("note: {}: {changes} {are}; {how}\n", file.display())
-}
-
 /// Writes the changes that are certain, and reads the file again.
 fn fix_file(
     file: &Path,
@@ -196,7 +175,7 @@ fn fix_file(
     options: ReadOptions,
 ) -> Result<(Reading, String), LoadError> {
     if file.as_os_str() == "-" {
-        let note = count_fixes(file, &reading, options);
+        let note = fixes_note(file, &reading.findings, options.dialect);
         return Ok((reading, note));
     }
     let fixed = fix(reading, options);
