@@ -13,6 +13,8 @@ use crate::runtime::error::Error;
 
 /// Largest number of items of a list in a message.
 const SHOWN_MAX: usize = 8;
+/// Largest number of tensors in a message about a damaged file: a parameter and its two moments.
+const TENSORS_MAX: usize = 3;
 
 /// Error of saving a checkpoint. All ranks get the same error, except if the group fails.
 ///
@@ -165,8 +167,18 @@ pub(super) fn show_list(
     items: impl Iterator<Item = String>,
     separator: &str,
 ) -> String {
-    let shown: Vec<String> = items.take(SHOWN_MAX).collect();
-    let more = match count.saturating_sub(SHOWN_MAX) {
+    show_first(SHOWN_MAX, count, items, separator)
+}
+
+/// Joins the first `max` items of a list, with the number of the others.
+fn show_first(
+    max: usize,
+    count: usize,
+    items: impl Iterator<Item = String>,
+    separator: &str,
+) -> String {
+    let shown: Vec<String> = items.take(max).collect();
+    let more = match count.saturating_sub(max) {
         0 => String::new(),
         more => format!("{separator}and {more} more"),
     };
@@ -266,7 +278,11 @@ impl fmt::Display for Damage {
         match self {
             Self::Changed { tensors, .. } if !tensors.is_empty() => {
                 let names = tensors.iter().map(|name| format!("`{name}`"));
-                write!(f, ", which have values of {}", show_list(tensors.len(), names, ", "))
+                write!(
+                    f,
+                    ", which have values of {}",
+                    show_first(TENSORS_MAX, tensors.len(), names, ", ")
+                )
             }
             Self::Changed { .. }
             | Self::Missing { .. }

@@ -12,5 +12,5 @@ mod verify;
 pub(in crate::cli) use args::{definition, main};
 pub(in crate::cli) use codes::EXPLANATIONS;
 pub(in crate::cli::command) use problems::{
-    place_of as place_of_path, refuse as refuse_checkpoint,
+    code_of as code_of_checkpoint_error, place_of as place_of_path, refuse as refuse_checkpoint,
 };

@@ -15,7 +15,7 @@ pub(in crate::cli::command) fn place_of(typed: &CommandLine, path: &Path) -> Arg
 }
 
 /// Code of an error, and what to do about it.
-pub(super) fn code_of(error: &OpenError) -> (&'static str, Option<String>) {
+pub(in crate::cli::command) fn code_of(error: &OpenError) -> (&'static str, Option<String>) {
     match error {
         OpenError::Empty { .. } | OpenError::Read { .. } | OpenError::NotCheckpoint { .. } => {
             let help = "name a checkpoint, such as `run/step-00000012`, or a directory of them";

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::base::{Status, clock, env_vars};
+use crate::cli::command::checkpoint::code_of_checkpoint_error;
 use crate::cli::command::train::args::TrainArgs;
 use crate::cli::command::train::codes::IN_USE;
 use crate::cli::command::train::outputs::{bad_output, other_run_in_dir};
@@ -17,7 +18,7 @@ use crate::os::process::signals;
 use crate::report::{print_error, print_screen};
 use crate::runtime::checkpoint::DirectoryLock;
 use crate::runtime::{Group, InitOptions};
-use crate::train::{TrainEvent, train};
+use crate::train::{TrainError, TrainEvent, train};
 use clap::Parser;
 
 /// Name of the command that makes this executable a worker.
@@ -95,7 +96,11 @@ fn run_training(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Sta
     match train(group, &options, stop, watch) {
         Ok(_) => Status::Success,
         Err(error) => {
-            let mut text = format!("remuda train: rank {}: ", group.rank());
+            let begin = match &error {
+                TrainError::Load(error) => format!("error[{}]", code_of_checkpoint_error(error).0),
+                _ => "remuda train".to_owned(),
+            };
+            let mut text = format!("{begin}: rank {}: ", group.rank());
             writeln!(text, "{error}").expect("writing to a String cannot fail");
             if let Some(help) = error.help() {
                 writeln!(text, "help: {help}").expect("writing to a String cannot fail");
