@@ -91,6 +91,8 @@
 //! | overlap communication with computation | [`runtime::Work`] |
 //! | train data-parallel over flat buffers | [`runtime::DistributedDataParallel`], [`runtime::Layout`] |
 //! | update parameters | [`runtime::optim::Optimizer`], [`runtime::optim::LrSchedule`], [`runtime::optim::LossScaler`] |
+//! | shard the state of a training (ZeRO, FSDP); mixed precision; offload | [`runtime::engine::Engine`], `examples/own_model.rs` |
+//! | save and load checkpoints (feature `train`) | `runtime::checkpoint` |
 //! | divide a data set among workers | [`runtime::DistributedSampler`] |
 //! | report steps to the launcher's status line and metrics | [`runtime::Group::note`], [`runtime::Note`] |
 //! | handle a failed collective | [`runtime::CollectiveError`], [`runtime::Cause`] |

@@ -209,5 +209,5 @@ fn ddp_step_fails_on_all_ranks_if_one_panics() {
     });
     assert!(outcomes[1].is_err(), "rank 1 panics");
     let error = outcomes[0].as_ref().expect("no panic").as_ref().expect_err("a failed step");
-    assert!(error.to_string().ends_with("rank 1 aborted the group: a rank panicked"), "{error}");
+    assert!(error.to_string().ends_with("rank 1 aborted the group: it panicked"), "{error}");
 }

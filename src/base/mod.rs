@@ -4,6 +4,7 @@
 mod amount;
 pub mod chart;
 pub mod clock;
+mod debug_as_message;
 pub mod diagnostic;
 mod duration;
 pub mod env_vars;
@@ -18,6 +19,7 @@ mod text;
 pub mod user_name;
 
 pub use amount::show_bytes;
+pub(crate) use debug_as_message::debug_as_message;
 pub use diagnostic::{
     Applicability, Diagnostic, Explanation, Findings, Severity, Source, Span, Suggestion,
     explanation, show_typed,

@@ -1,8 +1,6 @@
 //! Errors of groups and collectives, with the rank, the host and the operation.
 
-use std::fmt;
-
-use crate::base::Rank;
+use crate::base::{Rank, debug_as_message};
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::shm::error::{ArenaFull, SegmentError};
 
@@ -87,11 +85,7 @@ impl From<ArenaFull> for Error {
     }
 }
 
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+debug_as_message!(Error);
 
 impl Error {
     pub(crate) fn os(action: &'static str) -> impl FnOnce(std::io::Error) -> Self {

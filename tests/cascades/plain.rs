@@ -61,7 +61,9 @@ fn hanging_rank_outranks_timeouts_of_others() {
     let first = u32::from(!outcome.stderr.contains("the first to fail was rank 0 (localhost)"));
     // The screen may hold more output after the traceback, which is repeated then.
     let above = format!("rank {first} (localhost)\n  rank {first}'s traceback is above\n  log: /");
-    let below = format!("rank {first} (localhost); its last lines are below\n  last lines of its ");
+    let below = format!(
+        "rank {first} (localhost); its last lines are below\n  last lines of rank {first}'s "
+    );
     let is_found = [above, below].iter().any(|text| outcome.stderr.contains(text));
     assert!(is_found, "{outcome:#?}");
     let outcome = outcome.says(&format!("/rank{first}.stderr\n"));

@@ -81,8 +81,11 @@ fn torch_data_loader_that_is_killed_is_named() {
     let Some(outcome) = cascade("torch_data_loader_that_is_killed_is_named", "loader") else {
         return;
     };
-    let title = "error[R101]: rank 2 (localhost) failed: RuntimeError: DataLoader worker (pid";
-    drop(ended_by_exception(outcome).says(title));
+    let outcome = ended_by_exception(outcome).says("error[R101]: rank 2 (localhost) failed: ");
+    // torch may read from the killed process before it finds that the process has exited.
+    let reset = "failed: ConnectionResetError: [Errno 104] Connection reset by peer\n";
+    let killed = "failed: RuntimeError: DataLoader worker (pid";
+    assert!([reset, killed].iter().any(|text| outcome.stderr.contains(text)), "{outcome:#?}");
 }
 
 /// No `@record`, so that only the traceback shows the failure. DeepSpeed compiles for minutes when it is first

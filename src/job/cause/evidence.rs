@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crate::base::{Rank, WorkerExit};
 use crate::job::cause::error_file::RecordedException;
 use crate::job::cause::known_texts::{FailureClass, classify, missing_ranks};
+use crate::job::cause::rust_panic::{RustPanic, parse_panic};
 use crate::job::cause::traceback::{
     CANNOT_OPEN, CodePlace, Traceback, crash_place, last_traceback, start_failure,
 };
@@ -51,6 +52,11 @@ pub(crate) const EXIT_AFTER_TRACEBACK_MAX: Duration = Duration::from_secs(60);
 
 /// Output that is received so long after a traceback does not belong to it.
 pub const WENT_ON_AFTER: Duration = Duration::from_secs(1);
+
+/// Beginning of the exception of a program of Rust that panicked.
+const PANIC: &str = "panic: ";
+/// Exit status of such a program.
+const PANIC_STATUS: u8 = 101;
 
 /// Number of lines at the end of an output without a traceback in which a known phrase counts.
 const PHRASE_LINES_MAX: usize = 64;
@@ -111,6 +117,13 @@ impl Evidence {
             return Some(Self { exception: Some(reason), ..printed });
         }
         let (offset, class, line) = last_phrase(text)?;
+        if let Some(RustPanic { message, place }) = parse_panic(&text[offset..]) {
+            // A program that unwraps an error panics with its message.
+            let class = classify(&message).unwrap_or(FailureClass::Own);
+            let missing = missing_ranks(&message);
+            let exception = Some(format!("{PANIC}{message}"));
+            return Some(Self { exception, place, missing, ..Self::printed(class, at(offset)) });
+        }
         let (place, missing) = (crash_place(text), missing_ranks(&line));
         Some(Self { place, missing, ..Self::printed(class, at(offset)) })
     }
@@ -157,6 +170,9 @@ impl Evidence {
         }
         match exit {
             WorkerExit::Code(1) | WorkerExit::Signal { .. } => !is_late,
+            WorkerExit::Code(PANIC_STATUS) => {
+                self.exception.as_ref().is_some_and(|reason| reason.starts_with(PANIC))
+            }
             WorkerExit::Code(_) => is_start_failure,
             WorkerExit::Lost => true,
         }
@@ -227,6 +243,26 @@ mod tests {
         assert_eq!(class_of("Segmentation fault (core dumped)\n"), Some(FailureClass::Own));
         assert_eq!(class_of("nothing known\n"), None);
         assert_eq!(class_of(""), None);
+    }
+
+    #[test]
+    fn panic_of_rust_is_an_exception() {
+        let now = clock::now();
+        let panic = |message: &str| {
+            let text =
+                format!("step 3\nthread 'main' (7) panicked at src/main.rs:4:9:\n{message}\n");
+            Evidence::of_output(text.as_bytes(), |_| now).expect("known")
+        };
+        let own = panic("index out of bounds");
+        assert_eq!(own.exception.as_deref(), Some("panic: index out of bounds"));
+        assert_eq!(own.place.as_ref().map(|place| place.line), Some(4));
+        assert_eq!(own.class, FailureClass::Own);
+        assert!(own.describes_exit(WorkerExit::Code(101), now));
+        assert!(!own.describes_exit(WorkerExit::Code(3), now));
+        let unwrapped = panic(
+            "called `Result::unwrap()` on an `Err` value: rank 1 (n2) exited before it took part",
+        );
+        assert_eq!(unwrapped.class, FailureClass::LostPeer);
     }
 
     #[test]

@@ -270,10 +270,25 @@ fn follow_peer_losses(first: &WorkerEnd, ends: &[WorkerEnd], failures: &Failures
                 return missing.flatten().unwrap_or(gave_up);
             }
             Some(other) => end = other,
-            None => break,
+            // The peer exited with 0 before it took part: the ranks that left are the cause.
+            None => return missing_or(end, ends, failures, first),
         }
     }
+    if class_of(end.rank, failures) == Some(FailureClass::TimedOut) {
+        return missing_or(end, ends, failures, first);
+    }
     FailureCause::Worker(end.clone())
+}
+
+/// The ranks for which the others waited, or which left them; else this worker.
+fn missing_or(
+    end: &WorkerEnd,
+    ends: &[WorkerEnd],
+    failures: &Failures,
+    first: &WorkerEnd,
+) -> FailureCause {
+    let missing = missing_ranks_cause(ends, failures, first);
+    missing.unwrap_or_else(|| FailureCause::Worker(end.clone()))
 }
 
 #[cfg(test)]

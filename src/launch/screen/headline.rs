@@ -21,12 +21,11 @@ impl JobReport<'_> {
             }
             FailureCause::GaveUp { rank, .. } => {
                 let worker = self.worker(*rank);
-                format!(
-                    "rank {} ({}) aborted the collectives of all ranks{}",
-                    worker.rank,
-                    worker.host,
-                    after(worker)
-                )
+                let what = match worker.gave_up {
+                    Some(_) => "aborted the collectives of all ranks",
+                    None => "stopped taking part in collectives",
+                };
+                format!("rank {} ({}) {what}{}", worker.rank, worker.host, after(worker))
             }
             FailureCause::Exiting { rank, .. } => {
                 let worker = self.worker(*rank);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Rank, show_create_dir_error, show_io_error};
+use crate::base::{Rank, debug_as_message, show_create_dir_error, show_io_error};
 use crate::runtime::comm::core::error::{CollectiveError, show_ranks};
 use crate::runtime::error::Error;
 
@@ -18,8 +18,8 @@ const TENSORS_MAX: usize = 3;
 
 /// Error of saving a checkpoint. All ranks get the same error, except if the group fails.
 ///
-/// Complete checkpoints are never changed by a save that fails.
-#[derive(Debug, thiserror::Error)]
+/// Complete checkpoints are never changed by a save that fails. Its debug form is its message.
+#[derive(thiserror::Error)]
 pub enum SaveError {
     /// Ranks that could not do their part.
     #[error("cannot save checkpoint `{}`: {}", path.display(), show_problems(problems))]
@@ -294,8 +294,8 @@ impl fmt::Display for Damage {
     }
 }
 
-/// Error of opening or reading a checkpoint.
-#[derive(Debug, thiserror::Error)]
+/// Error of opening or reading a checkpoint. Its debug form is its message.
+#[derive(thiserror::Error)]
 pub enum OpenError {
     /// A directory contains no checkpoint.
     #[error("there is no checkpoint in `{}`", dir.display())]
@@ -371,6 +371,8 @@ pub enum OpenError {
     #[error(transparent)]
     Group(#[from] Error),
 }
+
+debug_as_message!(SaveError, OpenError);
 
 impl From<CollectiveError> for OpenError {
     fn from(error: CollectiveError) -> Self {

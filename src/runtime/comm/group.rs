@@ -33,6 +33,9 @@ use crate::runtime::dtype::element::Element;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::schedule::Placement;
 
+/// Reason with which a rank that panicked aborts its group.
+pub(crate) const PANICKED: &str = "it panicked";
+
 /// A set of ranks that communicate; every rank holds its own handle.
 ///
 /// All ranks must call the same operations in the same order. If a rank calls a different operation, all
@@ -68,10 +71,10 @@ pub(crate) struct GroupInner {
     restart_count: u32,
     segment: Arc<Segment>,
     pub(crate) executor: Executor,
-    /// Lease of the segment; dropped after the runner, which reads the segment.
+    /// Lease of the segment; dropped after the executor, which reads the segment.
     #[expect(dead_code, reason = "its drop ends the lease")]
     lease: Option<SegmentLease>,
-    /// Departure notice; dropped after the runner, when its last operations are complete.
+    /// Departure notice; dropped after the executor, when its last operations are complete.
     #[expect(dead_code, reason = "its drop sends the notice")]
     departure_notice: Option<DepartureNotice>,
     /// Makes subgroups while the backend runs operations; a client of the store, which `links` may serve.
@@ -178,7 +181,7 @@ impl Group {
             fn drop(&mut self) {
                 if std::thread::panicking() {
                     // Otherwise the other ranks would wait for this one until their deadlines.
-                    self.0.abort("a rank panicked");
+                    self.0.abort(PANICKED);
                 }
             }
         }

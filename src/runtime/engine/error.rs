@@ -3,12 +3,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::base::debug_as_message;
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::engine::model::PassError;
 use crate::runtime::error::Error;
 
-/// Error of an engine.
-#[derive(Debug, thiserror::Error)]
+/// Error of an engine. Its debug form is its message.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
     /// A pass of the model failed; the group was aborted with this message, so all ranks fail.
@@ -68,6 +69,8 @@ pub enum EngineError {
         scale: f64,
     },
 }
+
+debug_as_message!(EngineError);
 
 impl EngineError {
     /// Makes errors of the system about a directory for offloaded state.

@@ -25,6 +25,7 @@ mod replica;
 mod training;
 mod whole;
 
+#[cfg(all(feature = "cli", feature = "train"))]
 pub(crate) use config::is_shard_group;
 pub use config::{EngineConfig, Offload, Precision};
 pub use error::EngineError;

@@ -1,5 +1,6 @@
 //! [`Model`]: a model that computes unit by unit, over parameters that are handed in.
 
+use crate::base::debug_as_message;
 use crate::runtime::dtype::element::{Dtype, GradientElement};
 use crate::runtime::engine::parameters::ParameterTable;
 use crate::runtime::parallel::zero::step_plan::{PlanPass, RecomputeSegment};
@@ -163,8 +164,8 @@ impl<'a, F> BackwardPass<'a, F> {
     }
 }
 
-/// Error of a pass of a model.
-#[derive(Debug, thiserror::Error)]
+/// Error of a pass of a model. Its debug form is its message.
+#[derive(thiserror::Error)]
 pub enum PassError {
     /// The pass uses a unit that it does not name.
     #[error(
@@ -188,6 +189,8 @@ pub enum PassError {
         problem: String,
     },
 }
+
+debug_as_message!(PassError);
 
 impl PassError {
     fn unknown(pass: usize, unit: usize, named: impl Iterator<Item = usize>) -> Self {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Rank, show_duration};
+use crate::base::{Rank, debug_as_message, show_duration};
 use crate::runtime::comm::core::operation::{Fingerprint, Operation};
 
 /// Cause of a failure because a peer has made a different call; `words` is its encoded fingerprint.
@@ -19,8 +19,9 @@ pub(crate) fn mismatch(ours: Fingerprint, peer: Rank, words: [u64; 3]) -> Cause 
 /// A failed collective operation, as seen by one rank.
 ///
 /// Ranks are numbered as in the whole job, also in groups that were created by
-/// [`Group::split`](crate::runtime::Group::split), so that they match the launcher's messages.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// [`Group::split`](crate::runtime::Group::split), so that they match the launcher's messages. The debug
+/// form is the message.
+#[derive(Clone, PartialEq, Eq)]
 pub struct CollectiveError {
     /// The operation.
     pub op: Operation,
@@ -35,6 +36,8 @@ pub struct CollectiveError {
     /// Operation of the group that failed earlier, if that is the cause.
     pub earlier: Option<Operation>,
 }
+
+debug_as_message!(CollectiveError);
 
 /// Cause of a failed collective operation.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@
 //! A subgroup has a segment inside its parent's, without arenas, in memory of the first of its ranks.
 //! Buffers lie in the same mapping, so both groups can use them.
 //!
-//! `unsafe` in this file converts offsets to references to atomics; data is moved by `shm_window`.
+//! `unsafe` in this file converts offsets to references to atomics; data is moved by `window`.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};

@@ -10,6 +10,7 @@ use crate::runtime::comm::collectives::{
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::Operation;
 use crate::runtime::comm::group::Group;
+use crate::runtime::comm::group::PANICKED;
 use crate::runtime::dtype::element::GradientElement;
 use crate::runtime::error::Error;
 use crate::runtime::flat::accumulate::BinaryCounter;
@@ -219,7 +220,7 @@ impl<T: GradientElement, C: GradientCollectives<T>> Drop for DistributedDataPara
     fn drop(&mut self) {
         if std::thread::panicking() {
             // The other ranks would wait for buckets that are never reduced.
-            self.group().abort("a rank panicked");
+            self.group().abort(PANICKED);
         }
         // Peers still read and write the gradient until the last bucket is done; an error has
         // no caller to be returned to.
