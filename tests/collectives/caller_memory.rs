@@ -289,12 +289,12 @@ fn messages_of_caller_memory_that_differ_name_both_calls() {
     }
     check(
         4,
-        "recv (operation 1, 32 bytes) failed on rank 1: this rank called recv(4 × f64) as round 1, \
-         but rank 0 called send(4 × f32) as round 1",
+        "recv (operation 1, 32 bytes) failed on rank 1: this rank called recv(4 × f64), \
+         but rank 0 called send(4 × f32)",
     );
     check(
         1,
-        "recv (operation 1, 8 bytes) failed on rank 1: this rank called recv(1 × f64) as round 1, \
-         but rank 0 called send(4 × f32) as round 1",
+        "recv (operation 1, 8 bytes) failed on rank 1: this rank called recv(1 × f64), \
+         but rank 0 called send(4 × f32)",
     );
 }

@@ -117,8 +117,8 @@ fn messages_that_differ_fail() {
             };
             outcome.err().map(|error| error.to_string())
         });
-        let expect = "recv (operation 1, 32 bytes) failed on rank 1: this rank called recv(4 × f64) as \
-                      round 1, but rank 0 called send(4 × f32) as round 1";
+        let expect = "recv (operation 1, 32 bytes) failed on rank 1: this rank called recv(4 × f64), \
+                      but rank 0 called send(4 × f32)";
         assert_eq!(errors[1].as_deref(), Some(expect));
         // A send to another node ends when the kernel has the data.
         let prefix = "send (operation 1, 16 bytes) failed on rank 0: rank 1 aborted the group: ";

@@ -144,7 +144,11 @@ impl fmt::Display for Cause {
                 write!(f, "rank {rank} on host `{host}` dropped the group before it took part")
             }
             Self::Mismatch { ours, peer, theirs } => {
-                write!(f, "this rank called {ours}, but rank {peer} called {theirs}")
+                write!(f, "this rank called {ours}, but rank {peer} called {theirs}")?;
+                if ours.seq == theirs.seq {
+                    return Ok(());
+                }
+                write!(f, " (round {} here, round {} there)", ours.seq, theirs.seq)
             }
             Self::Aborted { by, reason } => write!(f, "rank {by} aborted the group: {reason}"),
             Self::Argument(problem) | Self::Backend(problem) | Self::System(problem) => {

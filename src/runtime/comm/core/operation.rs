@@ -146,29 +146,28 @@ impl Fingerprint {
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { op, dtype, reduce, order, root, count, seq } = self;
+        let Self { op, dtype, reduce, order, root, count, seq: _ } = self;
         match op {
             Operation::AllReduce | Operation::ReduceScatter | Operation::ReduceScatterOfPieces => {
                 let order = match order {
                     ReduceOrder::Canonical => "",
                     ReduceOrder::Any => " in any order",
                 };
-                write!(f, "{op}({count} × {dtype}, {reduce}{order})")?;
+                write!(f, "{op}({count} × {dtype}, {reduce}{order})")
             }
-            Operation::Reduce => write!(f, "{op}({count} × {dtype}, {reduce}, to rank {root})")?,
+            Operation::Reduce => write!(f, "{op}({count} × {dtype}, {reduce}, to rank {root})"),
             Operation::Broadcast | Operation::Scatter => {
-                write!(f, "{op}({count} × {dtype}, from rank {root})")?;
+                write!(f, "{op}({count} × {dtype}, from rank {root})")
             }
-            Operation::Gather => write!(f, "{op}({count} × {dtype}, to rank {root})")?,
+            Operation::Gather => write!(f, "{op}({count} × {dtype}, to rank {root})"),
             Operation::AllGather
             | Operation::AllToAll
             | Operation::Send
             | Operation::Recv
             | Operation::SendRecv
-            | Operation::Exchange => write!(f, "{op}({count} × {dtype})")?,
-            Operation::Barrier | Operation::Split | Operation::GroupOf => write!(f, "{op}()")?,
+            | Operation::Exchange => write!(f, "{op}({count} × {dtype})"),
+            Operation::Barrier | Operation::Split | Operation::GroupOf => write!(f, "{op}()"),
         }
-        write!(f, " as round {seq}")
     }
 }
 
