@@ -84,15 +84,16 @@ fn early_exit_is_named() {
         "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
          localhost:1 │ all_reduce (operation 2, 4 bytes) failed on rank 1: rank 0 on host `localhost` \
          exited with 0 before it took part\n\
-         error[R101]: rank 1 (localhost) exited with code 1 after TIME; no other worker had to be \
-         stopped\n\
-         \x20 host localhost   local rank 1   slot 1   pid PID\n\
-         \x20 last lines of its stderr:\n\
+         error[R101]: rank 0 (localhost) exited with code 0 after TIME, before the other ranks: rank 1 lost a \
+         connection; 1 other worker failed too\n\
+         \x20 host localhost   local rank 0   slot 0   pid PID\n\
+         \x20 rank 1 (localhost) then failed; its last lines are below\n\
+         \x20 last lines of rank 1's stderr:\n\
          \x20   | all_reduce (operation 2, 4 bytes) failed on rank 1: rank 0 on host `localhost` \
          exited with 0 before it took part\n\
          \x20 log: DIR/runs/RUN/rank1.stderr\n\
-         help: rank 0 (localhost) exited with 0 after TIME while other ranks were still running; \
-         collectives need all ranks\n",
+         help: collectives need all ranks: give each rank the same number of batches, or let a rank that has \
+         none left wait for the others before it exits\n",
     );
 }
 

@@ -255,6 +255,7 @@ pub(crate) fn find_greatest_status(
 /// Follows reports of lost peers, at most once per worker, to a worker that exited by itself, or to
 /// one that gave up and was about to exit when remuda stopped it: then the ranks for which it had waited.
 fn follow_peer_losses(first: &WorkerEnd, ends: &[WorkerEnd], failures: &Failures) -> FailureCause {
+    let worker = |end: &WorkerEnd| FailureCause::Worker(end.clone());
     let mut end = first;
     for _ in 0..ends.len() {
         let mut blamed = failures.peer_losses.iter();
@@ -271,24 +272,12 @@ fn follow_peer_losses(first: &WorkerEnd, ends: &[WorkerEnd], failures: &Failures
             }
             Some(other) => end = other,
             // The peer exited with 0 before it took part: the ranks that left are the cause.
-            None => return missing_or(end, ends, failures, first),
+            None => return missing_ranks_cause(ends, failures, first).unwrap_or(worker(end)),
         }
     }
-    if class_of(end.rank, failures) == Some(FailureClass::TimedOut) {
-        return missing_or(end, ends, failures, first);
-    }
-    FailureCause::Worker(end.clone())
-}
-
-/// The ranks for which the others waited, or which left them; else this worker.
-fn missing_or(
-    end: &WorkerEnd,
-    ends: &[WorkerEnd],
-    failures: &Failures,
-    first: &WorkerEnd,
-) -> FailureCause {
-    let missing = missing_ranks_cause(ends, failures, first);
-    missing.unwrap_or_else(|| FailureCause::Worker(end.clone()))
+    let has_waited = class_of(end.rank, failures) == Some(FailureClass::TimedOut);
+    let missing = has_waited.then(|| missing_ranks_cause(ends, failures, first));
+    missing.flatten().unwrap_or(worker(end))
 }
 
 #[cfg(test)]
@@ -499,6 +488,36 @@ mod tests {
         // They are disconnected from each other.
         let cut = find_with(&[(Rank(1), gave_up(2)), (Rank(2), gave_up(1))]);
         assert!(matches!(cut, Some(FailureCause::GaveUp { rank: Rank(1), .. })), "{cut:?}");
+    }
+
+    /// The rank that waited exits by itself, after one that it told; and a rank that exited with 0 early.
+    #[test]
+    fn ranks_of_remuda_that_left_or_hang_are_named() {
+        let now = clock::now();
+        let waited = "the deadline passed while waiting for rank 1, after 3 s";
+        let lost = |text: &str| Evidence::of_output(text.as_bytes(), |_| now).expect("known");
+        let missing = |ends: &[WorkerEnd], blamed: (u32, u32), evidence| {
+            let peer_losses = vec![(Rank(blamed.0), Rank(blamed.1))];
+            let failures = Failures { peer_losses, evidence, ..Failures::default() };
+            match find(ends, &failures) {
+                Some(FailureCause::MissingRanks { ranks, .. }) => ranks,
+                other => panic!("{other:?}"),
+            }
+        };
+        let ends = [
+            end(0, WorkerExit::Code(1), 1, &[], now),
+            end(2, WorkerExit::Code(1), 2, &[], now),
+            end(1, signal(9), 9, &[15, 9], now),
+        ];
+        let evidence = BTreeMap::from([
+            (Rank(0), lost(&format!("rank 2 aborted the group: {waited}"))),
+            (Rank(2), Evidence::of_note(waited, now).expect("a time limit")),
+        ]);
+        assert_eq!(missing(&ends, (0, 2), evidence), [Rank(1)]);
+        let ends =
+            [end(1, WorkerExit::Code(0), 1, &[], now), end(0, WorkerExit::Code(1), 2, &[], now)];
+        let text = "rank 1 on host `n1` exited with 0 before it took part";
+        assert_eq!(missing(&ends, (0, 1), BTreeMap::from([(Rank(0), lost(text))])), [Rank(1)]);
     }
 
     fn traceback(at: Instant, head: &str) -> Evidence {

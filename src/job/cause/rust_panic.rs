@@ -12,7 +12,7 @@ const MESSAGE_LINES_MAX: usize = 8;
 /// A panic that a program printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RustPanic {
-    /// Its message.
+    /// The text with which it panicked.
     pub(crate) message: String,
     /// Its place in the program.
     pub(crate) place: Option<CodePlace>,
