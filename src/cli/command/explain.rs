@@ -120,6 +120,8 @@ fn unknown_code(typed: &CommandLine, code: &str) -> CliError {
         let message = format!("there is no code `{}`", show_typed(code));
         let problem = Diagnostic::error(codes::BAD_VALUE, spans[0], message).label("unknown");
         match near {
+            _ if code.parse::<u8>().is_ok() => problem
+                .help("a code has a letter, `R101`; `remuda run --help` lists the exit statuses"),
             Some(near) => problem.help(format!("did you mean `{near}`?")),
             None => problem.help("`remuda explain` lists all codes"),
         }

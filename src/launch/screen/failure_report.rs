@@ -8,7 +8,9 @@ use crate::launch::codes;
 use crate::launch::history::WorkerHistory;
 use crate::launch::screen::job_report::{JobReport, after};
 use crate::launch::screen::messages::fold_ranks;
-use crate::launch::screen::shown_text::{ShownWorker, first_line, without_shown_traceback};
+use crate::launch::screen::shown_text::{
+    ShownWorker, first_line, further_lines, without_shown_traceback,
+};
 use crate::report::text::Failure;
 use crate::report::{OutputRouter, escape_control};
 use crate::wire::Stream;
@@ -62,7 +64,7 @@ impl JobReport<'_> {
 
     /// Where the exception was raised, and what happened to the worker and the others.
     pub(in crate::launch) fn exception_facts(&self, worker: &WorkerHistory) -> Vec<String> {
-        let mut facts = Vec::new();
+        let mut facts = self.exception().map_or_else(Vec::new, further_lines);
         let evidence = self.own_evidence();
         let place = evidence.and_then(|evidence| evidence.place.as_ref());
         let place = place.map(|place| self.show_place(place));

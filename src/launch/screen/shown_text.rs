@@ -83,9 +83,31 @@ pub(in crate::launch) fn first_line(exception: &str) -> String {
     escape_control(&shown)
 }
 
+/// The next lines of an exception whose first line only announces them: it ends with `:`, or counts the errors
+/// of a configuration.
+pub(in crate::launch) fn further_lines(exception: &str) -> Vec<String> {
+    const LINES_MAX: usize = 3;
+    let mut lines = exception.lines().map(str::trim_end);
+    let first = lines.next().unwrap_or_default();
+    if !first.ends_with(':') && !first.contains(" validation error") {
+        return Vec::new();
+    }
+    let further = lines.filter(|line| !line.is_empty()).take(LINES_MAX);
+    further.map(|line| format!("  {}", first_line(line))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_that_an_exception_announces_are_shown() {
+        let text =
+            "ValidationError: 1 validation error for Zero\noffload_optimiser\n  Extra inputs\n";
+        assert_eq!(further_lines(text), ["  offload_optimiser", "    Extra inputs"]);
+        assert_eq!(further_lines("ValueError: bad batch:\n\ncolumn 3"), ["  column 3"]);
+        assert_eq!(further_lines("ValueError: bad\nnext line of the log"), [""; 0]);
+    }
 
     #[test]
     fn screen_on_other_nodes_names_node_0() {

@@ -20,7 +20,7 @@ same in the name of an option. `--tpu` and the options for SageMaker are not sup
 Exit status: that of the worker that failed first, 128 + N if signal N ended it. COMPAT.md lists the
 differences.";
 
-/// Read command lines of Hugging Face's launcher.
+/// Run lines of `accelerate launch`; hand other subcommands to accelerate itself.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda accelerate", bin_name = "remuda accelerate", version)]
 pub(in crate::cli) struct AccelerateCli {
