@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::process::Signal;
 
 use crate::support::launch::{Launch, Outcome, REMUDA, Running, command, face};
+use crate::support::wait_for;
 
 /// A line of torchrun whose workers run a line of `sh`.
 pub(super) fn torchrun(options: &[&str], script: &str) -> Launch {
@@ -244,13 +245,20 @@ fn given_port_and_address_are_those_of_the_workers() {
 
 /// A line of one of two nodes, with this address of the first.
 fn of_two(launch: Launch, options: &[&str], place: &Path) -> Launch {
-    let script = format!("echo $RANK of $WORLD_SIZE; {} [ $RANK = 0 ] || exit 5", meet(place));
+    let go = place.join("go");
+    let script = format!(
+        "echo $RANK of $WORLD_SIZE; {} [ $RANK = 0 ] || {{ while ! [ -e {} ]; do sleep 0.02; done; exit 5; }}",
+        meet(place),
+        go.display()
+    );
     launch.options(["--nnodes", "2"]).options(options).option("--no-python").sh(&script)
 }
 
-/// The first node shows the output of both workers; both end with the status of the one that failed.
+/// The first node shows the output of both workers; both end with the status of the one that fails then.
 #[track_caller]
-fn check_one_job(first: Running, second: Running) {
+fn check_one_job(first: Running, second: Running, place: &Path) {
+    first.wait_for_lines(" of 2", 2);
+    fs::write(place.join("go"), "").expect("a file");
     let first = first.end().code(5);
     second.end().code(5);
     let mut shown = values(&first);
@@ -270,7 +278,7 @@ fn nodes_with_a_key_are_one_job() {
         of_two(launch.option("--key-file").option(key.clone()), &options, &place).start()
     };
     let second = line(face("torchrun"), "1");
-    check_one_job(line(launch, "0"), second);
+    check_one_job(line(launch, "0"), second, &place);
 }
 
 #[test]
@@ -283,7 +291,7 @@ fn nodes_without_a_key_are_one_job() {
         of_two(launch, &options, &place).start()
     };
     let second = line(face("torchrun"), "1");
-    check_one_job(line(launch, "0"), second);
+    check_one_job(line(launch, "0"), second, &place);
 }
 
 #[test]
@@ -294,7 +302,12 @@ fn nodes_of_a_rendezvous_get_their_numbers_there() {
     let options = ["--rdzv-backend", "c10d", "--rdzv-id", "job7", "--rdzv-endpoint", &endpoint];
     let first = of_two(launch, &options, &place).start();
     let second = of_two(face("torchrun"), &options, &place).start();
-    // Either process may be the first node.
+    // Either process may be the first node, which shows all output.
+    wait_for("the output of both workers", || {
+        let shown = first.stdout() + &second.stdout();
+        ["0 of 2", "1 of 2"].iter().all(|line| shown.contains(line)).then_some(())
+    });
+    fs::write(place.join("go"), "").expect("a file");
     let (first, second) = (first.end().code(5), second.end().code(5));
     let screens = [&first, &second].map(|outcome| outcome.stderr.clone());
     for screen in &screens {

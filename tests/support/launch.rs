@@ -352,12 +352,17 @@ impl Running {
         String::from_utf8_lossy(&self.stderr.so_far()).into_owned()
     }
 
+    /// Standard output so far.
+    pub(crate) fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.stdout.so_far()).into_owned()
+    }
+
     /// Waits until that many lines of standard output contain `text`.
     #[track_caller]
     pub(crate) fn wait_for_lines(&self, text: &str, count: usize) {
         let is_there = || {
-            let stdout = String::from_utf8_lossy(&self.stdout.so_far()).into_owned();
-            (count <= stdout.lines().filter(|line| line.contains(text)).count()).then_some(())
+            (count <= self.stdout().lines().filter(|line| line.contains(text)).count())
+                .then_some(())
         };
         wait_for_or(|| format!("{count} × `{text}`, on stderr: {}", self.stderr()), is_there);
     }
