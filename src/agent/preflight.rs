@@ -285,12 +285,12 @@ fn last_with_prefix(dir: &Path, prefix: &str) -> Option<PathBuf> {
 /// Whether this is the name of a module such as `pkg.train`: names with dots between them, and not
 /// a file name.
 fn is_module(script: &OsStr) -> bool {
+    const FILES: [&str; 7] = ["py", "ipynb", "sh", "json", "yaml", "yml", "txt"];
     let is_name = |part: &str| {
         !part.starts_with(|c: char| c.is_ascii_digit())
             && !part.is_empty()
             && part.chars().all(|c| c.is_alphanumeric() || c == '_')
     };
-    const FILES: [&str; 7] = ["py", "ipynb", "sh", "json", "yaml", "yml", "txt"];
     let ending = Path::new(script).extension().and_then(OsStr::to_str);
     let is_file = ending.is_some_and(|ending| FILES.contains(&ending));
     let text = script.to_str().filter(|text| text.contains('.') && !is_file);

@@ -6,7 +6,7 @@ use super::known_options::Equivalent::{
     self, Devices, Endpoint, OfAccelerate, Options, Same, Script, ScriptSwitch, Total, Unneeded,
     UnneededValue,
 };
-use super::known_options::{SCHEDULER, meaning, nearest_meaning, option_and_value};
+use super::known_options::{SCHEDULER, is_script, meaning, nearest_meaning, option_and_value};
 use crate::base::HostName;
 use crate::base::shell::{quoted, quoted_line};
 use crate::cli::line::flags::{Flags, OptionOwner, underscored};
@@ -190,7 +190,7 @@ impl UnknownOption<'_> {
     fn value(&self) -> Option<&str> {
         let next = || {
             let next = self.words_after.first().map(String::as_str);
-            next.filter(|word| !word.starts_with('-') && !word.ends_with(".py"))
+            next.filter(|word| !word.starts_with('-') && !is_script(word))
         };
         self.attached_value.or_else(next)
     }

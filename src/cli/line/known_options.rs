@@ -2,6 +2,8 @@
 //! accelerate, mpirun, srun, Lightning, Horovod, and the options that users of DeepSpeed give to
 //! their scripts. Pure.
 
+use std::path::Path;
+
 use Equivalent::{
     Devices, Endpoint, OfAccelerate, Options, Same, Script, ScriptSwitch, Total, Unneeded,
     UnneededValue,
@@ -160,6 +162,11 @@ const EQUIVALENTS: &[(&[&str], Equivalent)] = &[
     ),
     (&["save_total_limit"], Same("keep")),
 ];
+
+/// Whether a word is a script of Python.
+pub(super) fn is_script(word: &str) -> bool {
+    Path::new(word).extension().is_some_and(|end| end == "py")
+}
 
 /// Returns the meaning of a name with `_` between its words.
 pub(super) fn meaning(name: &str) -> Option<Equivalent> {

@@ -1,11 +1,9 @@
 //! Lines of other launchers and of Python in the place of a script, `mpirun -np 4 ./worker`, and the
 //! words of remuda with the same meaning. Pure.
 
-use std::path::Path;
-
 use super::flags::underscored;
 use crate::cli::line::equivalents::{endpoint_words, is_automatic};
-use crate::cli::line::known_options::{Equivalent, meaning, option_and_value};
+use crate::cli::line::known_options::{Equivalent, is_script, meaning, option_and_value};
 use crate::cli::line::salloc_options::{SallocOption, salloc_option};
 use crate::pool::python_int;
 
@@ -450,10 +448,6 @@ impl<'a> Translator<'a> {
         line.extend_from_slice(rest);
         Some(line)
     }
-}
-
-fn is_script(word: &str) -> bool {
-    Path::new(word).extension().is_some_and(|end| end == "py")
 }
 
 #[cfg(test)]

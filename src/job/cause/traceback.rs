@@ -434,7 +434,8 @@ mod tests {
         assert_eq!(found.exception, "ExceptionGroup: errors in a TaskGroup (2 sub-exceptions)");
         assert_eq!(found.root, "ValueError: shard 7 is corrupt\nin data/7.bin");
         assert_eq!((found.offset, found.place), (7, Some(place("a.py", 4, "load"))));
-        let of_torch: String = text.lines().map(|line| format!("[rank2]: {line}\n")).collect();
+        let lines: Vec<String> = text.lines().map(|line| format!("[rank2]: {line}")).collect();
+        let of_torch = lines.join("\n") + "\n";
         let found = last_traceback(of_torch.as_bytes()).expect("there is one");
         assert!(found.is_final && found.root.starts_with("ValueError"), "{found:?}");
         let nested = "  + Exception Group Traceback (most recent call last):\n  | ExceptionGroup: a (1 sub-exception)\n\

@@ -40,8 +40,7 @@ fn is_binary(text: &str) -> bool {
 fn is_python(line: &str) -> bool {
     let words: Vec<&str> = line.split_whitespace().collect();
     match &*words {
-        ["import", ..] => true,
-        ["from", _, "import", ..] => true,
+        ["import", ..] | ["from", _, "import", ..] => true,
         ["def" | "class", ..] => line.ends_with(':'),
         _ => false,
     }

@@ -92,7 +92,7 @@ pub(super) fn check_deepspeed_hostfile(
     split: Option<Split>,
 ) -> Result<(), CliError> {
     // The job decides later whether it trusts the owner of the file.
-    match load_value(path, Trust::All, Some(slots_for(split.map(|split| split.share()))), None) {
+    match load_value(path, Trust::All, Some(slots_for(split.map(Split::share))), None) {
         Ok(reading) => {
             let pool = reading.hostfile.pool();
             split.map_or(Ok(()), |split| split.check_slots(typed, file, pool.nodes()))
