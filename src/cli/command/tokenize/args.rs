@@ -35,7 +35,7 @@ pub(super) struct TokenizeArgs {
     /// Tokens after which the next shard begins; numbers are added to the name: `train_000000.bin`
     #[arg(long, value_name = "N")]
     pub(super) shard_tokens: Option<NonZeroUsize>,
-    /// Special token before each text, or `none` [default: `<|endoftext|>`, else `<|begin_of_text|>`]
+    /// Special token before each text, or `none`; without it `<|endoftext|>`, else `<|begin_of_text|>`
     #[arg(long, value_name = "TOKEN")]
     pub(super) text_separator: Option<String>,
     /// Threads [default: one for each processor]
