@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 
 use remuda::base::Diagnostic;
@@ -204,22 +205,32 @@ fn refused_words(command: &Command, theirs: &Refusal) -> Option<std::ops::Range<
     let (names, why) = rest.split_once(": ")?;
     let is_name =
         |head: &str| names.split('/').any(|name| name.starts_with(head) && 1 < head.len());
-    let text = |at: usize| command.argv.get(at).map(|word| word.to_string_lossy().into_owned());
+    let text = |at: usize| command.argv.get(at).map(|word| as_python_shows(word));
     (0..command.argv.len()).find_map(|at| {
         let word = text(at)?;
         match word.split_once('=') {
-            Some((head, value)) if is_name(head) => {
-                (why.contains(&format!("'{}'", value.escape_debug())) || why.contains("explicit"))
-                    .then_some(at..at + 1)
-            }
+            Some((head, value)) if is_name(head) => (why.contains(&format!("'{value}'"))
+                || why.contains("explicit"))
+            .then_some(at..at + 1),
             None if is_name(&word) && why.contains("expected one argument") => Some(at..at + 1),
             None if is_name(&word) => {
-                let value = text(at + 1)?;
-                why.contains(&format!("'{}'", value.escape_debug())).then_some(at..at + 2)
+                why.contains(&format!("'{}'", text(at + 1)?)).then_some(at..at + 2)
             }
             _ => None,
         }
     })
+}
+
+/// A word in a message of Python: escaped, with each byte that is not text as half of a surrogate pair.
+fn as_python_shows(word: &std::ffi::OsStr) -> String {
+    let mut shown = String::new();
+    for chunk in word.as_bytes().utf8_chunks() {
+        shown.extend(chunk.valid().escape_debug());
+        for byte in chunk.invalid() {
+            write!(shown, "\\udc{byte:02x}").expect("a string");
+        }
+    }
+    shown
 }
 
 /// A word that only remuda accepts.
@@ -245,7 +256,9 @@ fn explain_our_refusal(
         (codes::VALUE_MISSING, "--hostfile" | "--venv_script") => Some(rules::EMPTY_PATHS),
         (codes::BAD_VALUE, "--master_addr") => {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-:[]%".contains(c);
-            (!value.chars().all(is_plain)).then_some(rules::MASTER_ADDR)
+            let is_name =
+                value.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[' || c == ':');
+            (!is_name || !value.chars().all(is_plain)).then_some(rules::MASTER_ADDR)
         }
         (codes::BAD_VALUE, "--launcher") => {
             const KNOWN: &[&str] = &["pdsh", "openmpi", "mpich", "impi", "mvapich", "slurm"];
