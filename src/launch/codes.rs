@@ -66,16 +66,17 @@ pub const EXPLANATIONS: &[Explanation] = &[
          a timeout does not count.\n\
          * A traceback without `[rank2]:` may only have been logged. If remuda stopped the rank that printed \
          it, and another rank failed for a reason of its own or exited without a report, or a node was lost, \
-         the rank is not named for this traceback. If the rank printed more output 1 s or more later, before it was \
-         stopped, it is only named if every other rank reported a lost connection or a timeout, and these \
-         reports do not point to another rank.\n\
+         the rank is not named for this traceback. If the first lost connection was reported at most 5 s \
+         after the traceback, and no rank reported a timeout, the rank is named. Otherwise, if it printed more \
+         output 1 s or more later, before it was stopped, it is only named if every other rank reported a lost \
+         connection or a timeout, and these reports do not point to another rank.\n\
          * If all reports are about other ranks, and a rank had exited with 0 before, that rank is named. \
          Else the ranks that still ran and reported nothing are named: they `did not take part`, or \
          `closed connections before exiting`. A monitored barrier names them itself.\n\n\
          In all other cases, the exit status of remuda is the exit code of this rank, or 128 + the signal. After \
          `killed by signal 9 (SIGKILL)`, look for the kernel's out-of-memory killer: if it killed a \
          process while the rank ran, a line says so. If the message says `aborted the \
-         collectives of all ranks`, a worker of `remuda::runtime` aborted or left its group, and \
+         collectives of all ranks` or `stopped taking part in collectives`, a worker of `remuda::runtime` aborted or left its group, and \
          remuda stopped it before it exited. `run.json` has the exception \
          and the reason (`cause.exception`, `cause.evidence`).",
     ),

@@ -8,7 +8,7 @@ pub(super) struct LaunchEnd {
     pub(super) status: Status,
     /// The final screen; empty when there is nothing to report.
     pub(super) text: String,
-    /// The final screen as other nodes show it.
+    /// The final screen as other nodes and the termination message show it.
     pub(super) text_elsewhere: String,
     /// The node that was the cause of a failure.
     pub(super) cause: Option<NodeRank>,

@@ -70,7 +70,8 @@ pub(super) fn run_to_end(plan: &LaunchPlan, options: &Options) -> Result<LaunchE
             }
         };
         let own = plan.nodes.first().map_or(NodeRank(0), |node| node.node_rank);
-        let LaunchEnd { status, text, cause, .. } = &ended;
+        // The file is read apart from the screen.
+        let LaunchEnd { status, text_elsewhere: text, cause, .. } = &ended;
         let file = options.supervisor.termination_log.as_ref();
         write_termination_message(file, (&options.job, own), *status, (text, *cause));
         Ok(ended)

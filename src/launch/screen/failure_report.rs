@@ -248,7 +248,7 @@ impl JobReport<'_> {
         let stopped_at = self.history.stop_requested_at.unwrap_or_else(clock::now);
         let is_stopped =
             |rank: &&Rank| self.worker(**rank).outcome.as_ref().is_some_and(|end| end.stopped);
-        let last_line = |rank: Rank| pages.last_error_line(rank, stopped_at);
+        let last_line = |rank: Rank| pages.last_line(rank, stopped_at);
         let mut facts = Vec::new();
         let still_ran: Vec<Rank> = missing.iter().filter(is_stopped).copied().collect();
         if !still_ran.is_empty() {
@@ -265,9 +265,8 @@ impl JobReport<'_> {
             let pid = worker.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string());
             let (host, local, slot) = (&worker.host, worker.local_rank, worker.slot);
             facts.push(format!("host {host}   local rank {local}   slot {slot}   pid {pid}"));
-            let line = pages.last_line(rank, stopped_at);
             facts.extend(
-                line.map(|(stream, line)| {
+                last_line(rank).map(|(stream, line)| {
                     format!("last line of its {stream}: {}", first_line(&line))
                 }),
             );

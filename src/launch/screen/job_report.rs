@@ -470,8 +470,7 @@ impl JobReport<'_> {
         let killed = self.history.workers.iter().filter(is_killed).count();
         let is_request = matches!(self.verdict.status, Status::Interrupted(_) | Status::Timeout);
         match killed {
-            0 => "stopped".to_owned(),
-            _ if !is_request => "stopped".to_owned(),
+            _ if killed == 0 || !is_request => "stopped".to_owned(),
             _ if killed == stopped => "killed".to_owned(),
             _ => format!("stopped, {killed} of them by SIGKILL"),
         }

@@ -429,11 +429,6 @@ impl OutputRouter {
         Some(Evidence { later_output, ..found })
     }
 
-    /// The last line of a worker's standard error before this instant.
-    pub fn last_error_line(&self, rank: Rank, until: Instant) -> Option<String> {
-        self.streams.get(&(rank, Stream::Stderr))?.tail.last_line(until)
-    }
-
     /// The last line of a worker's standard error before this instant, or else of its standard output.
     pub fn last_line(&self, rank: Rank, until: Instant) -> Option<(Stream, String)> {
         [Stream::Stderr, Stream::Stdout].into_iter().find_map(|stream| {
