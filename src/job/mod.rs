@@ -5,7 +5,7 @@
 pub(crate) mod cause;
 mod event;
 mod requests;
-mod signals;
+mod signal_numbers;
 pub(crate) mod state;
 #[cfg(test)]
 mod testing;

@@ -6,7 +6,7 @@ use super::event::{Effect, Event, OnEarlyLoss, OnFailure, OnTerm, Policy, Silent
 use crate::base::{NodeRank, Rank, WorkerExit};
 use crate::job::cause::failure::Verdict;
 use crate::job::cause::failure::WorkerEnd;
-use crate::job::signals::SIGTERM;
+use crate::job::signal_numbers::SIGTERM;
 use crate::job::state::job_state::JobState;
 
 pub(super) const GRACE: Duration = Duration::from_secs(10);

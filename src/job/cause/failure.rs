@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::base::{NodeRank, Rank, Status, WorkerExit};
 use crate::job::cause::evidence::Evidence;
 use crate::job::cause::known_texts::FailureClass;
-use crate::job::signals::{SIGABRT, SIGKILL, SIGTERM};
+use crate::job::signal_numbers::{SIGABRT, SIGKILL, SIGTERM};
 
 /// The exit of a worker, with the facts that are needed to judge it.
 #[derive(Clone, Debug, PartialEq, Eq)]

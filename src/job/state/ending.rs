@@ -187,7 +187,7 @@ impl JobState {
 mod tests {
     use super::*;
     use crate::base::{WorkerExit, clock};
-    use crate::job::signals::SIGTERM;
+    use crate::job::signal_numbers::SIGTERM;
     use crate::job::testing::{exit, idle, running};
     use crate::job::{Event, NodeLoss};
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::base::NodeRank;
 use crate::job::cause::failure::{FailureCause, Verdict};
 use crate::job::event::{Effect, ElasticNodes, FAILURES_MAX, MeetingPoint, Newcomers, StopReason};
-use crate::job::signals::SIGTERM;
+use crate::job::signal_numbers::SIGTERM;
 use crate::job::state::job_state::{JobNode, JobPhase, JobState, JobWorker, NodeState};
 
 impl NodeState {

@@ -128,7 +128,7 @@ mod tests {
     use crate::base::{Status, clock};
     use crate::job::cause::failure::StartFailure;
     use crate::job::cause::failure::StartStep;
-    use crate::job::signals::SIGTERM;
+    use crate::job::signal_numbers::SIGTERM;
     use crate::job::testing::{exit, idle, leases_expired, preparing, running};
     use crate::job::{Event, FailureCause};
 

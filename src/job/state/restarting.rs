@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::base::{NodeRank, Status};
 use crate::job::cause::failure::{FailureCause, Failures, NodeLoss, Verdict};
 use crate::job::event::{Effect, OnFailure, OnTerm, StopReason};
-use crate::job::signals::SIGTERM;
+use crate::job::signal_numbers::SIGTERM;
 use crate::job::state::job_state::{JobPhase, JobState, NodeState};
 
 /// Epochs shorter than this count as a crash loop.

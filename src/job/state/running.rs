@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::base::{NodeRank, Rank};
 use crate::job::cause::failure::WorkerEnd;
 use crate::job::event::{Effect, OnFailure, StopReason};
-use crate::job::signals::SIGTERM;
+use crate::job::signal_numbers::SIGTERM;
 use crate::job::state::job_state::{JobState, NodeState};
 
 impl JobState {

@@ -6,7 +6,7 @@ use crate::base::{NodeRank, Status};
 use crate::job::OnTerm;
 use crate::job::cause::failure::{LostNode, NodeLoss, Verdict};
 use crate::job::event::{Effect, StopReason, Warning};
-use crate::job::signals::SIGTERM;
+use crate::job::signal_numbers::SIGTERM;
 use crate::job::state::job_state::{JobPhase, JobState, StopStage};
 
 pub(crate) const SIGINT: i32 = 2;

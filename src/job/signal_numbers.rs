@@ -1,4 +1,4 @@
-//! Signals that stop workers, by number.
+//! Numbers of the signals that stop workers.
 
 pub(crate) const SIGABRT: i32 = 6;
 
