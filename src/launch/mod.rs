@@ -5,6 +5,7 @@
 
 pub mod codes;
 mod dispatcher;
+mod final_record;
 mod history;
 mod job;
 mod manager;

@@ -1,4 +1,4 @@
-//! Content of `run.json` while the job runs; the result is added at the end.
+//! Content of `run.json` while the job runs; `final_record` adds the result.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};

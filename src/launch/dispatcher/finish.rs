@@ -52,7 +52,7 @@ impl Dispatcher<'_> {
         let text_elsewhere = lost.clone() + &on_other_nodes.show(&pages);
         let text = lost + &report.show(&pages);
         let has_begun = self.recorder.discard_unused(self.options);
-        let recorded = if has_begun { report.write_record(status) } else { String::new() };
+        let recorded = if has_begun { report.write_final_record(status) } else { String::new() };
         pages.print_message(&text);
         pages.print_message(&recorded);
         let has_end = self.options.output.framing == Framing::StartAndEnd;

@@ -1,4 +1,4 @@
-//! The final report of a job, for the terminal and as `run.json`.
+//! The final report of a job for the terminal; `final_record` makes `run.json` of the same facts.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -268,8 +268,8 @@ impl JobReport<'_> {
             }
             let mut failure = match cause {
                 FailureCause::Worker(end) => self.worker_failed(end.rank, title, pages),
-                FailureCause::GaveUp { rank, detector: told } => {
-                    self.worker_gave_up(*rank, told.rank, title, pages)
+                FailureCause::GaveUp { rank, detector } => {
+                    self.worker_gave_up(*rank, detector.rank, title, pages)
                 }
                 FailureCause::Exiting { rank, .. } => self.worker_failed(*rank, title, pages),
                 FailureCause::MissingRanks { ranks, reported_class, first } => {

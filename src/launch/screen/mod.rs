@@ -7,11 +7,9 @@
 //! | `worker_failure`, `failure_report`, `timeout_report`, `shown_text` | its parts about workers |
 //! | `unreachable`, `loss_help`, `argument_hints`, `input_hint` | hosts that cannot be reached, and hints |
 //! | `kept_state` | how a later job continues from a checkpoint |
-//! | `final_record` | the same result as `run.json` |
 
 pub(in crate::launch) mod argument_hints;
 pub(in crate::launch) mod failure_report;
-pub(in crate::launch) mod final_record;
 pub(in crate::launch) mod headline;
 pub(in crate::launch) mod input_hint;
 pub(in crate::launch) mod job_report;

@@ -1,4 +1,4 @@
-//! The result of a job, as `run.json` has it.
+//! Content of `run.json` at the end of a job: what `run_record` contains while it runs, and the result.
 
 use crate::base::{NodeRank, Rank, Status, clock};
 use crate::job::FailureCause;
@@ -11,18 +11,18 @@ use crate::report::record::{
 };
 
 impl JobReport<'_> {
-    /// Writes `run.json`; returns a warning if that failed.
-    pub(in crate::launch) fn write_record(&self, status: Status) -> String {
+    /// Writes the result into `run.json`; returns a warning if that failed.
+    pub(in crate::launch) fn write_final_record(&self, status: Status) -> String {
         let Some(run_dir) = &self.options.output.run_dir else {
             return String::new();
         };
-        match run_dir.end(self.record(status).to_json()) {
+        match run_dir.end(self.final_record(status).to_json()) {
             Ok(()) => String::new(),
             Err(error) => format!("warning: cannot write run.json: {error}\n"),
         }
     }
 
-    fn record(&self, status: Status) -> RunRecord {
+    fn final_record(&self, status: Status) -> RunRecord {
         RunRecord {
             state: RunState::Ended,
             end: Some(clock::wall().as_secs_f64()),
@@ -68,8 +68,8 @@ impl JobReport<'_> {
             FailureCause::Worker(end) => {
                 of_worker("worker_failed", end.rank, code_and_signal(end.exit))
             }
-            FailureCause::GaveUp { rank, detector: told } => {
-                of_worker("worker_failed", *rank, code_and_signal(told.exit))
+            FailureCause::GaveUp { rank, detector } => {
+                of_worker("worker_failed", *rank, code_and_signal(detector.exit))
             }
             FailureCause::Exiting { rank, .. } => {
                 let ended = self.worker(*rank).outcome.as_ref();
