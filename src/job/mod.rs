@@ -10,6 +10,8 @@ pub(crate) mod state;
 #[cfg(test)]
 mod testing;
 
+pub(crate) use cause::failure::AgentExitReason;
+
 pub use cause::error_file::{RecordedException, parse_error_file};
 pub use cause::evidence::{Evidence, EvidenceSource, WENT_ON_AFTER};
 pub use cause::failure::{

@@ -108,6 +108,31 @@ impl NodeLoss {
     }
 }
 
+/// What the exit of an agent means for its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AgentExitReason {
+    /// The agent found a bug of remuda.
+    InternalError,
+    /// The agent received no heartbeat for the length of the lease and stopped its workers.
+    LeaseExpired,
+    /// The agent received data that is no valid message.
+    InvalidData,
+    /// The exit alone does not tell the reason.
+    Unknown,
+}
+
+impl AgentExitReason {
+    pub(crate) fn of(exit: WorkerExit) -> Self {
+        let WorkerExit::Code(code) = exit else { return Self::Unknown };
+        match code {
+            _ if code == Status::Bug.code() => Self::InternalError,
+            _ if code == Status::LeaseLost.code() => Self::LeaseExpired,
+            _ if code == Status::Protocol.code() => Self::InvalidData,
+            _ => Self::Unknown,
+        }
+    }
+}
+
 /// Why a worker could not execute its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartFailure {
@@ -201,17 +226,12 @@ impl FailureCause {
             Self::Exiting { first: None, .. } => Status::Worker(1),
             Self::NotStarted { failure, .. } => failure.status(),
             Self::Node { loss, .. } => match loss {
-                NodeLoss::LinkClosed(Some(exit))
-                    if *exit == WorkerExit::Code(Status::Bug.code()) =>
-                {
-                    Status::Bug
-                }
-                NodeLoss::LinkClosed(Some(exit))
-                    if *exit == WorkerExit::Code(Status::Protocol.code()) =>
-                {
-                    Status::Protocol
-                }
-                NodeLoss::LinkClosed(_)
+                NodeLoss::LinkClosed(Some(exit)) => match AgentExitReason::of(*exit) {
+                    AgentExitReason::InternalError => Status::Bug,
+                    AgentExitReason::InvalidData => Status::Protocol,
+                    AgentExitReason::LeaseExpired | AgentExitReason::Unknown => Status::LeaseLost,
+                },
+                NodeLoss::LinkClosed(None)
                 | NodeLoss::LeaseExpired
                 | NodeLoss::ShimExited
                 | NodeLoss::ShimNotResponding => Status::LeaseLost,
@@ -294,6 +314,8 @@ mod tests {
         check(NodeLoss::LinkClosed(Some(WorkerExit::Code(0))), 75);
         check(NodeLoss::LinkClosed(Some(WorkerExit::Signal { signal: 9, core: false })), 75);
         check(NodeLoss::LinkClosed(Some(WorkerExit::Code(70))), 70);
+        check(NodeLoss::LinkClosed(Some(WorkerExit::Code(75))), 75);
+        check(NodeLoss::LinkClosed(Some(WorkerExit::Code(76))), 76);
         check(NodeLoss::LeaseExpired, 75);
         check(NodeLoss::ShimExited, 75);
         check(NodeLoss::ShimNotResponding, 75);

@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(job.verdict().expect("over").cause, None);
         // No replacement after a failed agent, which would fail again, or after a refusal.
         for (refuses, loss) in [
-            (false, NodeLoss::LinkClosed(Some(WorkerExit::Code(70)))),
+            (false, NodeLoss::LinkClosed(Some(WorkerExit::Code(Status::Bug.code())))),
             (false, NodeLoss::InvalidData("x".to_owned())),
             (true, NodeLoss::LinkClosed(None)),
         ] {

@@ -1,7 +1,7 @@
 //! The first line about the cause of a failure.
 
-use crate::base::{NodeRank, Status, WorkerExit};
-use crate::job::{FailureCause, NodeLoss};
+use crate::base::{NodeRank, WorkerExit};
+use crate::job::{AgentExitReason, FailureCause, NodeLoss};
 use crate::launch::screen::job_report::{JobReport, after};
 use crate::launch::screen::shown_text::first_line;
 use crate::report::text::show_duration;
@@ -45,19 +45,7 @@ impl JobReport<'_> {
     fn node_loss_headline(&self, node: NodeRank, loss: &NodeLoss) -> String {
         let host = &self.host(node);
         match loss {
-            NodeLoss::LinkClosed(Some(WorkerExit::Code(70))) => {
-                format!("the agent on {host} crashed (internal error, see above); please report it")
-            }
-            NodeLoss::LinkClosed(Some(WorkerExit::Code(code)))
-                if *code == Status::LeaseLost.code() =>
-            {
-                let lease = show_duration(self.options.limits.lease);
-                format!(
-                    "{host} received no heartbeat from the launcher for {lease} (--lease) and stopped its \
-                     workers"
-                )
-            }
-            NodeLoss::LinkClosed(Some(exit)) => format!("the agent on {host} {exit}"),
+            NodeLoss::LinkClosed(Some(exit)) => self.agent_exit_headline(host, *exit),
             NodeLoss::LinkClosed(None) => match self.closed_link(node) {
                 Some(AGENT_KILLED) => format!("the agent on {host} was killed by a signal"),
                 Some(why) => {
@@ -83,6 +71,24 @@ impl JobReport<'_> {
             ),
             NodeLoss::InvalidData(why) => format!("the agent on {host} sent invalid data: {why}"),
             NodeLoss::Evicted => format!("{host} received SIGTERM"),
+        }
+    }
+
+    fn agent_exit_headline(&self, host: &str, exit: WorkerExit) -> String {
+        match AgentExitReason::of(exit) {
+            AgentExitReason::InternalError => {
+                format!("the agent on {host} crashed (internal error, see above); please report it")
+            }
+            AgentExitReason::LeaseExpired => {
+                let lease = show_duration(self.options.limits.lease);
+                format!(
+                    "{host} received no heartbeat from the launcher for {lease} (--lease) and stopped its \
+                     workers"
+                )
+            }
+            AgentExitReason::InvalidData | AgentExitReason::Unknown => {
+                format!("the agent on {host} {exit}")
+            }
         }
     }
 }

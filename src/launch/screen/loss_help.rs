@@ -1,7 +1,6 @@
 //! Advice on the screen of a lost node: what to check on its host. Pure.
 
-use crate::base::WorkerExit;
-use crate::job::NodeLoss;
+use crate::job::{AgentExitReason, NodeLoss};
 use crate::launch::options::SupervisorOptions;
 
 /// Help for a node whose messages the launcher cannot read.
@@ -13,23 +12,25 @@ pub(in crate::launch) fn help_of_lost(
     host: &str,
     loss: &NodeLoss,
     is_agent_killed: bool,
-    keeper: &SupervisorOptions,
+    supervisor: &SupervisorOptions,
 ) -> Option<String> {
-    if keeper.is_kubernetes {
+    if supervisor.is_kubernetes {
         return help_of_lost_pod(host, loss);
     }
     match loss {
-        // An internal error, or a request of the user.
-        NodeLoss::LinkClosed(Some(WorkerExit::Code(70))) | NodeLoss::Evicted => None,
+        NodeLoss::LinkClosed(Some(exit)) => match AgentExitReason::of(*exit) {
+            AgentExitReason::InternalError => None,
+            AgentExitReason::LeaseExpired => Some(check_reachable(host)),
+            AgentExitReason::InvalidData | AgentExitReason::Unknown => Some(check_oom_killer(host)),
+        },
+        // A request of the user.
+        NodeLoss::Evicted => None,
         NodeLoss::InvalidData(_) => Some(SAME_BUILD.to_owned()),
-        NodeLoss::LeaseExpired | NodeLoss::LinkClosed(Some(WorkerExit::Code(75))) => Some(format!(
-            "check that {host} is running and reachable; `--lease TIME` allows longer gaps between \
-             heartbeats"
-        )),
+        NodeLoss::LeaseExpired => Some(check_reachable(host)),
         NodeLoss::ShimNotResponding => Some(format!(
             "do not stop remuda-shim on {host} (SIGSTOP, debugger); `--lease TIME` allows a longer stop"
         )),
-        NodeLoss::LinkClosed(Some(_)) | NodeLoss::ShimExited => Some(check_oom_killer(host)),
+        NodeLoss::ShimExited => Some(check_oom_killer(host)),
         NodeLoss::LinkClosed(None) if is_agent_killed => Some(check_oom_killer(host)),
         NodeLoss::LinkClosed(None) => {
             Some(format!("check that {host} is running; see `uptime` and `dmesg` there"))
@@ -38,11 +39,21 @@ pub(in crate::launch) fn help_of_lost(
 }
 
 /// How to find out who killed a worker with SIGKILL, if remuda did not.
-pub(in crate::launch) fn help_of_killed(host: &str, keeper: &SupervisorOptions) -> Option<String> {
-    if keeper.is_kubernetes {
+pub(in crate::launch) fn help_of_killed(
+    host: &str,
+    supervisor: &SupervisorOptions,
+) -> Option<String> {
+    if supervisor.is_kubernetes {
         return help_of_lost_pod(host, &NodeLoss::ShimExited);
     }
     Some(check_oom_killer(host))
+}
+
+fn check_reachable(host: &str) -> String {
+    format!(
+        "check that {host} is running and reachable; `--lease TIME` allows longer gaps between \
+         heartbeats"
+    )
 }
 
 fn check_oom_killer(host: &str) -> String {
@@ -51,15 +62,18 @@ fn check_oom_killer(host: &str) -> String {
 
 /// The same for a pod, where there is no login.
 fn help_of_lost_pod(host: &str, loss: &NodeLoss) -> Option<String> {
+    const LONGER_LEASE: &str = "; `--lease TIME` allows longer gaps between heartbeats";
+    const MEMORY_LIMIT: &str = "; `OOMKilled` means its memory limit";
     let why = match loss {
-        NodeLoss::LinkClosed(Some(WorkerExit::Code(70))) | NodeLoss::Evicted => return None,
+        NodeLoss::LinkClosed(Some(exit)) => match AgentExitReason::of(*exit) {
+            AgentExitReason::InternalError => return None,
+            AgentExitReason::LeaseExpired => LONGER_LEASE,
+            AgentExitReason::InvalidData | AgentExitReason::Unknown => MEMORY_LIMIT,
+        },
+        NodeLoss::Evicted => return None,
         NodeLoss::InvalidData(_) => return Some(SAME_BUILD.to_owned()),
-        NodeLoss::LeaseExpired
-        | NodeLoss::ShimNotResponding
-        | NodeLoss::LinkClosed(Some(WorkerExit::Code(75))) => {
-            "; `--lease TIME` allows longer gaps between heartbeats"
-        }
-        NodeLoss::LinkClosed(_) | NodeLoss::ShimExited => "; `OOMKilled` means its memory limit",
+        NodeLoss::LeaseExpired | NodeLoss::ShimNotResponding => LONGER_LEASE,
+        NodeLoss::LinkClosed(None) | NodeLoss::ShimExited => MEMORY_LIMIT,
     };
     Some(format!(
         "`kubectl get pods` lists {host}; `kubectl describe pod NAME` and `kubectl logs NAME --previous` \
