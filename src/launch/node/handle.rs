@@ -224,7 +224,7 @@ impl NodeHandle {
         let own_epoch = Arc::clone(&epoch);
         let ranks = Arc::new(LinkRanks::new(&ranks));
         let own_ranks = Arc::clone(&ranks);
-        let ends = LinkContext {
+        let context = LinkContext {
             node,
             ranks: own_ranks,
             link,
@@ -235,7 +235,7 @@ impl NodeHandle {
             traffic,
         };
         let to = Destination { host, join_from, pause };
-        let (agent, task) = serve_link(caller, to, ends, queue, tasks)?;
+        let (agent, task) = serve_link(caller, to, context, queue, tasks)?;
         let node_handle = Self {
             to_agent,
             epoch,
@@ -330,6 +330,20 @@ impl NodeHandle {
     }
 }
 
+/// When a node that connects by itself must have joined.
+#[derive(Clone, Copy)]
+struct JoinDeadline {
+    at: Instant,
+    /// The limit from which the instant follows.
+    limit: JoinLimit,
+}
+
+impl JoinDeadline {
+    fn after(join_from: Instant, limit: JoinLimit) -> Self {
+        Self { at: join_from + limit.time, limit }
+    }
+}
+
 /// Where a link leads, and when it is made.
 struct Destination<'a> {
     host: &'a HostName,
@@ -341,41 +355,41 @@ struct Destination<'a> {
 fn serve_link(
     caller: &ConnectContext<'_>,
     Destination { host, join_from, pause }: Destination<'_>,
-    ends: LinkContext,
+    context: LinkContext,
     queue: FrameQueue,
     tasks: &mut Tasks,
 ) -> io::Result<(Option<Pid>, AbortHandle)> {
-    let (node, job) = (ends.node, caller.job);
+    let (node, job) = (context.node, caller.job);
     Ok(match caller.connector {
         Connector::Dial(acceptor, limit, _) if node != NodeRank(0) => {
             // If the number of nodes may vary, a node may join at any time.
             let time = if caller.waits_for_ever { FOR_EVER } else { limit.time };
-            let until = (join_from + time, JoinLimit { time, ..*limit });
-            (None, tasks.spawn(serve_joined(Arc::clone(acceptor), until, ends, queue)))
+            let deadline = JoinDeadline::after(join_from, JoinLimit { time, ..*limit });
+            (None, tasks.spawn(serve_joined(Arc::clone(acceptor), deadline, context, queue)))
         }
         Connector::Managed(acceptor, limit, agents) => {
-            let command = agents.command_of(node, 0 < ends.link);
-            let joins = (Arc::clone(acceptor), command);
-            let until = (join_from + limit.time, *limit);
-            (None, tasks.spawn(serve_managed(joins, until, ends, queue)))
+            let command = agents.command_of(node, 0 < context.link);
+            let (acceptor, deadline) =
+                (Arc::clone(acceptor), JoinDeadline::after(join_from, *limit));
+            (None, tasks.spawn(serve_managed(acceptor, command, deadline, context, queue)))
         }
         Connector::Local | Connector::Dial(..) => {
             let args = ["agent".into(), format!("job={job}"), format!("node={node}")];
             let link = connect_local(&args.map(Into::into), caller.environment())?;
-            (link.agent.pid(), tasks.spawn(serve(link, ends, queue)))
+            (link.agent.pid(), tasks.spawn(serve(link, context, queue)))
         }
         Connector::Ssh(ssh) => {
             let (ssh, host, job) = (Arc::clone(ssh), host.clone(), job.clone());
             let serve_later = async move {
                 tokio::time::sleep(pause).await;
-                serve_remote(ssh, (host, job), ends, queue).await;
+                serve_remote(ssh, host, job, context, queue).await;
             };
             (None, tasks.spawn(serve_later))
         }
         #[cfg(test)]
         Connector::Simulated(links) => {
             let link = links.lock().expect("no panic while held")[node.index()].take();
-            (None, tasks.spawn(serve_connected(link.expect("one for each node"), ends, queue)))
+            (None, tasks.spawn(serve_connected(link.expect("one for each node"), context, queue)))
         }
     })
 }
@@ -394,95 +408,96 @@ async fn write(writer: LinkWriter, mut queue: FrameQueue) {
 
 async fn serve_remote(
     ssh: Arc<Ssh>,
-    (host, job): (HostName, JobId),
-    ends: LinkContext,
+    host: HostName,
+    job: JobId,
+    context: LinkContext,
     queue: FrameQueue,
 ) {
-    let (output, name) = (ends.output.clone(), host.clone());
+    let (output, name) = (context.output.clone(), host.clone());
     let show_line =
         move |line: &str| output.print_message(format!("{name} │ {}\n", escape_control(line)));
-    let (node, on_login) = ((&job, ends.node), ends.send_event(NodeMessage::LoggedIn));
+    let (node, on_login) = ((&job, context.node), context.send_event(NodeMessage::LoggedIn));
     let connected = ssh.connect(&host, node, Box::new(show_line), on_login).await;
     if let Some(hint) = ssh.take_hint() {
-        ends.output.print_message(format!("note: {hint}\n"));
+        context.output.print_message(format!("note: {hint}\n"));
     }
     match connected {
-        Ok(link) => serve_connected(link, ends, queue).await,
-        Err(fault) => ends.send_event(NodeMessage::Unreachable(fault)).await,
+        Ok(link) => serve_connected(link, context, queue).await,
+        Err(fault) => context.send_event(NodeMessage::Unreachable(fault)).await,
     }
 }
 
 /// Waits for a node that a process manager starts, and serves it. The end of the manager before that is
 /// the reason why there is no link.
 async fn serve_managed(
-    (acceptor, command): (Arc<Acceptor>, ManagedCommand),
-    until: (Instant, JoinLimit),
-    ends: LinkContext,
+    acceptor: Arc<Acceptor>,
+    command: ManagedCommand,
+    deadline: JoinDeadline,
+    context: LinkContext,
     queue: FrameQueue,
 ) {
     let joined = tokio::select! {
         biased;
-        joined = wait_for_node(&acceptor, until, &ends) => joined,
+        joined = wait_for_node(&acceptor, deadline, &context) => joined,
         fault = fault_of(command.clone()) => Err(fault),
     };
     let joined = joined.map_err(|fault| {
         let is_late = fault.kind == FaultKind::NotJoined;
-        late_fault(&command, until.1.time).filter(|_| is_late).unwrap_or(fault)
+        late_fault(&command, deadline.limit.time).filter(|_| is_late).unwrap_or(fault)
     });
-    serve_if_joined(joined, ends, queue).await;
+    serve_if_joined(joined, context, queue).await;
 }
 
-/// Waits for a node that another system starts until an instant, which lies the given limit after
-/// the nodes were asked, and serves it.
+/// Waits for a node that another system starts, and serves it.
 async fn serve_joined(
     acceptor: Arc<Acceptor>,
-    until: (Instant, JoinLimit),
-    ends: LinkContext,
+    deadline: JoinDeadline,
+    context: LinkContext,
     queue: FrameQueue,
 ) {
-    let joined = wait_for_node(&acceptor, until, &ends).await;
-    serve_if_joined(joined, ends, queue).await;
+    let joined = wait_for_node(&acceptor, deadline, &context).await;
+    serve_if_joined(joined, context, queue).await;
 }
 
 async fn wait_for_node(
     acceptor: &Acceptor,
-    (until, limit): (Instant, JoinLimit),
-    ends: &LinkContext,
+    JoinDeadline { at, limit }: JoinDeadline,
+    context: &LinkContext,
 ) -> Result<Joined, Fault> {
-    match tokio::time::timeout_at(until.into(), acceptor.wait_for(ends.node)).await {
+    match tokio::time::timeout_at(at.into(), acceptor.wait_for(context.node)).await {
         Ok(Some(joined)) => joined,
-        Ok(None) | Err(_) => Err(absent_fault(acceptor, ends, limit).await),
+        Ok(None) | Err(_) => Err(absent_fault(acceptor, context, limit).await),
     }
 }
 
-async fn serve_if_joined(joined: Result<Joined, Fault>, ends: LinkContext, queue: FrameQueue) {
+async fn serve_if_joined(joined: Result<Joined, Fault>, context: LinkContext, queue: FrameQueue) {
     let Joined { link, mut signals, next_epoch: epoch, free_restarts: uncharged, .. } = match joined
     {
         Ok(joined) => joined,
-        Err(fault) => return ends.send_event(NodeMessage::Unreachable(fault)).await,
+        Err(fault) => return context.send_event(NodeMessage::Unreachable(fault)).await,
     };
     if Epoch(0) < epoch {
-        ends.send_event(NodeMessage::EarlierEpochs { epoch, uncharged }).await;
+        context.send_event(NodeMessage::EarlierEpochs { epoch, uncharged }).await;
     }
-    let signal_ends = ends.clone();
+    let signal_context = context.clone();
     let forward_signals = async {
         while let Some(signal) = signals.recv().await {
-            signal_ends.send_event(NodeMessage::Signal(signal)).await;
+            signal_context.send_event(NodeMessage::Signal(signal)).await;
         }
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        () = serve_connected(link, ends, queue) => {}
+        () = serve_connected(link, context, queue) => {}
         () = forward_signals => {}
     }
 }
 
 /// The fault of a node that did not join in time: rejected connections with another key prove the
 /// reason.
-async fn absent_fault(acceptor: &Acceptor, ends: &LinkContext, limit: JoinLimit) -> Fault {
-    let (node, limit) = (ends.node, limit.show());
+async fn absent_fault(acceptor: &Acceptor, context: &LinkContext, limit: JoinLimit) -> Fault {
+    let (node, limit) = (context.node, limit.show());
     let mut message = format!("node {node} did not join within {limit}");
-    if 0 < ends.link {
+    if 0 < context.link {
         message += "; its first connection was lost";
     }
     let Some(rejected) = acceptor.wrong_keys(node).await else {
@@ -496,22 +511,22 @@ async fn absent_fault(acceptor: &Acceptor, ends: &LinkContext, limit: JoinLimit)
 }
 
 /// Serves a link that was made after the start.
-async fn serve_connected(link: Link, ends: LinkContext, queue: FrameQueue) {
-    ends.send_event(NodeMessage::Connected).await;
-    serve(link, ends, queue).await;
+async fn serve_connected(link: Link, context: LinkContext, queue: FrameQueue) {
+    context.send_event(NodeMessage::Connected).await;
+    serve(link, context, queue).await;
 }
 
 /// Writes and reads until the link ends, and reaps the process at its other end.
-async fn serve(link: Link, ends: LinkContext, queue: FrameQueue) {
+async fn serve(link: Link, context: LinkContext, queue: FrameQueue) {
     let Link { reader, writer, agent, early, .. } = link;
     let read = async {
-        let end = read_messages(&reader, &early, &ends).await;
+        let end = read_messages(&reader, &early, &context).await;
         drop(reader);
         let what = match end {
             Ok(()) => NodeMessage::Closed(agent.wait_for_exit(AGENT_EXIT_TIMEOUT).await),
             Err(why) => NodeMessage::InvalidData(why),
         };
-        ends.send_event(what).await;
+        context.send_event(what).await;
     };
     tokio::join!(write(writer, queue), read);
 }
@@ -521,40 +536,40 @@ async fn serve(link: Link, ends: LinkContext, queue: FrameQueue) {
 async fn read_messages(
     reader: &LinkReader,
     early: &[u8],
-    ends: &LinkContext,
+    context: &LinkContext,
 ) -> Result<(), String> {
-    let mut decoder = Decoder::for_epoch(ends.since);
+    let mut decoder = Decoder::for_epoch(context.since);
     decoder.push(early);
     loop {
-        decoder.begin_epoch(Epoch(ends.epoch.load(Ordering::Relaxed)));
+        decoder.begin_epoch(Epoch(context.epoch.load(Ordering::Relaxed)));
         while let Some(message) = decoder.message().map_err(|error| error.to_string())? {
             match message {
                 FromAgent::Output { rank, .. }
                 | FromAgent::OutputEnd { rank, .. }
                 | FromAgent::Note { rank, note: Note::Step { .. } }
-                    if !ends.ranks.contains(rank) =>
+                    if !context.ranks.contains(rank) =>
                 {
                     return Err(foreign_rank_error(rank));
                 }
                 FromAgent::Output { rank, stream, bytes } => {
-                    ends.traffic.output(stream, bytes.len());
-                    let from = OutputLink { node: ends.node, link: ends.link };
-                    ends.output.output(from, rank, stream, bytes);
+                    context.traffic.output(stream, bytes.len());
+                    let from = OutputLink { node: context.node, link: context.link };
+                    context.output.output(from, rank, stream, bytes);
                 }
                 // Sent the same way as output, so that a step does not arrive after a later line.
                 FromAgent::Note { rank, note: Note::Step { step, steps, loss, tokens_per_s } } => {
                     let step = WorkerStep { step, steps, loss, tokens_per_s };
-                    ends.traffic.step(rank, step);
-                    ends.output.step(rank, step);
+                    context.traffic.step(rank, step);
+                    context.output.step(rank, step);
                 }
-                FromAgent::OutputEnd { rank, stream, .. } => ends.output.end(rank, stream),
+                FromAgent::OutputEnd { rank, stream, .. } => context.output.end(rank, stream),
                 // Before the line in which the worker prints the loss too.
                 FromAgent::Note { rank, note: Note::PeerLost { rank: peer } } => {
-                    ends.output.report_peer_lost(rank);
+                    context.output.report_peer_lost(rank);
                     let note = Note::PeerLost { rank: peer };
-                    ends.send_event(NodeMessage::Message(FromAgent::Note { rank, note })).await;
+                    context.send_event(NodeMessage::Message(FromAgent::Note { rank, note })).await;
                 }
-                message => ends.send_event(NodeMessage::Message(message)).await,
+                message => context.send_event(NodeMessage::Message(message)).await,
             }
         }
         match reader.read(decoder.room(LINK_READ_BYTES)).await {
