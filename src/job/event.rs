@@ -136,8 +136,8 @@ pub enum Event {
     EarlierEpochs {
         /// The first epoch in which the node has not taken part.
         epoch: Epoch,
-        /// Number of earlier epochs that were not restarts after a failure.
-        uncharged: u32,
+        /// Number of restarts that do not count against `--max_restarts`: no failure caused them.
+        free_restarts: u32,
     },
     /// A worker executes its program.
     Started(Rank),

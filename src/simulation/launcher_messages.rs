@@ -99,7 +99,9 @@ impl Simulation {
                 self.launcher.table.on_message(node, self.start + Duration::from_micros(now));
                 None
             }
-            LinkNews::EarlierEpochs(epoch) => Some(Event::EarlierEpochs { epoch, uncharged: 0 }),
+            LinkNews::EarlierEpochs(epoch) => {
+                Some(Event::EarlierEpochs { epoch, free_restarts: 0 })
+            }
             LinkNews::Unreachable { is_late } => {
                 if !is_late {
                     self.stop_waiting_for_others(node);

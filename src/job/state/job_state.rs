@@ -15,8 +15,8 @@ pub struct JobState {
     pub(crate) epoch: Epoch,
     /// The first epoch in which no node has taken part.
     pub(crate) first_unused_epoch: Epoch,
-    /// Number of epochs that did not follow a failure.
-    pub(crate) uncharged: u32,
+    /// Number of restarts that do not count against `--max_restarts`: no failure caused them.
+    pub(crate) free_restarts: u32,
     /// When the workers of this epoch were started.
     pub(crate) workers_started_at: Option<Instant>,
     /// Number of consecutive epochs that failed soon after their start.
@@ -132,7 +132,7 @@ impl JobState {
             policy,
             epoch: Epoch(0),
             first_unused_epoch: Epoch(0),
-            uncharged: 0,
+            free_restarts: 0,
             workers_started_at: None,
             short_epochs: 0,
             previous_verdict: None,
@@ -176,9 +176,9 @@ impl JobState {
         self.epoch
     }
 
-    /// Number of restarts so far that did not follow a failure.
-    pub fn uncharged(&self) -> u32 {
-        self.uncharged
+    /// Number of restarts so far that do not count against `--max_restarts`.
+    pub fn free_restarts(&self) -> u32 {
+        self.free_restarts
     }
 
     /// Whether a node may answer whether it can start: it has not answered, or it was lost
@@ -236,9 +236,9 @@ impl JobState {
             Event::Arrived(node) => self.on_node_arrived(now, node),
             Event::Absent(node) => self.on_node_absent(now, node),
             Event::JoinTimeOver => self.on_join_time_over(now),
-            Event::EarlierEpochs { epoch, uncharged } => {
+            Event::EarlierEpochs { epoch, free_restarts } => {
                 self.first_unused_epoch = self.first_unused_epoch.max(epoch);
-                self.uncharged = self.uncharged.max(uncharged);
+                self.free_restarts = self.free_restarts.max(free_restarts);
                 Vec::new()
             }
             Event::Started(_) => Vec::new(),

@@ -339,7 +339,7 @@ mod tests {
             assert_eq!(job.step(now, Event::Ready(NodeRank(node))), []);
         }
         assert_eq!(job.step(now, Event::Ready(NodeRank(3))), [Effect::Start]);
-        assert_eq!((job.epoch(), job.uncharged()), (Epoch(1), 1));
+        assert_eq!((job.epoch(), job.free_restarts()), (Epoch(1), 1));
     }
 
     #[test]

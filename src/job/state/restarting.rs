@@ -38,8 +38,8 @@ impl JobState {
 
     /// Whether the job could restart after another failure.
     pub(crate) fn has_restarts_left(&self) -> bool {
-        // In the pause before a restart that is not charged, its epoch has not begun.
-        self.epoch.0 < self.policy.restarts_max.saturating_add(self.uncharged)
+        // In the pause before a free restart, its epoch has not begun.
+        self.epoch.0 < self.policy.restarts_max.saturating_add(self.free_restarts)
     }
 
     /// Whether a replacement of node 0 would continue the job, which SIGTERM has ended on this one.
@@ -63,7 +63,7 @@ impl JobState {
             .workers_started_at
             .map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
         let has_failed = !matches!(reason, StopReason::Eviction | StopReason::Arrival);
-        self.uncharged += u32::from(!has_failed);
+        self.free_restarts += u32::from(!has_failed);
         self.note_fault(&verdict);
         let is_short = has_failed && lasted < CRASH_LOOP_EPOCH_MAX;
         self.short_epochs = if is_short { self.short_epochs + 1 } else { 0 };
@@ -207,7 +207,7 @@ mod tests {
         job.step(now, Event::Signal(SIGTERM));
         assert_eq!(job.verdict().map(|verdict| verdict.status), Some(Status::Interrupted(SIGTERM)));
         assert!(job.may_be_taken_over());
-        assert_eq!((job.epoch(), job.uncharged()), (Epoch(0), 1));
+        assert_eq!((job.epoch(), job.free_restarts()), (Epoch(0), 1));
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
             assert_eq!(job.step(now + PAUSE_MIN, Event::Timer), renewed);
             all_ready(&mut job, now);
         }
-        assert_eq!((job.epoch(), job.uncharged()), (Epoch(3), 3));
+        assert_eq!((job.epoch(), job.free_restarts()), (Epoch(3), 3));
         // The only restart after a failure that is allowed.
         job.step(now, exit(0, WorkerExit::Code(9), now, &[]));
         end_epoch(&mut job, now);

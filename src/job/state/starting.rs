@@ -151,9 +151,9 @@ mod tests {
     fn replacement_launcher_skips_used_epochs() {
         let now = clock::now();
         let mut job = preparing(2);
-        assert_eq!(job.step(now, Event::EarlierEpochs { epoch: Epoch(3), uncharged: 0 }), []);
+        assert_eq!(job.step(now, Event::EarlierEpochs { epoch: Epoch(3), free_restarts: 0 }), []);
         assert_eq!(job.step(now, Event::Ready(NodeRank(1))), []);
-        assert_eq!(job.step(now, Event::EarlierEpochs { epoch: Epoch(2), uncharged: 0 }), []);
+        assert_eq!(job.step(now, Event::EarlierEpochs { epoch: Epoch(2), free_restarts: 0 }), []);
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), [Effect::SkipToEpoch(Epoch(3))]);
         assert_eq!(job.epoch(), Epoch(3));
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
@@ -165,7 +165,7 @@ mod tests {
         let now = clock::now();
         let mut job = preparing(2);
         job.policy.failure = OnFailure::LetRun;
-        job.step(now, Event::EarlierEpochs { epoch: Epoch(3), uncharged: 0 });
+        job.step(now, Event::EarlierEpochs { epoch: Epoch(3), free_restarts: 0 });
         job.nodes[1].state = NodeState::Lost;
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), [Effect::SkipToEpoch(Epoch(3))]);
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), [Effect::Start]);

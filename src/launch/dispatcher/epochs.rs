@@ -38,7 +38,7 @@ impl Dispatcher<'_> {
         self.health.set_epoch(epoch.0);
         self.update_metrics();
         if let Connector::Dial(gate, ..) = self.nodes.connector() {
-            gate.announce_epoch(epoch, self.job.uncharged());
+            gate.announce_epoch(epoch, self.job.free_restarts());
         }
         if self.recorder.first_started_at().is_none() {
             self.begin_run();

@@ -39,8 +39,8 @@ impl Dispatcher<'_> {
                 self.nodes.on_connected(node);
                 self.is_elastic().then_some(Event::Arrived(node))
             }
-            NodeMessage::EarlierEpochs { epoch, uncharged } => {
-                Some(Event::EarlierEpochs { epoch, uncharged })
+            NodeMessage::EarlierEpochs { epoch, free_restarts } => {
+                Some(Event::EarlierEpochs { epoch, free_restarts })
             }
             NodeMessage::Unreachable(fault) if self.options.meets_at(MeetingPoint::Node0) => {
                 self.reject_joiner(node, &fault);

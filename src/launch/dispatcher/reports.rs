@@ -68,7 +68,7 @@ impl<'a> Dispatcher<'a> {
         let line = if verdict.cause.is_none() {
             messages::restarting_for_newcomer(&messages::attempt(next))
         } else if verdict.cause.as_ref().is_some_and(is_eviction) {
-            let is_first = self.job.uncharged() == 1;
+            let is_first = self.job.free_restarts() == 1;
             let attempt =
                 if is_first { messages::attempt_explained(next) } else { messages::attempt(next) };
             match self.options.elastic {
@@ -76,8 +76,8 @@ impl<'a> Dispatcher<'a> {
                 None => messages::replacing(&headline, &attempt, pause),
             }
         } else {
-            let charged = next.0 - self.job.uncharged();
-            messages::restarting(&headline, charged, self.options.failure.restarts_max, pause)
+            let counted = next.0 - self.job.free_restarts();
+            messages::restarting(&headline, counted, self.options.failure.restarts_max, pause)
         };
         self.reporter.print_message(line);
         self.keep_error_files();

@@ -55,7 +55,7 @@ pub(in crate::launch) enum NodeMessage {
     /// The node has taken part in every epoch before this one, with another node 0.
     EarlierEpochs {
         epoch: Epoch,
-        uncharged: u32,
+        free_restarts: u32,
     },
     /// No link could be made.
     Unreachable(Fault),
@@ -471,13 +471,12 @@ async fn wait_for_node(
 }
 
 async fn serve_if_joined(joined: Result<Joined, Fault>, context: LinkContext, queue: FrameQueue) {
-    let Joined { link, mut signals, next_epoch: epoch, free_restarts: uncharged, .. } = match joined
-    {
+    let Joined { link, mut signals, next_epoch: epoch, free_restarts, .. } = match joined {
         Ok(joined) => joined,
         Err(fault) => return context.send_event(NodeMessage::Unreachable(fault)).await,
     };
     if Epoch(0) < epoch {
-        context.send_event(NodeMessage::EarlierEpochs { epoch, uncharged }).await;
+        context.send_event(NodeMessage::EarlierEpochs { epoch, free_restarts }).await;
     }
     let signal_context = context.clone();
     let forward_signals = async {

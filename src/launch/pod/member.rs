@@ -108,7 +108,7 @@ pub fn join(plan: &LaunchPlan, member: &MemberOptions) -> Result<Status, LaunchE
             signals: Signals::listen()?,
             stop_signals: Vec::new(),
             epoch: None,
-            uncharged: 0,
+            free_restarts: 0,
             health: Arc::default(),
             requests: Requests::default(),
             tasks: Tasks::default(),
@@ -133,8 +133,8 @@ struct MemberLoop<'a> {
     stop_signals: Vec<i32>,
     /// The last epoch that began.
     epoch: Option<Epoch>,
-    /// Number of epochs that did not follow a failure.
-    uncharged: u32,
+    /// Number of restarts that do not count against `--max_restarts`: no failure caused them.
+    free_restarts: u32,
     /// State for the answers to probes.
     health: Arc<HealthState>,
     requests: Requests,
@@ -264,7 +264,7 @@ impl MemberLoop<'_> {
             digest: plan::digest(self.plan),
             outline: plan::outline(self.plan),
             next_epoch: self.first_unused_epoch(),
-            free_restarts: self.uncharged,
+            free_restarts: self.free_restarts,
         }
     }
 
@@ -347,11 +347,14 @@ impl MemberLoop<'_> {
                 }
                 MemberLoopEvent::Connection(Some(MemberEvent::Rejoin)) => return MemberEnd::Rejoin,
                 MemberLoopEvent::Connection(Some(MemberEvent::Leaving)) => {
-                    self.uncharged += u32::from(self.epoch.is_some());
+                    self.free_restarts += u32::from(self.epoch.is_some());
                     return MemberEnd::Replaced;
                 }
-                MemberLoopEvent::Connection(Some(MemberEvent::EpochStarted(epoch, uncharged))) => {
-                    (self.epoch, self.uncharged) = (Some(epoch), uncharged);
+                MemberLoopEvent::Connection(Some(MemberEvent::EpochStarted(
+                    epoch,
+                    free_restarts,
+                ))) => {
+                    (self.epoch, self.free_restarts) = (Some(epoch), free_restarts);
                     self.health.set_epoch(epoch.0);
                 }
                 MemberLoopEvent::Connection(None) | MemberLoopEvent::Timeout => {
@@ -390,7 +393,7 @@ impl MemberLoop<'_> {
     }
 
     fn has_restarts_left(&self) -> bool {
-        self.first_unused_epoch().0 - self.uncharged <= self.member.restarts_max
+        self.first_unused_epoch().0 - self.free_restarts <= self.member.restarts_max
     }
 
     /// Forwards a request of the user to the job. Returns false if this process is to stop waiting.

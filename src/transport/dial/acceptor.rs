@@ -46,7 +46,7 @@ pub struct Joined {
     pub peer: SocketAddr,
     /// First epoch of the job in which the node has not taken part.
     pub next_epoch: Epoch,
-    /// Number of earlier epochs that followed an epoch that did not fail.
+    /// Number of restarts that do not count against `--max_restarts`: no failure caused them.
     pub free_restarts: u32,
 }
 
@@ -121,10 +121,10 @@ impl Acceptor {
         &self.key_label
     }
 
-    /// Informs every node that the workers of an epoch are about to start, and how many earlier
-    /// epochs followed an epoch that did not fail.
-    pub fn announce_epoch(&self, epoch: Epoch, uncharged: u32) {
-        let _ = self.requests.send(AcceptorRequest::EpochStarted(epoch, uncharged));
+    /// Informs every node that the workers of an epoch are about to start, and how many restarts so
+    /// far do not count against `--max_restarts`.
+    pub fn announce_epoch(&self, epoch: Epoch, free_restarts: u32) {
+        let _ = self.requests.send(AcceptorRequest::EpochStarted(epoch, free_restarts));
     }
 
     /// Sends every joined node the result of the job; the task ends once they have received it.
@@ -197,10 +197,13 @@ impl Service {
                 AcceptorEvent::Requested(Some(AcceptorRequest::WrongKeys(node, reply))) => {
                     let _ = reply.send(self.nodes[node.index()].wrong_keys.describe());
                 }
-                AcceptorEvent::Requested(Some(AcceptorRequest::EpochStarted(epoch, uncharged))) => {
+                AcceptorEvent::Requested(Some(AcceptorRequest::EpochStarted(
+                    epoch,
+                    free_restarts,
+                ))) => {
                     for (sender, _) in self.nodes.iter().filter_map(|slot| slot.connection.as_ref())
                     {
-                        let _ = sender.send(Control::EpochStarted(epoch, uncharged));
+                        let _ = sender.send(Control::EpochStarted(epoch, free_restarts));
                     }
                 }
                 AcceptorEvent::Requested(Some(AcceptorRequest::Close(last))) => {

@@ -26,8 +26,8 @@ pub(super) enum Control {
     AgentEnded(Option<WorkerExit>),
     /// Node 0 sends nothing more to the agent.
     LinkEnded,
-    /// The workers of an epoch are about to start; the number counts the earlier epochs that
-    /// followed an epoch that did not fail.
+    /// The workers of an epoch are about to start; the number counts the restarts so
+    /// far that do not count against `--max_restarts`.
     EpochStarted(Epoch, u32),
     /// The agent of this connection is no longer used, and the node must join again, over another
     /// connection and with another agent.
@@ -47,7 +47,7 @@ pub(super) struct Join {
     pub(super) job: JobId,
     /// Digest of the plan.
     pub(super) digest: [u8; 32],
-    /// Number of epochs in which the node took part and that followed an epoch that did not fail.
+    /// Number of restarts that do not count against `--max_restarts`, of those in which the node took part.
     pub(super) free_restarts: u32,
 }
 

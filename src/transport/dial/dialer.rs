@@ -61,7 +61,7 @@ pub struct Dialer {
     pub outline: Vec<String>,
     /// First epoch of the job in which this node has not taken part.
     pub next_epoch: Epoch,
-    /// Number of earlier epochs that followed an epoch that did not fail.
+    /// Number of restarts that do not count against `--max_restarts`: no failure caused them.
     pub free_restarts: u32,
 }
 
@@ -297,9 +297,9 @@ impl Dialer {
 
     async fn try_address(&self, address: SocketAddr) -> Result<MemberConnection, AttemptError> {
         let stream = self.connect(address).await?;
-        let Self { digest, free_restarts: uncharged, .. } = *self;
+        let Self { digest, free_restarts, .. } = *self;
         let (build, job) = (self.build.to_owned(), self.job.clone());
-        let join = Join { build, job, digest, free_restarts: uncharged };
+        let join = Join { build, job, digest, free_restarts };
         let Self { node, ref key, ref outline, next_epoch: fresh, lease, .. } = *self;
         let introduction = Introduction { node, key, join, outline, next_epoch: fresh, lease };
         match request_join(stream, &introduction).await? {

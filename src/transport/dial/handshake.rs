@@ -26,6 +26,7 @@ pub(super) struct Joiner {
     pub(super) peer: SocketAddr,
     /// First epoch of the job in which the node has not taken part.
     pub(super) next_epoch: Epoch,
+    /// Number of restarts that do not count against `--max_restarts`.
     pub(super) free_restarts: u32,
     pub(super) writer: SecureWriter,
     pub(super) reader: SecureReader,

@@ -20,8 +20,8 @@ const EVENTS_MAX: usize = 256;
 pub enum MemberEvent {
     /// The agent has ended its side of the link.
     AgentEnded,
-    /// An epoch begins; the number counts the earlier epochs that followed an epoch that did not
-    /// fail.
+    /// An epoch begins; the number counts the restarts so far that do not count against
+    /// `--max_restarts`.
     EpochStarted(Epoch, u32),
     /// The node must join again, with another agent.
     Rejoin,
@@ -72,8 +72,8 @@ impl MemberConnection {
         let on_event = move |event| {
             let event = match event {
                 RelayEvent::LocalEnded => MemberEvent::AgentEnded,
-                RelayEvent::Control(Control::EpochStarted(epoch, uncharged)) => {
-                    MemberEvent::EpochStarted(epoch, uncharged)
+                RelayEvent::Control(Control::EpochStarted(epoch, free_restarts)) => {
+                    MemberEvent::EpochStarted(epoch, free_restarts)
                 }
                 RelayEvent::Control(Control::Leaving) => MemberEvent::Leaving,
                 RelayEvent::Control(Control::Rejoin) => MemberEvent::Rejoin,
