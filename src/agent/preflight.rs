@@ -18,7 +18,7 @@ use super::ports::{self, Listening};
 use super::script_hints::script_hint;
 use crate::base::shell::quoted;
 use crate::base::{Epoch, JobId, Status, env_vars};
-use crate::os::files::fds;
+use crate::os::files::fds::{TooFewFiles, require_open_files};
 use crate::os::files::input_file::{irregular_kind, is_pipe, not_regular, open};
 use crate::os::process::{fork, shell_env};
 use crate::plan::CoreShare;
@@ -190,15 +190,13 @@ pub(super) fn check_cwd(site: Site<'_>) -> Result<(), Problem> {
 }
 
 fn check_fds(workers: u64) -> Result<(), Problem> {
-    let (needed, limit) = (workers + OWN_FDS, fds::raise_limit());
-    if needed <= limit {
-        return Ok(());
-    }
-    let message =
-        format!("the job needs {needed} open files on this node, the hard limit is {limit}");
-    Err(Problem::new(Status::OsLimit, message).help(
-        "raise `nofile` in /etc/security/limits.conf, or with `docker run --ulimit nofile=N`",
-    ))
+    require_open_files(workers + OWN_FDS).map_err(|TooFewFiles { needed, limit }| {
+        let message =
+            format!("the job needs {needed} open files on this node, the hard limit is {limit}");
+        Problem::new(Status::OsLimit, message).help(
+            "raise `nofile` in /etc/security/limits.conf, or with `docker run --ulimit nofile=N`",
+        )
+    })
 }
 
 pub(super) fn check_script(site: Site<'_>, script: Option<&[u8]>) -> Result<(), Problem> {

@@ -12,7 +12,7 @@ use super::facts::{Clock, ExamOutcome, ExaminedNode, NodeFacts};
 use super::rounds::partners;
 use crate::base::{Epoch, HostName, JobId, NodeRank, clock};
 use crate::os::cpu::malloc;
-use crate::os::files::fds;
+use crate::os::files::fds::{TooFewFiles, require_open_files};
 use crate::os::process::signal_stream::PendingSignal;
 use crate::os::process::{process_tree, signals};
 use crate::os::tasks::{Tasks, sleep_until};
@@ -76,16 +76,8 @@ pub enum ExamError {
     #[error("cannot examine the hosts: {0}")]
     Os(#[from] io::Error),
     /// The limit of open files is too low for the links.
-    #[error(
-        "{needed} open files are needed here, the hard limit is {limit}; raise `nofile` in \
-         /etc/security/limits.conf, or with `docker run --ulimit nofile=N`"
-    )]
-    OpenFiles {
-        /// Number of open files that are needed.
-        needed: u64,
-        /// The hard limit.
-        limit: u64,
-    },
+    #[error("{needed} open files are needed here, {0}", needed = .0.needed)]
+    OpenFiles(#[from] TooFewFiles),
 }
 
 /// Result of an examination.
@@ -131,14 +123,13 @@ pub fn examine_nodes(request: &ExamRequest, print: &dyn Fn(&str)) -> Result<Exam
     result
 }
 
-fn check_open_files(request: &ExamRequest) -> Result<(), ExamError> {
+fn check_open_files(request: &ExamRequest) -> Result<(), TooFewFiles> {
     const OWN_FDS: u64 = 24;
     let of_link = match request.access {
         NodeAccess::Local => 2,
         NodeAccess::Ssh(_) => 6,
     };
-    let (needed, limit) = (of_link * request.nodes.len() as u64 + OWN_FDS, fds::raise_limit());
-    if needed <= limit { Ok(()) } else { Err(ExamError::OpenFiles { needed, limit }) }
+    require_open_files(of_link * request.nodes.len() as u64 + OWN_FDS)
 }
 
 #[derive(Clone)]

@@ -11,6 +11,7 @@ use crate::job::{ElasticNodes, MeetingPoint, OnTerm, Warning};
 use crate::launch::node::join_limit::JoinLimit;
 use crate::launch::pod::termination_log::TerminationLog;
 use crate::launch::screen::argument_hints::LauncherFlag;
+use crate::os::files::fds::TooFewFiles;
 use crate::plan::NumaBinding;
 use crate::report::{LogDir, RunDir, Style};
 use crate::secure::JobKey;
@@ -361,23 +362,15 @@ pub enum LaunchError {
     #[error("cannot start the launcher: {0}")]
     Os(#[from] std::io::Error),
     /// The links and the files of ranks need more file descriptors than are allowed.
-    #[error(
-        "the job needs {needed} open files here, the hard limit is {limit}; raise `nofile` in \
-         /etc/security/limits.conf, or with `docker run --ulimit nofile=N`"
-    )]
-    OpenFiles {
-        /// Number of open files that are needed.
-        needed: u64,
-        /// The hard limit.
-        limit: u64,
-    },
+    #[error("the job needs {needed} open files here, {0}", needed = .0.needed)]
+    OpenFiles(#[from] TooFewFiles),
 }
 
 impl LaunchError {
     /// The exit status for this error.
     pub fn status(&self) -> Status {
         match self {
-            Self::Os(_) | Self::OpenFiles { .. } => Status::OsLimit,
+            Self::Os(_) | Self::OpenFiles(_) => Status::OsLimit,
             Self::Status { .. } => Status::Config,
             Self::Bind(error) => match error {
                 BindError::NoSuchName { .. } | BindError::NotLocal(_) | BindError::Taken { .. } => {
@@ -393,7 +386,7 @@ impl LaunchError {
         match self {
             Self::Bind(_) => codes::CANNOT_LISTEN,
             Self::Os(_) => codes::SYSTEM_REFUSED,
-            Self::OpenFiles { .. } => codes::TOO_FEW_FILES,
+            Self::OpenFiles(_) => codes::TOO_FEW_FILES,
             Self::Status { .. } => codes::NO_STATUS,
         }
     }
@@ -401,7 +394,7 @@ impl LaunchError {
     /// Advice for this error.
     pub fn help(&self) -> Option<&'static str> {
         match self {
-            Self::Os(_) | Self::OpenFiles { .. } | Self::Bind(BindError::Os { .. }) => None,
+            Self::Os(_) | Self::OpenFiles(_) | Self::Bind(BindError::Os { .. }) => None,
             Self::Status { .. } => Some("set `--status_addr` to an address of this pod"),
             Self::Bind(BindError::NoSuchName { .. } | BindError::NotLocal(_)) => Some(
                 "set `--master_addr` to an address or a name of node 0, the same on every node",

@@ -12,7 +12,7 @@ use crate::launch::pod::probes::{HealthState, start_probe_server};
 use crate::launch::pod::termination_log::write_termination_message;
 use crate::launch::supervise::{ReachBy, supervise};
 use crate::os::cpu::malloc;
-use crate::os::files::fds;
+use crate::os::files::fds::{TooFewFiles, require_open_files};
 use crate::os::process::{process_tree, signals};
 use crate::os::tasks::Tasks;
 use crate::plan::LaunchPlan;
@@ -87,7 +87,7 @@ pub(super) fn run_to_end(plan: &LaunchPlan, options: &Options) -> Result<LaunchE
 pub(super) fn check_open_files(
     plan: &LaunchPlan,
     transport: &Transport,
-) -> Result<(), LaunchError> {
+) -> Result<(), TooFewFiles> {
     const OWN_FDS: u64 = 24;
     let of_link = match transport {
         Transport::Local => 2,
@@ -101,6 +101,5 @@ pub(super) fn check_open_files(
         Transport::Dial(_) | Transport::Managed(_) => HANDSHAKES_MAX as u64,
     };
     let (links, ranks) = (of_link * plan.nodes.len() as u64, 2 * u64::from(plan.world_size));
-    let (needed, limit) = (links + ranks + handshakes + OWN_FDS, fds::raise_limit());
-    if needed <= limit { Ok(()) } else { Err(LaunchError::OpenFiles { needed, limit }) }
+    require_open_files(links + ranks + handshakes + OWN_FDS)
 }

@@ -215,6 +215,25 @@ pub fn raise_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// The limit of open files is too low.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the hard limit is {limit}; raise `nofile` in /etc/security/limits.conf, or with `docker run --ulimit \
+     nofile=N`"
+)]
+pub struct TooFewFiles {
+    /// Number of open files that are needed.
+    pub needed: u64,
+    /// The hard limit.
+    pub limit: u64,
+}
+
+/// Raises the soft limit of open descriptors to the hard one, and checks that it allows this number.
+pub fn require_open_files(needed: u64) -> Result<(), TooFewFiles> {
+    let limit = raise_limit();
+    if needed <= limit { Ok(()) } else { Err(TooFewFiles { needed, limit }) }
+}
+
 /// Restores the limit that [`raise_limit`] found, for a program that is not part of remuda: some
 /// programs call `select`, some close every descriptor up to the limit. Safe to call between fork
 /// and exec.
@@ -245,6 +264,16 @@ mod tests {
         while rustix::io::write(&write, &[0; 4096]).is_ok() {}
         assert!(!has_room(&write));
         drop(read);
+    }
+
+    #[test]
+    fn more_files_than_the_hard_limit_are_an_error() {
+        assert_eq!(require_open_files(1), Ok(()));
+        let limit = raise_limit();
+        // Without a limit, no number is too large.
+        if let Some(needed) = limit.checked_add(1) {
+            assert_eq!(require_open_files(needed), Err(TooFewFiles { needed, limit }));
+        }
     }
 
     #[test]
