@@ -24,7 +24,7 @@ pub use host_source::HostSource;
 pub use hostfile::diff::{Difference, diff};
 pub use hostfile::fix::{FixedHostfile, certain_changes, fix};
 pub use hostfile::format::{comments, format};
-pub use hostfile::hosts::{Host, Hostfile, Pool, SLOTS_MAX, SlotCount, Users};
+pub use hostfile::hosts::{Host, Hostfile, Pool, SLOTS_MAX, SlotCount, SlotsOption, Users};
 pub use hostfile::lint::lint;
 pub use hostfile::parse::{LINE_BYTES_MAX, parse, read};
 pub use hostfile::reader::HOSTS_MAX;

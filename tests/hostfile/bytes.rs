@@ -204,7 +204,7 @@ fn prove_any_bytes_in_any_dialect_give_screen() {
     for _ in 0..proof_cases(30) {
         let text = any_text(&mut random);
         for dialect in [None].into_iter().chain(Dialect::ALL.map(Some)) {
-            check_any(&text, ReadOptions { dialect, slots: None });
+            check_any(&text, ReadOptions { dialect, ..ReadOptions::default() });
         }
     }
 }

@@ -93,7 +93,7 @@ const WITHOUT_POSITION: &[&str] =
 fn every_finding_has_a_position() {
     for (file, dialect) in corpus() {
         let bytes = fs::read(&file).expect("the file is readable");
-        let reading = read_any("hosts", &bytes, ReadOptions { dialect, slots: None });
+        let reading = read_any("hosts", &bytes, ReadOptions { dialect, ..ReadOptions::default() });
         for found in &reading.findings.diagnostics {
             let is_whole = WITHOUT_POSITION.contains(&found.code);
             assert!(found.span.is_some() || is_whole, "{}: {found:?}", file.display());
@@ -152,9 +152,9 @@ fn suggested_line_has_fewer_errors() {
     let mut wrong = Vec::new();
     for (file, dialect) in corpus() {
         let bytes = fs::read(&file).expect("the file is readable");
-        let options = ReadOptions { dialect, slots: None };
+        let options = ReadOptions { dialect, ..ReadOptions::default() };
         let before = read_any("hosts", &bytes, options);
-        let options = ReadOptions { dialect: Some(before.dialect), slots: None };
+        let options = ReadOptions { dialect: Some(before.dialect), ..ReadOptions::default() };
         let text = &before.findings.source.text;
         for found in &before.findings.diagnostics {
             let Some(change) = &found.suggestion else { continue };
@@ -180,7 +180,7 @@ fn suggested_line_has_fewer_errors() {
 fn fix_keeps_hosts_and_applies_all_certain_changes() {
     for (file, dialect) in corpus() {
         let shown = file.display();
-        let options = ReadOptions { dialect, slots: None };
+        let options = ReadOptions { dialect, ..ReadOptions::default() };
         let before = read_any("hosts", &fs::read(&file).expect("the file is readable"), options);
         let hosts = before.hostfile.hosts().len();
         let fixed = fix(before, options);

@@ -54,7 +54,7 @@ const SLURM: [&str; 6] = [
 /// Finds the allocation in the variables of each scheduler in turn. Nodes without a number of slots
 /// get `slots`.
 pub(super) fn find(trust: Trust, slots: Option<SlotCount>) -> Result<AllocationSource, LoadError> {
-    let options = |dialect| ReadOptions { dialect: Some(dialect), slots };
+    let options = |dialect| ReadOptions { dialect: Some(dialect), slots, ..ReadOptions::default() };
     if env_vars::get(env_vars::SLURM_JOB_NODELIST).is_some() {
         return slurm(options(Dialect::Slurm));
     }

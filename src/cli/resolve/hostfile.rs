@@ -12,8 +12,8 @@ use crate::cli::resolve::trust::{Trust, is_foreign};
 use crate::os::files::input_file::{InputReader, irregular_kind, is_pipe, open};
 use crate::pool::nodeset::is_pattern;
 use crate::pool::{
-    self, Dialect, NAME_A_HOSTFILE, ReadOptions, Reading, SlotCount, certain_changes, codes,
-    nearest,
+    self, Dialect, NAME_A_HOSTFILE, ReadOptions, Reading, SlotCount, SlotsOption, certain_changes,
+    codes, nearest,
 };
 use crate::report::diagnostic::{Paint, show_findings, show_problems};
 use crate::report::text::show_io_error;
@@ -117,18 +117,13 @@ impl LoadError {
         }
     }
 
-    /// Returns the error in the words of the line: a list has the name of its option as it was typed, and
-    /// the advice about slots has the option of the launcher whose line it is.
+    /// Returns the error in the words of the line: a list has the name of its option as it was typed.
     pub(in crate::cli) fn named_as(mut self, typed: &CommandLine) -> Self {
         let Self::Malformed(findings) = &mut self else { return self };
         if let Some(name) = typed.spelling("hostfile")
             && findings.source.name == OPTION_NAME
         {
             findings.source.name = name;
-        }
-        let option = slots_option(&typed.program);
-        for help in findings.diagnostics.iter_mut().filter_map(|found| found.help.as_mut()) {
-            *help = help.replace("`--slots ", &format!("`{option} "));
         }
         self
     }
@@ -214,11 +209,13 @@ fn whole(code: &'static str, message: String, path: &Path, help: &str) -> Findin
 }
 
 /// The option with the slots of hosts without a number, in the lines of a launcher.
-fn slots_option(program: &str) -> &'static str {
+pub(in crate::cli) fn slots_option(program: &str) -> SlotsOption {
     match program.rsplit(' ').next() {
-        Some("torchrun" | "torch.distributed.launch") => "--nproc-per-node",
-        Some("launch" | "accelerate-launch") if program.contains("accelerate") => "--num_processes",
-        _ => "--slots",
+        Some("torchrun" | "torch.distributed.launch") => SlotsOption("--nproc-per-node"),
+        Some("launch" | "accelerate-launch") if program.contains("accelerate") => {
+            SlotsOption("--num_processes")
+        }
+        _ => SlotsOption::default(),
     }
 }
 
@@ -293,8 +290,10 @@ fn read_typed(text: &str, name: &str, options: ReadOptions) -> Reading {
         if found.code != codes::MISSING_SLOTS {
             return true;
         }
-        let help = format!("write the slots of each host, `{list}`, or add `--slots N`");
-        found.help = Some(help);
+        found.help = Some(format!(
+            "write the slots of each host, `{list}`, or add `{} N`",
+            options.slots_option
+        ));
         !std::mem::replace(&mut is_reported, true)
     });
     reading
@@ -365,20 +364,20 @@ fn items(text: &str) -> impl Iterator<Item = &str> {
 
 /// Reads the value of `-H`: a file, or a list of hosts, `h1:4,h2:4`, if there is no such file.
 ///
-/// `slots` is for hosts without a number; `slots_of_list` is the same for hosts of a list only, for commands
-/// to which the slots of a host do not matter. With either, a lone name is a list as well.
+/// `slots_of_list` is for hosts of a list without a number, for commands to which the slots of a host do not
+/// matter. With it, or with slots for all hosts in `options`, a lone name is a list as well.
 pub(in crate::cli) fn load_value(
     path: &Path,
     trust: Trust,
-    slots: Option<SlotCount>,
+    options: ReadOptions,
     slots_of_list: Option<SlotCount>,
 ) -> Result<Reading, LoadError> {
-    let lone = || slots.or(slots_of_list).and_then(|_| as_lone_host(path));
+    let slots = options.slots.or(slots_of_list);
+    let lone = || slots.and_then(|_| as_lone_host(path));
     let Some(text) = as_list(path).or_else(lone) else {
-        return load(path, trust, ReadOptions { dialect: None, slots });
+        return load(path, trust, options);
     };
-    let options = ReadOptions { dialect: None, slots: slots.or(slots_of_list) };
-    let reading = read_typed(text, OPTION_NAME, options);
+    let reading = read_typed(text, OPTION_NAME, ReadOptions { slots, ..options });
     if reading.findings.has_errors() {
         return Err(LoadError::Malformed(reading.findings));
     }
@@ -493,7 +492,7 @@ mod tests {
             ("remuda accelerate launch", "--num_processes"),
             ("accelerate-launch", "--num_processes"),
         ] {
-            assert_eq!(slots_option(program), expect, "for `{program}`");
+            assert_eq!(slots_option(program), SlotsOption(expect), "for `{program}`");
         }
     }
 

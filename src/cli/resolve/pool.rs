@@ -15,7 +15,9 @@ use crate::cli::resolve::trust::Trust;
 use crate::cli::resolve::{hostfile, mpi_task, selection};
 use crate::inventory;
 use crate::plan::Accelerator;
-use crate::pool::{HostSource, Pool, Reading, SLOTS_MAX, parse_slot_count, python_int};
+use crate::pool::{
+    HostSource, Pool, ReadOptions, Reading, SLOTS_MAX, parse_slot_count, python_int,
+};
 use crate::report::Terminal;
 use crate::report::diagnostic::show_findings;
 use crate::report::text::{paint_message, show_count};
@@ -47,7 +49,9 @@ pub(super) fn find_pool(
 ) -> Result<(Pool, FoundPool), CliError> {
     let default = Path::new(DEFAULT_HOSTFILE);
     if let Some(path) = args.hostfile.as_deref().or_else(|| default.is_file().then_some(default)) {
-        let loaded = hostfile::load_value(path, trust(args), args.slots, args.slots_of_list);
+        let slots_option = hostfile::slots_option(&typed.program);
+        let options = ReadOptions { slots: args.slots, slots_option, ..ReadOptions::default() };
+        let loaded = hostfile::load_value(path, trust(args), options, args.slots_of_list);
         let loaded = loaded.map_err(|error| load_error(&error.named_as(typed), terminal))?;
         let name = path.display().to_string();
         let note = loaded.show_evidence().map(|why| format!("{name}: {why}"));

@@ -5,6 +5,7 @@ use crate::base::{Diagnostic, Span, show_typed};
 use crate::pool::codes;
 use crate::pool::hostfile::host_line::{HostLine, HostToken};
 use crate::pool::hostfile::host_word::read_host;
+use crate::pool::hostfile::hosts::SlotsOption;
 use crate::pool::hostfile::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::hostfile::settings::{CountSyntax, parse_count_of};
 
@@ -29,7 +30,7 @@ fn parse_item(reader: &mut Reader, position: LinePosition, word: HostToken<'_>) 
     match count.map(|count| parse_count_of(CountSyntax::Colon, count)) {
         Some(Ok(count)) => line.slots = Some(count),
         Some(Err(problem)) => line.problems.push(*problem),
-        None => line.problems.push(missing_count(host)),
+        None => line.problems.push(missing_count(host, reader.slots_option())),
     }
     reader.add_line(position, line, RepeatedHost::Error);
 }
@@ -40,12 +41,12 @@ fn empty_item(span: Span) -> Diagnostic {
 }
 
 /// The error for a host without a slot count.
-pub(super) fn missing_count(host: HostToken<'_>) -> Diagnostic {
+pub(super) fn missing_count(host: HostToken<'_>, option: SlotsOption) -> Diagnostic {
     let message = format!("the number of slots of `{}` is missing", show_typed(host.text));
     Diagnostic::error(codes::MISSING_SLOTS, host.span, message)
         .label("expected `:N` after it")
         .help(format!(
-            "set the number of workers: `{}:4`, or `--slots 4` for all hosts without it",
+            "set the number of workers: `{}:4`, or `{option} 4` for all hosts without it",
             show_typed(host.text)
         ))
 }

@@ -8,6 +8,7 @@ use crate::base::{Diagnostic, Span};
 use crate::pool::codes;
 use crate::pool::hostfile::host_line::{HostLine, HostToken};
 use crate::pool::hostfile::host_word::{host_missing, host_port, read_host};
+use crate::pool::hostfile::hosts::SlotsOption;
 use crate::pool::hostfile::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::hostfile::settings::{
     CountSyntax, HostSettings, is_slots_word, missing_slots, parse_count_of,
@@ -40,7 +41,7 @@ pub(super) fn parse_line(
     let mut rest = LineRest::default();
     match (lists.first(), settings.first()) {
         (None, Some(setting)) => return reader.add_problem(host_missing(*setting)),
-        (Some(first), Some(_)) => rest = LineRest::read(*first, settings),
+        (Some(first), Some(_)) => rest = LineRest::read(*first, settings, reader.slots_option()),
         (_, None) => {}
     }
     for list in lists {
@@ -64,9 +65,9 @@ struct LineRest {
 
 impl LineRest {
     /// Reads the words after the lists like those of a line without ranges.
-    fn read(first: HostToken<'_>, words: &[HostToken<'_>]) -> Self {
+    fn read(first: HostToken<'_>, words: &[HostToken<'_>], option: SlotsOption) -> Self {
         let mut line = HostLine::default();
-        HostSettings::default().read(first, words, &mut line);
+        HostSettings::new(option).read(first, words, &mut line);
         Self { settings: Some(line) }
     }
 }
@@ -103,7 +104,7 @@ fn add_item(
             line.problems = std::mem::take(&mut settings.problems);
             line_host(item, &mut line)
         }
-        None => counted_host(item, style, &mut line),
+        None => counted_host(item, style, reader.slots_option(), &mut line),
     };
     if !is_pattern(hosts.text) && !hosts.text.is_empty() {
         read_host(hosts, &[], &mut line);
@@ -123,13 +124,18 @@ fn add_item(
 }
 
 /// The hosts of `n[1-4]:8`, whose count is stored; a missing or invalid count is a problem.
-fn counted_host<'a>(item: HostToken<'a>, style: SlotsStyle, line: &mut HostLine) -> HostToken<'a> {
+fn counted_host<'a>(
+    item: HostToken<'a>,
+    style: SlotsStyle,
+    option: SlotsOption,
+    line: &mut HostLine,
+) -> HostToken<'a> {
     let (hosts, count) = split_count(item);
     match count.map(|count| parse_count_of(CountSyntax::Colon, count)) {
         Some(Ok(count)) => line.slots = Some(count),
         Some(Err(problem)) => line.problems.push(*problem),
-        None if style == SlotsStyle::Setting => line.problems.push(missing_slots(hosts)),
-        None => line.problems.push(missing_count(hosts)),
+        None if style == SlotsStyle::Setting => line.problems.push(missing_slots(hosts, option)),
+        None => line.problems.push(missing_count(hosts, option)),
     }
     hosts
 }

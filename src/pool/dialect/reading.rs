@@ -7,7 +7,7 @@ use crate::base::{Applicability, Diagnostic, Findings, Severity, Source, Span, s
 use crate::pool::codes;
 use crate::pool::dialect::kind::{Dialect, EVIDENCE_CHARS_MAX, with_article};
 use crate::pool::dialect::lines::parse_by_line;
-use crate::pool::hostfile::hosts::{Hostfile, SlotCount};
+use crate::pool::hostfile::hosts::{Hostfile, SlotCount, SlotsOption};
 use crate::pool::hostfile::parse::{merge_in_order, parse_deepspeed};
 use crate::pool::hostfile::reader::Reader;
 use crate::pool::text::decode;
@@ -19,6 +19,8 @@ pub struct ReadOptions {
     pub dialect: Option<Dialect>,
     /// Slots of hosts without a slot count.
     pub slots: Option<SlotCount>,
+    /// The option for these slots, for advice.
+    pub slots_option: SlotsOption,
 }
 
 /// A parsed hostfile: its dialect, its hosts, and its problems.
@@ -69,8 +71,7 @@ pub fn read_any(name: &str, bytes: &[u8], options: ReadOptions) -> Reading {
         let findings = Findings { source, diagnostics };
         return Reading::empty(options.dialect.unwrap_or(Dialect::DeepSpeed), findings);
     }
-    let mut parsed =
-        parse_as(&source, options.dialect.unwrap_or(Dialect::DeepSpeed), options.slots);
+    let mut parsed = parse_as(&source, options.dialect.unwrap_or(Dialect::DeepSpeed), options);
     if options.dialect.is_none()
         && parsed.is_doubtful()
         && let Some(problem) = foreign::not_a_hostfile(&source.text)
@@ -83,7 +84,7 @@ pub fn read_any(name: &str, bytes: &[u8], options: ReadOptions) -> Reading {
         && parsed.is_doubtful()
         && let Some(detected) = detect::detect(&source)
     {
-        let other = parse_as(&source, detected.dialect, options.slots);
+        let other = parse_as(&source, detected.dialect, options);
         // A few lines of another dialect do not decide for it, unless it has at most as many
         // errors.
         if !detected.is_minority || other.error_count() <= parsed.error_count() {
@@ -131,8 +132,8 @@ impl Parsed {
     }
 }
 
-fn parse_as(source: &Source, dialect: Dialect, default_slots: Option<SlotCount>) -> Parsed {
-    let mut reader = Reader::new(default_slots);
+fn parse_as(source: &Source, dialect: Dialect, options: ReadOptions) -> Parsed {
+    let mut reader = Reader::new(options.slots, options.slots_option);
     match dialect {
         Dialect::DeepSpeed => parse_deepspeed(source, &mut reader),
         Dialect::OpenMpi => openmpi::parse(source, &mut reader),

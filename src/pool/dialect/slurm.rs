@@ -7,7 +7,7 @@ use crate::base::{Diagnostic, Source, show_typed};
 use crate::pool::codes;
 use crate::pool::dialect::lines::LIST_BYTES_MAX;
 use crate::pool::hostfile::host_line::{HostLine, HostToken};
-use crate::pool::hostfile::hosts::SlotCount;
+use crate::pool::hostfile::hosts::{SlotCount, SlotsOption};
 use crate::pool::hostfile::line::words;
 use crate::pool::hostfile::parse::for_each_line;
 use crate::pool::hostfile::reader::{LinePosition, Reader, RepeatedHost};
@@ -107,7 +107,7 @@ fn add_nodes(
         None => Vec::new(),
     };
     let mut counts = counts.into_iter();
-    let mut missing = vec![missing_counts(list, nodes, form)];
+    let mut missing = vec![missing_counts(list, nodes, form, reader.slots_option())];
     for (pattern, span) in &patterns {
         reader.reserve(pattern.count() as usize);
         for host in pattern.hosts() {
@@ -182,7 +182,7 @@ fn counts_differ(word: HostToken<'_>, counts: usize, nodes: u64) -> Box<Diagnost
     )
 }
 
-fn missing_counts(list: HostToken<'_>, nodes: u64, form: Form) -> Diagnostic {
+fn missing_counts(list: HostToken<'_>, nodes: u64, form: Form, option: SlotsOption) -> Diagnostic {
     let counts = if nodes == 1 { "8".to_owned() } else { format!("8(x{nodes})") };
     let (message, label, action) = match form {
         Form::Line => (
@@ -202,7 +202,7 @@ fn missing_counts(list: HostToken<'_>, nodes: u64, form: Form) -> Diagnostic {
     };
     Diagnostic::error(codes::MISSING_SLOTS, list.span, message)
         .label(label)
-        .help(format!("{action}: `{written}`, or use `--slots 8` for all nodes"))
+        .help(format!("{action}: `{written}`, or use `{option} 8` for all nodes"))
 }
 
 fn unexpected(word: HostToken<'_>) -> Diagnostic {

@@ -27,7 +27,7 @@ fn check(dialect: Dialect, text: &str, expect: &str) {
 
 #[track_caller]
 fn check_named(dialect: Dialect, text: &str, expect: &str) {
-    let options = ReadOptions { dialect: Some(dialect), slots: None };
+    let options = ReadOptions { dialect: Some(dialect), ..ReadOptions::default() };
     let reading = read_any("hosts", text.as_bytes(), options);
     assert_eq!(show(&reading), expect, "for {text:?}");
 }
@@ -166,7 +166,8 @@ fn ranges_report_errors() {
 
 #[test]
 fn default_slots_apply_to_all_hosts() {
-    let options = |dialect| ReadOptions { dialect, slots: SlotCount::new(8) };
+    let options =
+        |dialect| ReadOptions { dialect, slots: SlotCount::new(8), ..ReadOptions::default() };
     let read = |dialect, text: &str| show(&read_any("hosts", text.as_bytes(), options(dialect)));
     assert_eq!(read(None, "a\nb slots=2\n"), "a:8; b:2");
     assert_eq!(read(Some(Dialect::Ranges), "n[1-2],c:1\n"), "n1:8; n2:8; c:1");
@@ -247,7 +248,7 @@ proptest! {
         let lines: Vec<String> =
             hosts.iter().map(|(name, slots)| format!("{name} slots={slots}\n")).collect();
         let text = lines.concat();
-        let options = |dialect| ReadOptions { dialect: Some(dialect), slots: None };
+        let options = |dialect| ReadOptions { dialect: Some(dialect), ..ReadOptions::default() };
         let first = read_any("hosts", text.as_bytes(), options(Dialect::DeepSpeed));
         let key = |host: &Host| (host.name.to_string(), host.slots.get());
         let expect: Vec<_> = first.hostfile.hosts().iter().map(key).collect();
@@ -277,7 +278,7 @@ proptest! {
     #[test]
     fn any_bytes_give_usable_hosts_in_any_dialect(bytes in any_text()) {
         for dialect in [None].into_iter().chain(Dialect::ALL.map(Some)) {
-            let reading = read_any("hosts", &bytes, ReadOptions { dialect, slots: None });
+            let reading = read_any("hosts", &bytes, ReadOptions { dialect, ..ReadOptions::default() });
             let hosts = reading.hostfile.hosts();
             let names: std::collections::HashSet<_> = hosts.iter().map(|host| &host.name).collect();
             prop_assert_eq!(names.len(), hosts.len());

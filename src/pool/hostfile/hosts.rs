@@ -1,6 +1,7 @@
 //! Hosts and their slots, as values that are always valid.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use crate::base::{HostName, Slot, Span, UserName};
 
@@ -25,6 +26,23 @@ impl SlotCount {
     /// `0..count`.
     pub fn slots(self) -> impl Iterator<Item = Slot> {
         (0..self.0).map(Slot)
+    }
+}
+
+/// Name of the option for hosts without a number of slots, as advice shows it: other launchers have an option
+/// of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotsOption(pub &'static str);
+
+impl Default for SlotsOption {
+    fn default() -> Self {
+        Self("--slots")
+    }
+}
+
+impl fmt::Display for SlotsOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
     }
 }
 

@@ -9,12 +9,12 @@ use crate::pool::hostfile::host_line::{HostLine, HostToken};
 use crate::pool::hostfile::host_word::{
     host_equals_count, host_missing, host_sign_setting, read_host,
 };
-use crate::pool::hostfile::hosts::SlotCount;
+use crate::pool::hostfile::hosts::{SlotCount, SlotsOption};
 use crate::pool::hostfile::settings::HostSettings;
 
 /// Parses a line that begins at byte `start` of the text; `None` when it is blank or a comment.
-pub(crate) fn parse_line(line: &str, start: usize) -> Option<HostLine> {
-    parse_plain_line(line, start).or_else(|| parse_any_line(line, start))
+pub(crate) fn parse_line(line: &str, start: usize, option: SlotsOption) -> Option<HostLine> {
+    parse_plain_line(line, start).or_else(|| parse_any_line(line, start, option))
 }
 
 /// Fast path for `worker-0 slots=4` without anything else: nearly every line, and it needs no list
@@ -29,7 +29,7 @@ fn parse_plain_line(line: &str, start: usize) -> Option<HostLine> {
     slots.map(|_| HostLine { host, slots, ..HostLine::default() })
 }
 
-fn parse_any_line(line: &str, start: usize) -> Option<HostLine> {
+fn parse_any_line(line: &str, start: usize, option: SlotsOption) -> Option<HostLine> {
     let all = words(line, start);
     let mut out = HostLine::default();
     let Some((&first, rest)) = all.split_first() else {
@@ -44,7 +44,7 @@ fn parse_any_line(line: &str, start: usize) -> Option<HostLine> {
         let settings: Vec<HostToken<'_>> =
             iter::once(setting).chain(rest.iter().copied()).collect();
         read_host(host, &settings, &mut out);
-        HostSettings::default().read(host, &settings, &mut out);
+        HostSettings::new(option).read(host, &settings, &mut out);
         out.problems.sort_by_key(|problem| problem.span);
         return Some(out);
     }
@@ -61,7 +61,7 @@ fn parse_any_line(line: &str, start: usize) -> Option<HostLine> {
         read_host(first, rest, &mut out);
         rest
     };
-    HostSettings::default().read(first, settings, &mut out);
+    HostSettings::new(option).read(first, settings, &mut out);
     out.problems.sort_by_key(|problem| problem.span);
     Some(out)
 }
@@ -149,7 +149,7 @@ mod tests {
         #[test]
         fn plain_line_equals_general_parser(line in "[a#]{1,2}[a@.\\[ ]{0,2} (slots=)?[+0-9x# ]{0,5}") {
             if let Some(plain) = parse_plain_line(&line, 7) {
-                prop_assert_eq!(Some(plain), parse_any_line(&line, 7));
+                prop_assert_eq!(Some(plain), parse_any_line(&line, 7, SlotsOption::default()));
             }
         }
     }
@@ -158,7 +158,8 @@ mod tests {
     fn common_lines_take_the_fast_path() {
         for line in ["a slots=1", "worker-0.rack slots=1024", "10.0.0.1 slots=08", "[::1] slots=4"]
         {
-            assert_eq!(parse_plain_line(line, 0), parse_any_line(line, 0), "for `{line}`");
+            let any = parse_any_line(line, 0, SlotsOption::default());
+            assert_eq!(parse_plain_line(line, 0), any, "for `{line}`");
         }
         for line in ["", "a", "a slots=", "a slots=0", "a slots=+1", "a slots=1025", "a:1 slots=1"]
         {

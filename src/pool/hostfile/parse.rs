@@ -44,7 +44,7 @@ pub fn parse(source: &Source) -> (Hostfile, Vec<Diagnostic>) {
 /// The same, into a reader of the caller.
 pub(crate) fn parse_deepspeed(source: &Source, reader: &mut Reader) {
     for_each_line(source, LINE_BYTES_MAX, reader, |reader, position, line| {
-        if let Some(parsed) = parse_line(line, position.span.start) {
+        if let Some(parsed) = parse_line(line, position.span.start, reader.slots_option()) {
             reader.add_line(position, parsed, RepeatedHost::Error);
         }
     });

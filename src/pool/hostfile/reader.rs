@@ -6,7 +6,7 @@ use crate::base::{Diagnostic, HostName, Severity, Source, Span, UserName};
 use crate::pool::codes;
 use crate::pool::hostfile::host_line::HostLine;
 use crate::pool::hostfile::host_table::{HostLookup, HostTable, Spelling, UnusableHost};
-use crate::pool::hostfile::hosts::{Host, Hostfile, SLOTS_MAX, SlotCount};
+use crate::pool::hostfile::hosts::{Host, Hostfile, SLOTS_MAX, SlotCount, SlotsOption};
 
 /// Limit of the hosts of a file; reading stops there.
 pub const HOSTS_MAX: usize = 131_072;
@@ -42,14 +42,15 @@ pub(crate) struct Reader {
     is_full: bool,
     /// Slots of hosts without a slot count (`--slots`).
     default_slots: Option<SlotCount>,
+    slots_option: SlotsOption,
     /// Settings that are valid but have no equivalent in a pool, such as a `queue`, and how often
     /// each occurs.
     pub(crate) unused: BTreeMap<&'static str, usize>,
 }
 
 impl Reader {
-    pub(crate) fn new(default_slots: Option<SlotCount>) -> Self {
-        Self { default_slots, ..Self::default() }
+    pub(crate) fn new(default_slots: Option<SlotCount>, slots_option: SlotsOption) -> Self {
+        Self { default_slots, slots_option, ..Self::default() }
     }
 
     /// Reserves space for that many expected hosts; the limit still applies.
@@ -60,6 +61,11 @@ impl Reader {
     /// Slots of hosts without a slot count.
     pub(crate) fn default_slots(&self) -> Option<SlotCount> {
         self.default_slots
+    }
+
+    /// The option for slots of hosts without a slot count, for advice.
+    pub(crate) fn slots_option(&self) -> SlotsOption {
+        self.slots_option
     }
 
     /// Adds the host of a parsed line.

@@ -3,7 +3,7 @@
 use crate::base::{Diagnostic, HostName, Severity, Span, nearest, show_typed};
 use crate::pool::codes;
 use crate::pool::hostfile::host_line::{HostLine, HostToken};
-use crate::pool::hostfile::hosts::{SLOTS_MAX, SlotCount};
+use crate::pool::hostfile::hosts::{SLOTS_MAX, SlotCount, SlotsOption};
 
 /// State of the parser of the words after the host name.
 #[derive(Default)]
@@ -16,9 +16,15 @@ pub(crate) struct HostSettings {
     /// Number of words of the line that give slots in any spelling: if there are two, neither is
     /// corrected.
     slots_words: usize,
+    /// The option for slots of hosts without a count, for advice.
+    slots_option: SlotsOption,
 }
 
 impl HostSettings {
+    pub(crate) fn new(slots_option: SlotsOption) -> Self {
+        Self { slots_option, ..Self::default() }
+    }
+
     /// Parses all words; `first` is the word before them.
     pub(crate) fn read(
         mut self,
@@ -49,7 +55,7 @@ impl HostSettings {
         // The help for a line of Slurm or MPICH shows the whole line already.
         let is_explained = out.problems.iter().any(|problem| problem.code == codes::OTHER_DIALECT);
         if !self.has_slots_word && !is_explained {
-            out.problems.push(missing_slots(first));
+            out.problems.push(missing_slots(first, self.slots_option));
         }
     }
 
@@ -321,14 +327,14 @@ fn slots_word(key: &str) -> Option<SlotsWord> {
     nearest(key, ["slots"]).map(|_| SlotsWord::Mistyped)
 }
 
-pub(crate) fn missing_slots(host: HostToken<'_>) -> Diagnostic {
+pub(crate) fn missing_slots(host: HostToken<'_>, option: SlotsOption) -> Diagnostic {
     // A word that is no host name gets an example.
     let is_name = HostName::parse(host.text).is_ok();
     let name = if is_name { show_typed(host.text) } else { "worker-0".to_owned() };
     Diagnostic::error(codes::MISSING_SLOTS, host.span, "`slots=` is missing")
         .label("expected `slots=N` after the host name")
         .help(format!(
-            "set the number of workers: `{name} slots=4`, or `--slots 4` for all hosts without it"
+            "set the number of workers: `{name} slots=4`, or `{option} 4` for all hosts without it"
         ))
 }
 

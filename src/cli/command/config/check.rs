@@ -159,7 +159,8 @@ fn not_a_config(path: &Path) -> Findings {
 fn inputs(args: &ConfigCheckArgs) -> Result<ConfigInputs, LoadError> {
     let of_hosts = args.hostfile.as_deref().map(|hosts| {
         let trust = Trust::of(args.allow_insecure_files);
-        hostfile::load_value(hosts, trust, args.slots, None)
+        let options = ReadOptions { slots: args.slots, ..ReadOptions::default() };
+        hostfile::load_value(hosts, trust, options, None)
             .map(|reading| reading.hostfile.slot_count())
     });
     Ok(ConfigInputs {

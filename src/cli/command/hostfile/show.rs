@@ -261,7 +261,7 @@ fn read_without_slots(reading: Reading) -> (Reading, bool) {
     if !has_no_slots || !errors.all(|found| found.code == codes::MISSING_SLOTS) {
         return (reading, true);
     }
-    let options = ReadOptions { dialect: None, slots: SlotCount::new(1) };
+    let options = ReadOptions { slots: SlotCount::new(1), ..ReadOptions::default() };
     let Source { name, text } = &reading.findings.source;
     let again = read_any(name, text.as_bytes(), options);
     if again.findings.has_errors() { (reading, true) } else { (again, false) }

@@ -32,7 +32,11 @@ impl ReadArgs {
 
     /// Returns the options for the parser.
     pub(super) fn options(&self) -> ReadOptions {
-        ReadOptions { dialect: self.from.map(|from| from.0), slots: self.slots }
+        ReadOptions {
+            dialect: self.from.map(|from| from.0),
+            slots: self.slots,
+            ..ReadOptions::default()
+        }
     }
 
     /// Reads a file, or standard input for `-`; the result may contain errors in the text.

@@ -22,7 +22,7 @@ use crate::cli::resolve::trust::Trust;
 use crate::plan::{
     ManifestError, ManifestSpec, PodAccess, Quantity, Resources, Scheduling, manifest, show_yaml,
 };
-use crate::pool::{HostSource, SelectorArgs, SlotCount, nearest, select};
+use crate::pool::{HostSource, ReadOptions, SelectorArgs, SlotCount, nearest, select};
 use crate::report::diagnostic::show_all;
 use crate::report::{Terminal, print, print_error};
 
@@ -321,7 +321,9 @@ fn pods_of_hostfile(
     typed: &CommandLine,
 ) -> Result<(u32, u32), CliError> {
     let paint = Terminal::detect().paint;
-    let loaded = hostfile::load_value(file, Trust::Owner, slots, None);
+    let slots_option = hostfile::slots_option(&typed.program);
+    let options = ReadOptions { slots, slots_option, ..ReadOptions::default() };
+    let loaded = hostfile::load_value(file, Trust::Owner, options, None);
     let loaded = loaded.map_err(|error| {
         let error = error.named_as(typed);
         CliError::Screen { status: error.status(), text: error.screen(paint) }

@@ -8,11 +8,11 @@ use super::settings::{Settings, ValuePlace, refuse_setting};
 use crate::base::{Diagnostic, HostName, Slot};
 use crate::cli::error::CliError;
 use crate::cli::line::{CommandLine, codes};
-use crate::cli::resolve::hostfile::{LoadError, load_value};
+use crate::cli::resolve::hostfile::{LoadError, load_value, slots_option};
 use crate::cli::resolve::trust::Trust;
 use crate::config::accelerate::ConfigFile;
 use crate::os::files::input_file::is_pipe;
-use crate::pool::{Pool, SLOTS_MAX, SlotCount};
+use crate::pool::{Pool, ReadOptions, SLOTS_MAX, SlotCount};
 use crate::report::Terminal;
 use crate::report::text::show_count;
 
@@ -64,8 +64,8 @@ pub(super) fn is_given(args: &AccelerateArgs, settings: &Settings) -> bool {
 
 /// Reads the hosts; those without a number of slots have as many as there are workers.
 fn read(path: &Path, workers: Option<usize>) -> Option<Pool> {
-    let slots = Some(slots_for(workers));
-    let reading = load_value(path, Trust::All, slots, slots).ok()?;
+    let options = ReadOptions { slots: Some(slots_for(workers)), ..ReadOptions::default() };
+    let reading = load_value(path, Trust::All, options, None).ok()?;
     Some(reading.hostfile.pool())
 }
 
@@ -73,7 +73,9 @@ fn read(path: &Path, workers: Option<usize>) -> Option<Pool> {
 pub(super) fn check_slots(args: &AccelerateArgs, typed: &CommandLine) -> Result<(), CliError> {
     let path = args.hostfile.as_ref().map(Path::new);
     let path = path.filter(|path| !std::fs::metadata(path).is_ok_and(|found| is_pipe(&found)));
-    match path.map(|path| load_value(path, Trust::All, None, None)) {
+    let slots_option = slots_option(&typed.program);
+    let options = ReadOptions { slots_option, ..ReadOptions::default() };
+    match path.map(|path| load_value(path, Trust::All, options, None)) {
         Some(Err(error @ LoadError::Malformed(_))) => {
             let error = error.named_as(typed);
             let text = error.screen(Terminal::detect().paint);
@@ -92,7 +94,8 @@ pub(super) fn check_deepspeed_hostfile(
     split: Option<Split>,
 ) -> Result<(), CliError> {
     // The job decides later whether it trusts the owner of the file.
-    match load_value(path, Trust::All, Some(slots_for(split.map(Split::share))), None) {
+    let slots = Some(slots_for(split.map(Split::share)));
+    match load_value(path, Trust::All, ReadOptions { slots, ..ReadOptions::default() }, None) {
         Ok(reading) => {
             let pool = reading.hostfile.pool();
             split.map_or(Ok(()), |split| split.check_slots(typed, file, pool.nodes()))
