@@ -96,8 +96,8 @@ impl Placement {
 
     /// Returns the helpers of `rank` on the other nodes: `(node, helper)`.
     pub fn helpers(&self, rank: usize) -> impl Iterator<Item = (usize, usize)> {
-        let home = self.node_of[rank];
-        (0..self.nodes()).filter(move |node| *node != home).map(move |node| {
+        let own_node = self.node_of[rank];
+        (0..self.nodes()).filter(move |node| *node != own_node).map(move |node| {
             let helper = self.helper(node, rank);
             (node, helper)
         })
@@ -105,9 +105,10 @@ impl Placement {
 
     /// Returns the ranks of other nodes that `rank` helps, ascending.
     pub fn helped_by(&self, rank: usize) -> impl Iterator<Item = usize> {
-        let home = self.node_of[rank];
-        (0..self.world_size())
-            .filter(move |other| self.node_of[*other] != home && self.helper(home, *other) == rank)
+        let own_node = self.node_of[rank];
+        (0..self.world_size()).filter(move |other| {
+            self.node_of[*other] != own_node && self.helper(own_node, *other) == rank
+        })
     }
 }
 

@@ -21,7 +21,7 @@ use crate::runtime::dtype::element::Element;
 /// Data of a call: this rank's part, and the parts of all ranks.
 struct Gathered<'a, T> {
     /// `None` if it is in its place in `all`.
-    ours: Option<SourceMemory<'a, T>>,
+    own_part: Option<SourceMemory<'a, T>>,
     all: CallMemory<'a, T>,
     /// Number of elements of a part.
     part: usize,
@@ -36,19 +36,19 @@ impl<T: Element> Gathered<'_, T> {
 
     /// Copies a range of this rank's part to the beginning of `target`.
     fn copy_own_to(&self, range: &Range<usize>, target: &Window<T>) {
-        let Some(ours) = &self.ours else {
+        let Some(own_part) = &self.own_part else {
             let start = self.own().start;
             return self.all.copy_to(&(start + range.start..start + range.end), target);
         };
-        ours.copy_to(range, target);
+        own_part.copy_to(range, target);
     }
 
     /// Copies this rank's part to its place, if ranks of the node will read it there.
     fn place_own(&mut self) {
         if let CallMemory::Shared(SharedMemory(window)) = &self.all {
             let place = window.part(&self.own());
-            if let Some(ours) = self.ours.take() {
-                ours.copy_to(&(0..self.part), &place);
+            if let Some(own_part) = self.own_part.take() {
+                own_part.copy_to(&(0..self.part), &place);
             }
         }
     }
@@ -58,11 +58,11 @@ impl HostBackend {
     /// Every rank gets all ranks' data, in rank order.
     pub(crate) fn all_gather<T: Element>(
         &mut self,
-        ours: SourceMemory<'_, T>,
+        own_part: SourceMemory<'_, T>,
         all: CallMemory<'_, T>,
     ) -> Result<(), CollectiveError> {
-        let (part, rank) = (ours.len(), self.roster.rank);
-        let data = Gathered { ours: Some(ours), all, part, rank };
+        let (part, rank) = (own_part.len(), self.roster.rank);
+        let data = Gathered { own_part: Some(own_part), all, part, rank };
         let call = OperationCall::new(Operation::AllGather, part);
         self.run::<T>(call, |backend, call, deadline| backend.gather_parts(call, data, deadline))
     }
@@ -75,7 +75,7 @@ impl HostBackend {
     ) -> Result<(), CollectiveError> {
         let (part, rank) = (all.len() / self.world(), self.roster.rank);
         let all = CallMemory::Shared(SharedMemory(all));
-        let data = Gathered { ours: None, all, part, rank };
+        let data = Gathered { own_part: None, all, part, rank };
         let call = OperationCall::new(Operation::AllGather, part);
         self.run::<T>(call, |backend, call, deadline| backend.gather_parts(call, data, deadline))
     }
@@ -84,12 +84,12 @@ impl HostBackend {
     pub(crate) fn gather_all<T: Element>(
         &mut self,
         op: Operation,
-        ours: &[T],
+        own_part: &[T],
         all: &mut [T],
     ) -> Result<(), CollectiveError> {
-        let (part, rank) = (ours.len(), self.roster.rank);
-        let (ours, all) = (Some(SourceMemory::Slice(ours)), CallMemory::Slice(all));
-        let data = Gathered { ours, all, part, rank };
+        let (part, rank) = (own_part.len(), self.roster.rank);
+        let (own_part, all) = (Some(SourceMemory::Slice(own_part)), CallMemory::Slice(all));
+        let data = Gathered { own_part, all, part, rank };
         let call = OperationCall::new(op, part);
         self.run_uncounted::<T>(call, |backend, call, deadline| {
             backend.gather_parts(call, data, deadline)
@@ -104,7 +104,7 @@ impl HostBackend {
     ) -> Result<(), Cause> {
         let segment = &self.node.segment;
         data.all.check_segment(segment)?;
-        data.ours.as_ref().map_or(Ok(()), |ours| ours.check_segment(segment))?;
+        data.own_part.as_ref().map_or(Ok(()), |own_part| own_part.check_segment(segment))?;
         if self.is_eager::<T>(call.count) {
             return self.all_gather_eager(call, &mut data, deadline);
         }

@@ -208,15 +208,15 @@ impl HostBackend {
     ) -> Result<(), Cause> {
         let Some(inter_node) = &mut self.inter_node else { return Ok(()) };
         let placement = self.roster.placement.clone();
-        let home = placement.node_of(root);
-        let owners = placement.ranks_of(home).len();
+        let root_node = placement.node_of(root);
+        let owners = placement.ranks_of(root_node).len();
         let slice_of = |rank: usize| {
-            let is_owner = placement.node_of(rank) == home;
+            let is_owner = placement.node_of(rank) == root_node;
             if is_owner { slice(round.len, owners, placement.local_of(rank)) } else { 0..0 }
         };
         let slices = |rank| round.slices(&slice_of(rank));
         let mut sum = inter_node.reduce(round, reduce, &slices, &mut self.workspace, &self.node)?;
-        if self.roster.node() == home {
+        if self.roster.node() == root_node {
             post_op.apply(&mut sum);
             let target = &round.windows[placement.local_of(root)];
             target.write(slice_of(self.roster.rank).start, T::narrow(&sum, &mut Vec::new()));

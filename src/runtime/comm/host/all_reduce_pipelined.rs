@@ -107,8 +107,8 @@ impl HostBackend {
         let slices = |rank: usize| round.slices(&slice(range.len(), world, rank));
         let Self { inter_node, node, workspace, .. } = self;
         let inter_node = inter_node.as_mut().expect("there are other nodes");
-        let ours = inter_node.send_pieces(&round, call.reduce, &slices, workspace, node)?;
-        Ok((InFlightRound { round, range, share }, ours))
+        let own_pieces = inter_node.send_pieces(&round, call.reduce, &slices, workspace, node)?;
+        Ok((InFlightRound { round, range, share }, own_pieces))
     }
 
     /// Computes the result of this rank's slice, writes it on this node and sends it to the others.
@@ -116,14 +116,14 @@ impl HostBackend {
         &mut self,
         reduce: ReduceOp,
         post_op: PostOp,
-        (in_flight, ours): FoldedRound<T>,
+        (in_flight, own_pieces): FoldedRound<T>,
     ) -> Result<InFlightRound<T>, Cause> {
         let (world, rank) = (self.world(), self.roster.rank);
         let round = &in_flight.round;
         let slice_of = |rank: usize| slice(round.len, world, rank);
         let Self { inter_node, node, workspace, .. } = self;
         let inter_node = inter_node.as_mut().expect("there are other nodes");
-        let mut sum = inter_node.receive_sum(round, reduce, ours, workspace, node)?;
+        let mut sum = inter_node.receive_sum(round, reduce, own_pieces, workspace, node)?;
         post_op.apply(&mut sum);
         let values = inter_node.narrow::<T>(sum);
         let bytes = Arc::new(values.cast::<u8>());

@@ -89,24 +89,24 @@ impl<T: Element> RingRound<'_, T> {
         fold: &Fold,
         column: Range<usize>,
     ) -> Result<(), Cause> {
-        let (nodes, home) = (node.roster.placement.nodes(), node.roster.node());
+        let (nodes, own_node) = (node.roster.placement.nodes(), node.roster.node());
         let chunk = |chunk: usize| slice(column.len(), nodes, chunk);
         let mut sums = inter_node.buffers().take::<T::Sum>(column.len());
         let windows = &self.round.windows;
         fold_windows_into(workspace, fold, self.reduce, windows, &column, &mut sums);
         let longest = (0..nodes).map(|part| chunk(part).len()).max().unwrap_or(0);
         let mut received = inter_node.buffers().take::<T::Sum>(longest);
-        for RingStep { send, recv } in ring(nodes, home) {
+        for RingStep { send, recv } in ring(nodes, own_node) {
             let received = &mut received[..chunk(recv).len()];
             self.exchange::<T::Sum>(inter_node, node, &sums[chunk(send)], received)?;
             T::Sum::combine_left(self.reduce, &mut sums[chunk(recv)], received);
         }
         // The chunk that this rank has reduced completely after one step for each other node.
-        let ours = chunk((home + 1) % nodes);
-        self.post_op.apply(&mut sums[ours]);
+        let own_chunk = chunk((own_node + 1) % nodes);
+        self.post_op.apply(&mut sums[own_chunk]);
         let mut result = inter_node.narrow::<T>(sums);
         let mut received = received.cast::<T>();
-        for RingStep { send, recv } in ring(nodes, home + 1) {
+        for RingStep { send, recv } in ring(nodes, own_node + 1) {
             let received = &mut received[..chunk(recv).len()];
             self.exchange::<T>(inter_node, node, &result[chunk(send)], received)?;
             result[chunk(recv)].copy_from_slice(received);

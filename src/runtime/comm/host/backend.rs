@@ -225,11 +225,11 @@ impl HostBackend {
     pub(crate) fn begin_round<T: Element>(
         &mut self,
         call: OperationCall,
-        ours: &Window<T>,
+        own_window: &Window<T>,
         deadline: Deadline,
     ) -> Result<Round<T>, Cause> {
-        let location = BufferLocation::Staged(ours.offset());
-        self.begin_round_at(call, location, |_| ours.len(), deadline)
+        let location = BufferLocation::Staged(own_window.offset());
+        self.begin_round_at(call, location, |_| own_window.len(), deadline)
     }
 
     /// Begins a round; returns its fingerprint and what `read` makes of the locations of all ranks' data, in

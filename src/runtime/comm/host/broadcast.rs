@@ -126,14 +126,14 @@ impl HostBackend {
         let location = self.location_of(root, memory, range, staging);
         let round = self.begin_round_at::<T>(call, location, |_| range.len(), deadline)?;
         if let Some(inter_node) = &mut self.inter_node {
-            let ours = &round.windows[self.node.local_rank()];
+            let own_window = &round.windows[self.node.local_rank()];
             let mut values = inter_node.buffers().take(range.len());
             if root == rank {
-                ours.read(0, &mut values);
+                own_window.read(0, &mut values);
             }
             inter_node.broadcast(&round, root, &mut values, &self.node)?;
             if root != rank && self.roster.placement.helper(self.roster.node(), root) == rank {
-                ours.write(0, &values);
+                own_window.write(0, &values);
             }
             inter_node.buffers().put(values);
             self.local_barrier(deadline)?;

@@ -23,9 +23,9 @@ impl ChainPlace {
     /// The place of this rank; `None` if another rank of its node is in the chain.
     fn of(roster: &RankRoster, root: usize) -> Option<Self> {
         let placement = &roster.placement;
-        let (nodes, home) = (placement.nodes(), placement.node_of(root));
-        let rank_at = |place: usize| placement.helper((home + place) % nodes, root);
-        let place = (roster.node() + nodes - home) % nodes;
+        let (nodes, root_node) = (placement.nodes(), placement.node_of(root));
+        let rank_at = |place: usize| placement.helper((root_node + place) % nodes, root);
+        let place = (roster.node() + nodes - root_node) % nodes;
         (rank_at(place) == roster.rank).then(|| Self {
             from: place.checked_sub(1).map(rank_at),
             to: (place + 1 < nodes).then(|| rank_at(place + 1)),

@@ -12,18 +12,20 @@ impl HostBackend {
     /// The root gets all ranks' data, in rank order; `all` is used on the root only.
     pub(crate) fn gather<T: Element>(
         &mut self,
-        ours: &[T],
+        own_part: &[T],
         all: &mut [T],
         root: usize,
     ) -> Result<(), CollectiveError> {
-        let call =
-            OperationCall { root: Some(root), ..OperationCall::new(Operation::Gather, ours.len()) };
+        let call = OperationCall {
+            root: Some(root),
+            ..OperationCall::new(Operation::Gather, own_part.len())
+        };
         self.run::<T>(call, |backend, call, deadline| {
             backend.compare_calls::<T>(call, deadline)?;
-            let send = SendBuf { to: root, values: ours };
+            let send = SendBuf { to: root, values: own_part };
             let mut slots = Vec::new();
             if backend.roster.rank == root {
-                slots = slots_of(all, vec![ours.len(); backend.world()]);
+                slots = slots_of(all, vec![own_part.len(); backend.world()]);
             }
             backend.transfer(call.op, &[send], &mut slots, deadline)
         })
@@ -33,20 +35,20 @@ impl HostBackend {
     pub(crate) fn scatter<T: Element>(
         &mut self,
         all: &[T],
-        ours: &mut [T],
+        own_part: &mut [T],
         root: usize,
     ) -> Result<(), CollectiveError> {
         let call = OperationCall {
             root: Some(root),
-            ..OperationCall::new(Operation::Scatter, ours.len())
+            ..OperationCall::new(Operation::Scatter, own_part.len())
         };
         self.run::<T>(call, |backend, call, deadline| {
             backend.compare_calls::<T>(call, deadline)?;
             let mut sends = Vec::new();
             if backend.roster.rank == root {
-                sends = sends_of(all, &vec![ours.len(); backend.world()]);
+                sends = sends_of(all, &vec![own_part.len(); backend.world()]);
             }
-            let slot = RecvBuf { from: root, values: ours };
+            let slot = RecvBuf { from: root, values: own_part };
             backend.transfer(call.op, &sends, &mut [slot], deadline)
         })
     }

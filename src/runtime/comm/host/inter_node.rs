@@ -101,13 +101,13 @@ impl InterNode {
         let window_of =
             |leaves: &Range<usize>| (leaves.len() == 1).then(|| placement.local_of(leaves.start));
         let node = roster.node();
-        let local_pieces = pieces.iter().filter(|(home, _)| *home == node);
+        let local_pieces = pieces.iter().filter(|(piece_node, _)| *piece_node == node);
         let local_folds =
             local_pieces.map(|(_, leaves)| Fold::over(leaves.clone(), &window_of)).collect();
-        let nodes_of_pieces = pieces.iter().map(|(node, _)| *node).collect();
+        let nodes_of_pieces = pieces.iter().map(|(piece_node, _)| *piece_node).collect();
         let mut pieces_of = vec![0; placement.nodes()];
-        for (home, _) in &pieces {
-            pieces_of[*home] += 1;
+        for (piece_node, _) in &pieces {
+            pieces_of[*piece_node] += 1;
         }
         Self {
             net,
@@ -136,8 +136,8 @@ impl InterNode {
         workspace: &mut Workspace,
         node: &LocalNode,
     ) -> Result<PooledBuffer<T::Sum>, Cause> {
-        let ours = self.send_pieces(round, reduce, slices, workspace, node)?;
-        let sum = self.receive_sum(round, reduce, ours, workspace, node)?;
+        let own_pieces = self.send_pieces(round, reduce, slices, workspace, node)?;
+        let sum = self.receive_sum(round, reduce, own_pieces, workspace, node)?;
         self.flush(node, round.deadline)?;
         Ok(sum)
     }
@@ -156,12 +156,12 @@ impl InterNode {
         let (placement, seq) = (&roster.placement, round.fingerprint.seq);
         let owned = slices(roster.rank);
         let len = owned[roster.local_rank()].len();
-        for (home, helper) in placement.helpers(roster.rank) {
-            let bytes = self.buffers.take::<T::Sum>(self.pieces_of[home] * len).cast();
+        for (helper_node, helper) in placement.helpers(roster.rank) {
+            let bytes = self.buffers.take::<T::Sum>(self.pieces_of[helper_node] * len).cast();
             self.post_recv(
                 round,
                 helper,
-                PostedRecv { key: RecvKey::Pieces { seq, node: home }, bytes },
+                PostedRecv { key: RecvKey::Pieces { seq, node: helper_node }, bytes },
                 node,
             )?;
         }
@@ -173,25 +173,25 @@ impl InterNode {
         Ok(self.fold_local_pieces(&owned, reduce, workspace))
     }
 
-    /// Returns the reduction over all ranks of this rank's slice; `ours` are the pieces of this
-    /// node.
+    /// Returns the reduction over all ranks of this rank's slice; `own_pieces` are those of
+    /// this node.
     pub(crate) fn receive_sum<T: Element>(
         &mut self,
         round: &Round<T>,
         reduce: ReduceOp,
-        ours: PooledBuffer<T::Sum>,
+        own_pieces: PooledBuffer<T::Sum>,
         workspace: &mut Workspace,
         node: &LocalNode,
     ) -> Result<PooledBuffer<T::Sum>, Cause> {
         let roster = self.roster.clone();
-        let (seq, home) = (round.fingerprint.seq, roster.node());
-        let len = ours.len() / self.pieces_of[home];
+        let (seq, own_node) = (round.fingerprint.seq, roster.node());
+        let len = own_pieces.len() / self.pieces_of[own_node];
         let mut sums = Vec::with_capacity(roster.placement.nodes());
-        let mut ours = Some(ours);
-        for node_of in 0..roster.placement.nodes() {
-            let key = RecvKey::Pieces { seq, node: node_of };
-            sums.push(match ours.take_if(|_| node_of == home) {
-                Some(ours) => ours,
+        let mut own_pieces = Some(own_pieces);
+        for piece_node in 0..roster.placement.nodes() {
+            let key = RecvKey::Pieces { seq, node: piece_node };
+            sums.push(match own_pieces.take_if(|_| piece_node == own_node) {
+                Some(own_pieces) => own_pieces,
                 None => self.receive(key, node, round.deadline)?.cast(),
             });
         }
@@ -216,12 +216,12 @@ impl InterNode {
         if roster.local_rank() != 0 {
             return Ok(None);
         }
-        let ours = self.fold_local_pieces(&round.windows, reduce, workspace);
+        let own_pieces = self.fold_local_pieces(&round.windows, reduce, workspace);
         let peers = roster.placement.helpers(roster.rank);
         let outgoing: Vec<_> =
-            peers.map(|(_, peer)| outgoing(round.fingerprint, peer, &ours)).collect();
+            peers.map(|(_, peer)| outgoing(round.fingerprint, peer, &own_pieces)).collect();
         let mut sums = self.exchange_sums(round, &outgoing, round.len, node)?;
-        sums[roster.node()] = ours;
+        sums[roster.node()] = own_pieces;
         Ok(Some(self.combine::<T::Sum>(sums, round.len, reduce, workspace)))
     }
 
@@ -236,12 +236,14 @@ impl InterNode {
     ) -> Result<Vec<PooledBuffer<T::Sum>>, Cause> {
         let roster = self.roster.clone();
         let mut sums = Vec::with_capacity(roster.placement.nodes());
-        for home in 0..roster.placement.nodes() {
-            let len = if home == roster.node() { 0 } else { self.pieces_of[home] * len };
+        for piece_node in 0..roster.placement.nodes() {
+            let is_own = piece_node == roster.node();
+            let len = if is_own { 0 } else { self.pieces_of[piece_node] * len };
             sums.push(self.buffers.take(len));
         }
         // Helpers are in the order of nodes without this one, as the entries are.
-        let buffers = sums.iter_mut().enumerate().filter(|(home, _)| *home != roster.node());
+        let buffers =
+            sums.iter_mut().enumerate().filter(|(piece_node, _)| *piece_node != roster.node());
         let helpers = roster.placement.helpers(roster.rank);
         let mut incoming: Vec<_> = buffers
             .zip(helpers)
@@ -301,7 +303,7 @@ impl InterNode {
     pub(crate) fn send_slice<T: Element>(
         &mut self,
         round: &Round<T>,
-        ours: &Arc<PooledBuffer<u8>>,
+        slice: &Arc<PooledBuffer<u8>>,
         slice_of: &dyn Fn(usize) -> Range<usize>,
         node: &LocalNode,
     ) -> Result<(), Cause> {
@@ -317,7 +319,7 @@ impl InterNode {
             )?;
         }
         for (_, helper) in placement.helpers(roster.rank) {
-            self.post_send(round, helper, SharedBytes(ours.clone()), node)?;
+            self.post_send(round, helper, SharedBytes(slice.clone()), node)?;
         }
         self.progress(&roster).map(drop)
     }

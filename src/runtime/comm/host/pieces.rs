@@ -21,11 +21,11 @@ impl HostBackend {
     pub(crate) fn reduce_scatter_of_pieces<T: Element>(
         &mut self,
         pieces: &[&[T]],
-        ours: &mut [T],
+        own_part: &mut [T],
         lanes: Lanes,
         reduction: DividedReduction,
     ) -> Result<(), CollectiveError> {
-        let (world, part, reduce) = (self.world(), ours.len(), reduction.op);
+        let (world, part, reduce) = (self.world(), own_part.len(), reduction.op);
         let post_op = match reduce {
             ReduceOp::Avg => PostOp::Divide(lanes.count() as u64),
             ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Min | ReduceOp::Max => PostOp::of(reduction),
@@ -50,7 +50,7 @@ impl HostBackend {
                     |piece: usize| &parts[piece * part + block.start..piece * part + block.end];
                 let sum = backend.workspace.fold(&fold, reduce, block.len(), &source);
                 post_op.apply(sum);
-                ours[block].copy_from_slice(T::narrow(sum, &mut Vec::new()));
+                own_part[block].copy_from_slice(T::narrow(sum, &mut Vec::new()));
             }
             Ok(())
         })

@@ -22,7 +22,7 @@ use crate::runtime::schedule::rounds;
 /// Data of a call: the parts of all ranks, and this rank's part of the result.
 struct Scattered<'a, T> {
     all: SourceMemory<'a, T>,
-    ours: CallMemory<'a, T>,
+    own_part: CallMemory<'a, T>,
     post_op: PostOp,
 }
 
@@ -34,12 +34,12 @@ struct SentRound<T: Element> {
 }
 
 impl HostBackend {
-    /// Rank `r` gets part `r` of the reduction of all ranks' data. `ours` may be that part of `all` if both are
+    /// Rank `r` gets part `r` of the reduction of all ranks' data. `own_part` may be that part of `all` if both are
     /// in the segment.
     pub(crate) fn reduce_scatter<T: Element>(
         &mut self,
         all: SourceMemory<'_, T>,
-        ours: CallMemory<'_, T>,
+        own_part: CallMemory<'_, T>,
         reduce: ReduceOp,
         post_op: PostOp,
     ) -> Result<(), CollectiveError> {
@@ -48,8 +48,8 @@ impl HostBackend {
             OperationCall { reduce, ..OperationCall::new(Operation::ReduceScatter, all.len()) };
         self.run::<T>(call, |backend, call, deadline| {
             all.check_segment(&backend.node.segment)?;
-            ours.check_segment(&backend.node.segment)?;
-            let data = Scattered { all, ours, post_op };
+            own_part.check_segment(&backend.node.segment)?;
+            let data = Scattered { all, own_part, post_op };
             if backend.is_eager::<T>(call.count) {
                 return backend.reduce_scatter_eager(call, data, deadline);
             }
@@ -69,8 +69,9 @@ impl HostBackend {
         post_op: PostOp,
     ) -> Result<(), CollectiveError> {
         let (part, rank) = (data.len() / self.world(), self.roster.rank);
-        let ours = CallMemory::Shared(SharedMemory(data.part(&(rank * part..(rank + 1) * part))));
-        self.reduce_scatter(SourceMemory::Shared(SharedMemory(data)), ours, reduce, post_op)
+        let own_part =
+            CallMemory::Shared(SharedMemory(data.part(&(rank * part..(rank + 1) * part))));
+        self.reduce_scatter(SourceMemory::Shared(SharedMemory(data)), own_part, reduce, post_op)
     }
 
     /// Every rank folds its part of the data that lies beside the flags: one barrier, and the slots are used in
@@ -78,16 +79,16 @@ impl HostBackend {
     fn reduce_scatter_eager<T: Element>(
         &mut self,
         call: OperationCall,
-        Scattered { all, mut ours, post_op }: Scattered<'_, T>,
+        Scattered { all, mut own_part, post_op }: Scattered<'_, T>,
         deadline: Deadline,
     ) -> Result<(), Cause> {
         let slot = self.eager_slot::<T>(call.count);
         all.copy_to(&(0..call.count), &slot);
         let round = self.begin_round(call, &slot, deadline)?;
-        let (part, rank) = (ours.len(), self.roster.rank);
+        let (part, rank) = (own_part.len(), self.roster.rank);
         let own = rank * part..(rank + 1) * part;
         self.fold_blocks(call.reduce, post_op, &round.windows, own.clone(), |at, sums| {
-            ours.write(at - own.start, sums);
+            own_part.write(at - own.start, sums);
         });
         Ok(())
     }
@@ -100,7 +101,7 @@ impl HostBackend {
         staging: &Window<T>,
         deadline: Deadline,
     ) -> Result<(), Cause> {
-        let part = data.ours.len();
+        let part = data.own_part.len();
         let part_len = part_len_max(staging, self.world())?;
         let mut done = 0;
         loop {
@@ -126,7 +127,7 @@ impl HostBackend {
     ) -> Result<(), Cause> {
         let mut sent = None;
         let part_len = part_len_max(&shares[0], self.world())?;
-        for (number, range) in rounds(data.ours.len(), part_len).enumerate() {
+        for (number, range) in rounds(data.own_part.len(), part_len).enumerate() {
             let share = &shares[number % shares.len()];
             let round = self.publish_parts(call, &data, range, share, deadline)?;
             let next = self.send_parts(call.reduce, round)?;
@@ -147,12 +148,12 @@ impl HostBackend {
     fn publish_parts<T: Element>(
         &mut self,
         call: OperationCall,
-        Scattered { all, ours, .. }: &Scattered<'_, T>,
+        Scattered { all, own_part, .. }: &Scattered<'_, T>,
         range: Range<usize>,
         share: &Window<T>,
         deadline: Deadline,
     ) -> Result<PartsRound<T>, Cause> {
-        let part = ours.len();
+        let part = own_part.len();
         let location = match all {
             SourceMemory::Shared(SharedMemory(window)) => BufferLocation::Direct(window.offset()),
             SourceMemory::Slice(values) => {
@@ -190,7 +191,7 @@ impl HostBackend {
         let inter_node = inter_node.as_mut().expect("there are other nodes");
         let mut sum = inter_node.receive_sum(&round.round, reduce, sums, workspace, node)?;
         data.post_op.apply(&mut sum);
-        data.ours.write(round.range.start, T::narrow(&sum, &mut Vec::new()));
+        data.own_part.write(round.range.start, T::narrow(&sum, &mut Vec::new()));
         inter_node.buffers().put(sum);
         inter_node.recycle_sent();
         Ok(())
@@ -201,20 +202,20 @@ impl HostBackend {
         &mut self,
         reduce: ReduceOp,
         round: &PartsRound<T>,
-        Scattered { ours, post_op, .. }: &mut Scattered<'_, T>,
+        Scattered { own_part, post_op, .. }: &mut Scattered<'_, T>,
     ) -> Result<(), Cause> {
         let start = round.range.start;
         if let Some(inter_node) = &mut self.inter_node {
             let (workspace, parts) = (&mut self.workspace, |owner| round.parts(owner));
             let mut sum = inter_node.reduce(&round.round, reduce, &parts, workspace, &self.node)?;
             post_op.apply(&mut sum);
-            ours.write(start, T::narrow(&sum, &mut Vec::new()));
+            own_part.write(start, T::narrow(&sum, &mut Vec::new()));
             inter_node.buffers().put(sum);
             return Ok(());
         }
         let parts = round.parts(self.roster.rank);
         self.fold_blocks(reduce, *post_op, &parts, 0..round.range.len(), |at, sums| {
-            ours.write(start + at, sums);
+            own_part.write(start + at, sums);
         });
         Ok(())
     }
