@@ -135,7 +135,7 @@ fn store_rejects_a_different_key_epoch_job_or_rank() {
     let other_job = StoreIdentity { job: JobId("j2".into()), ..right.clone() };
     check_refused(&other_job, &HandshakeError::Key, "it belongs to job `j2`");
     let old = StoreIdentity { epoch: Epoch(2), ..right };
-    let epochs = HandshakeError::Epoch { ours: Epoch(2), theirs: Epoch(3) };
+    let epochs = HandshakeError::Epoch { own: Epoch(2), peer: Epoch(3) };
     check_refused(&old, &epochs, "it is in attempt 3, the store in attempt 4");
 }
 

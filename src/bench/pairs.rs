@@ -121,9 +121,9 @@ fn time_exchange(
     (data, received): (&[u8], &mut [u8]),
 ) -> Result<Timed, Error> {
     let slower = |seconds: f64| {
-        let mut theirs = [0.0];
-        group.send_recv(&[seconds], peer, &mut theirs, peer)?;
-        Ok(seconds.max(theirs[0]))
+        let mut peer_seconds = [0.0];
+        group.send_recv(&[seconds], peer, &mut peer_seconds, peer)?;
+        Ok(seconds.max(peer_seconds[0]))
     };
     let repeats = Repetitions { warmup: options.warmup.max(1), ..options.repetitions() };
     // An exchange synchronizes its two ranks, so no barrier is needed.

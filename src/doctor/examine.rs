@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use super::facts::{Clock, ExamOutcome, ExaminedNode, NodeFacts};
-use super::rounds::partners;
+use super::partners::partners_of_nodes;
 use crate::base::{Epoch, HostName, JobId, NodeRank, clock};
 use crate::os::cpu::malloc;
 use crate::os::files::fds::{TooFewFiles, require_open_files};
@@ -110,13 +110,13 @@ pub fn examine_nodes(request: &ExamRequest, print: &dyn Fn(&str)) -> Result<Exam
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let result = runtime.block_on(async {
-        let mut round = Examiner::new(request, starter, print)?;
-        round.examine_all().await;
-        if round.interrupted.is_none() {
-            round.probe_all().await;
+        let mut examiner = Examiner::new(request, starter, print)?;
+        examiner.examine_all().await;
+        if examiner.interrupted.is_none() {
+            examiner.probe_all().await;
         }
-        let interrupted = round.interrupted;
-        Ok(ExamResult { nodes: round.finish().await, interrupted })
+        let interrupted = examiner.interrupted;
+        Ok(ExamResult { nodes: examiner.finish().await, interrupted })
     });
     drop(runtime);
     end_processes();
@@ -202,12 +202,12 @@ impl<'a> Examiner<'a> {
             NodeAccess::Ssh(_) => request.addr.filter(|_| is_first),
         };
         let by_ssh = matches!(self.request.access, NodeAccess::Ssh(_));
-        let elsewhere = by_ssh || 1 < self.request.nodes.len();
+        let spans_machines = by_ssh || 1 < self.request.nodes.len();
         Examine {
             addr,
             others,
             port: is_first.then_some(self.request.port),
-            spans_machines: elsewhere,
+            spans_machines,
             ..request
         }
     }
@@ -234,8 +234,8 @@ impl<'a> Examiner<'a> {
             });
             partners.iter().filter_map(listener).chain(of_master).collect()
         };
-        let rounds = partners(reports.len(), self.request.all_pairs);
-        let listeners: Vec<Vec<ProbeListener>> = rounds.iter().map(listeners_of).collect();
+        let partners = partners_of_nodes(reports.len(), self.request.all_pairs);
+        let listeners: Vec<Vec<ProbeListener>> = partners.iter().map(listeners_of).collect();
         // Holds one result for each node.
         let (sender, results) = mpsc::unbounded_channel();
         for (index, listeners) in listeners.into_iter().enumerate() {
@@ -472,13 +472,13 @@ impl NodeContext {
             node,
         };
         self.send(&ToAgent::Hello(hello)).await?;
-        let theirs = self.wait_for(HELLO_LIMIT, |message| match message {
+        let hello = self.wait_for(HELLO_LIMIT, |message| match message {
             FromAgent::Hello(hello) => Some(hello),
             _ => None,
         });
-        let theirs = theirs.await?;
-        if theirs.version != wire::VERSION {
-            return Err(NoReport::Version(theirs.build));
+        let hello = hello.await?;
+        if hello.version != wire::VERSION {
+            return Err(NoReport::Version(hello.build));
         }
         // The connection may have begun later than this task, because the number of simultaneous
         // connections is limited.
@@ -495,7 +495,7 @@ impl NodeContext {
         Ok(ExaminedNode {
             session: ssh_session,
             connect_time: reached,
-            build: theirs.build,
+            build: hello.build,
             clock,
             report,
             probes: None,

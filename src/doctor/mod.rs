@@ -6,7 +6,7 @@ pub mod codes;
 mod examine;
 mod facts;
 mod judge;
-mod rounds;
+mod partners;
 mod screen;
 
 pub use examine::{ExamError, ExamRequest, ExamResult, NodeAccess, examine_nodes};

@@ -126,7 +126,7 @@ impl AgentHandle for NoProcess {
 /// Behaviour and state of a simulated agent.
 struct AgentScript {
     /// `None`: an agent that follows the protocol.
-    story: Option<Scenario>,
+    scenario: Option<Scenario>,
     /// Whether its workers exit with 0 by themselves.
     succeeds: bool,
     reported: ReportedExits,
@@ -176,9 +176,9 @@ impl SimulatedAgent {
         self.writer.write_all(&bytes, &[]).await.is_ok()
     }
 
-    fn invalid_message(&self, lie: InvalidMessage) -> FromAgent {
+    fn invalid_message(&self, kind: InvalidMessage) -> FromAgent {
         let rank = Rank(self.part.running.last().expect("they have been started").0 + 1);
-        match lie {
+        match kind {
             InvalidMessage::AnswersTwice => self.examine(None),
             InvalidMessage::ForeignEnd => {
                 let exit = WorkerExit::Code(0);
@@ -192,7 +192,7 @@ impl SimulatedAgent {
     }
 
     fn examine(&self, listen: Option<&Listen>) -> FromAgent {
-        if matches!(self.part.story, Some(Scenario::Refuses)) {
+        if matches!(self.part.scenario, Some(Scenario::Refuses)) {
             return FromAgent::Refused(vec![Problem::new(Status::Config, "no")]);
         }
         let addr = "127.0.0.1".to_owned();
@@ -208,10 +208,10 @@ impl SimulatedAgent {
             bytes.extend(frame(&FromAgent::Started { rank: worker.rank, pid: 1, at_us }));
             self.part.running.push(worker.rank);
         }
-        match self.part.story.clone() {
+        match self.part.scenario.clone() {
             Some(Scenario::LinkEnds) => return None,
             Some(Scenario::Garbage) => bytes.extend([0xff; 64]),
-            Some(Scenario::SendsInvalid(lie)) => bytes.extend(frame(&self.invalid_message(lie))),
+            Some(Scenario::SendsInvalid(kind)) => bytes.extend(frame(&self.invalid_message(kind))),
             Some(Scenario::Fail(failures)) => {
                 for (worker, (exit, after_us)) in failures {
                     let rank = start.workers[worker as usize].rank;
@@ -358,7 +358,6 @@ fn make_links(
         let (early, arrival) = (Vec::new(), SessionInfo::default());
         let agent = Box::new(NoProcess);
         links.push(Some(Link { reader, writer, agent, early, session: arrival }));
-        let story = (node == at).then(|| scenario.clone());
         // Some workers have exited with 0 before anything fails.
         let ends_well = match scenario {
             Scenario::AllSucceed => true,
@@ -367,7 +366,7 @@ fn make_links(
         agents.push((
             agent_end,
             AgentScript {
-                story,
+                scenario: (node == at).then(|| scenario.clone()),
                 succeeds: ends_well,
                 reported: Arc::clone(&reported_exits),
                 running: Vec::new(),

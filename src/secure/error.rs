@@ -9,12 +9,12 @@ pub enum HandshakeError {
     #[error("handshake failed: the peer has a different key")]
     Key,
     /// The peer belongs to another epoch of the job.
-    #[error("this process is in attempt {}, the peer in attempt {}", .ours.attempt(), .theirs.attempt())]
+    #[error("this process is in attempt {}, the peer in attempt {}", .own.attempt(), .peer.attempt())]
     Epoch {
         /// Epoch of this process.
-        ours: Epoch,
+        own: Epoch,
         /// Epoch of the peer.
-        theirs: Epoch,
+        peer: Epoch,
     },
     /// The peer has the key but refused the connection.
     #[error("the peer refused the connection: {0}")]

@@ -188,9 +188,9 @@ mod tests {
         #[test]
         fn first_flight_never_panics(
             tail in proptest::collection::vec(any::<u8>(), 0..400),
-            ours: bool,
+            is_own: bool,
         ) {
-            let mut bytes = if ours { b"remuda\x01\x00".to_vec() } else { Vec::new() };
+            let mut bytes = if is_own { b"remuda\x01\x00".to_vec() } else { Vec::new() };
             bytes.extend(tail);
             if let Ok(Some(flight)) = parse_flight(&bytes) {
                 prop_assert!(flight.bytes <= FIRST_FLIGHT_BYTES_MAX);

@@ -57,8 +57,8 @@ impl Initiator {
             HandshakeReply::Welcome => {
                 Ok(Channel::new(self.noise.into_stateless_transport_mode()?))
             }
-            HandshakeReply::WrongEpoch(theirs) => {
-                Err(HandshakeError::Epoch { ours: self.epoch, theirs })
+            HandshakeReply::WrongEpoch(peer) => {
+                Err(HandshakeError::Epoch { own: self.epoch, peer })
             }
             HandshakeReply::Taken => {
                 Err(HandshakeError::Refused("this rank is already connected".to_owned()))
@@ -106,12 +106,12 @@ pub struct PeerAccepted {
 /// Begins a handshake between ranks as the caller; also returns the bytes to send.
 pub fn dial_peer(
     preamble: &Preamble,
-    ours: &PeerKey,
-    theirs: PeerPublicKey,
+    own_key: &PeerKey,
+    peer_key: PeerPublicKey,
 ) -> Result<(PeerDialed, Vec<u8>), HandshakeError> {
     let prologue = preamble.encode();
-    let builder = builder(KK, &prologue)?.local_private_key(&ours.private)?;
-    let mut noise = builder.remote_public_key(&theirs.0)?.build_initiator()?;
+    let builder = builder(KK, &prologue)?.local_private_key(&own_key.private)?;
+    let mut noise = builder.remote_public_key(&peer_key.0)?.build_initiator()?;
     let message = write(&mut noise, &[])?;
     Ok((PeerDialed(noise), encode_flight(&prologue, &message)))
 }
@@ -126,11 +126,11 @@ impl PeerDialed {
 /// Verifies the key of a calling rank; bytes after the reply are plain text.
 pub fn accept_peer(
     flight: &Flight,
-    ours: &PeerKey,
-    theirs: PeerPublicKey,
+    own_key: &PeerKey,
+    peer_key: PeerPublicKey,
 ) -> Result<PeerAccepted, HandshakeError> {
-    let builder = builder(KK, &flight.prologue)?.local_private_key(&ours.private)?;
-    let mut noise = builder.remote_public_key(&theirs.0)?.build_responder()?;
+    let builder = builder(KK, &flight.prologue)?.local_private_key(&own_key.private)?;
+    let mut noise = builder.remote_public_key(&peer_key.0)?.build_responder()?;
     read(&mut noise, &flight.message)?;
     Ok(PeerAccepted { reply: encode_reply(&write(&mut noise, &[])?) })
 }
@@ -174,12 +174,12 @@ mod tests {
 
     /// Runs a whole handshake, then sends one message in each direction.
     fn connect(
-        ours: &RankKey,
-        theirs: &RankKey,
+        own_key: &RankKey,
+        peer_key: &RankKey,
         answer: &HandshakeReply,
     ) -> Result<(), HandshakeError> {
-        let (dialed, first) = dial(&preamble("j", 1), ours, Epoch(4))?;
-        let accepted = accept(&flight(&first), theirs)?;
+        let (dialed, first) = dial(&preamble("j", 1), own_key, Epoch(4))?;
+        let accepted = accept(&flight(&first), peer_key)?;
         assert_eq!(accepted.epoch, Epoch(4));
         let (reply, channel) = accepted.reply(answer)?;
         let (message, bytes) = parse_reply(&reply)?.expect("a reply is whole");
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(connect(&right, &right, &HandshakeReply::Welcome), Ok(()));
         assert_eq!(connect(&key(2, 1), &right, &HandshakeReply::Welcome), Err(HandshakeError::Key));
         assert_eq!(connect(&key(1, 2), &right, &HandshakeReply::Welcome), Err(HandshakeError::Key));
-        let epochs = HandshakeError::Epoch { ours: Epoch(4), theirs: Epoch(5) };
+        let epochs = HandshakeError::Epoch { own: Epoch(4), peer: Epoch(5) };
         assert_eq!(connect(&right, &right, &HandshakeReply::WrongEpoch(Epoch(5))), Err(epochs));
     }
 

@@ -129,10 +129,10 @@ impl Simulation {
         if has_agent || is_over || machine.is_gone || !machine.has_power {
             return;
         }
-        let is_heard = self.launcher.is_alive
+        let is_awaited = self.launcher.is_alive
             && self.launcher.suspensions == 0
             && self.launcher.nodes.get(node.index()).is_some_and(|place| place.is_awaited);
-        if !is_heard || !machine.is_reachable(self.now()) {
+        if !is_awaited || !machine.is_reachable(self.now()) {
             return self.after(DIAL_PAUSE, Happening::HostDials(host));
         }
         self.launcher.nodes[node.index()].is_awaited = false;

@@ -45,8 +45,8 @@ fn run(seed: u64, mistake: Option<Mistake>) -> Outcome {
 /// Runs a seed again and returns its story.
 fn story(seed: u64, mistake: Option<Mistake>) -> String {
     let mut world = Simulation::new(seed, mistake, true);
-    let told = catch_unwind(AssertUnwindSafe(|| world.run()));
-    let end = match (&world.truth.violation, told) {
+    let ended = catch_unwind(AssertUnwindSafe(|| world.run()));
+    let end = match (&world.truth.violation, ended) {
         (Some(Violation { check, text }), _) => format!("BROKEN: {check:?}: {text}"),
         (None, Err(_)) => "BROKEN: a panic".to_owned(),
         (None, Ok(())) => "no check failed".to_owned(),

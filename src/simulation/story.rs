@@ -30,11 +30,11 @@ impl fmt::Display for Teller {
 }
 
 impl Story {
-    pub(super) fn new(is_told: bool) -> Self {
-        Self { lines: is_told.then(Vec::new) }
+    pub(super) fn new(is_requested: bool) -> Self {
+        Self { lines: is_requested.then(Vec::new) }
     }
 
-    /// Adds a line; the text is made only if the story is told.
+    /// Adds a line; the text is made only if the story was requested.
     pub(super) fn tell(&mut self, at: Micros, teller: Teller, text: impl FnOnce() -> String) {
         if let Some(lines) = &mut self.lines {
             let (seconds, micros) = (at / 1_000_000, at % 1_000_000);

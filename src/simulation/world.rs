@@ -83,7 +83,7 @@ pub(super) enum FaultEnd {
 
 impl Simulation {
     /// The world of a seed, before anything has happened.
-    pub(super) fn new(seed: u64, mistake: Option<Mistake>, is_told: bool) -> Self {
+    pub(super) fn new(seed: u64, mistake: Option<Mistake>, is_requested: bool) -> Self {
         let mut random = Random::new(seed);
         let scenario = Scenario::draw(&mut random);
         let start = clock::now();
@@ -94,7 +94,7 @@ impl Simulation {
             agenda: Agenda::new(),
             launcher: SimulatedLauncher::new(&scenario, start),
             random,
-            story: Story::new(is_told),
+            story: Story::new(is_requested),
             mistake,
             hosts,
             agents: Vec::new(),

@@ -26,8 +26,8 @@ fn calls_with_different_counts_are_a_mismatch() {
             _ => group.all_reduce(&mut [0.0f32; 11], ReduceOp::Sum),
         });
         for (rank, cause) in causes.into_iter().enumerate() {
-            let Cause::Mismatch { ours, peer, theirs } = cause else { panic!("{cause:?}") };
-            assert_eq!((ours.count, theirs.count), (10 + rank as u64, 11 - rank as u64));
+            let Cause::Mismatch { own_call, peer, peer_call } = cause else { panic!("{cause:?}") };
+            assert_eq!((own_call.count, peer_call.count), (10 + rank as u64, 11 - rank as u64));
             assert_eq!(peer.index(), 1 - rank);
         }
     }
@@ -42,7 +42,7 @@ fn different_operations_are_a_mismatch() {
         });
         assert!(causes.iter().any(|cause| matches!(
             cause,
-            Cause::Mismatch { ours, .. } if ours.op == Operation::Broadcast
+            Cause::Mismatch { own_call, .. } if own_call.op == Operation::Broadcast
         )));
         // A rank that did not detect the mismatch was aborted by a rank that did.
         assert!(

@@ -31,7 +31,8 @@ impl NodeTable {
     pub(crate) fn on_heartbeat_timer(&mut self, now: Instant) -> Option<Duration> {
         let suspended = now.saturating_duration_since(self.heartbeat_at);
         for node in &mut self.nodes {
-            node.last_message_at = node.last_message_at.map(|heard| now.min(heard + suspended));
+            node.last_message_at =
+                node.last_message_at.map(|received_at| now.min(received_at + suspended));
             node.postpone_deadline(suspended);
         }
         self.heartbeat_at = now + self.limits.heartbeat_interval;
@@ -51,10 +52,10 @@ impl NodeTable {
     pub(crate) fn silence(&self, now: Instant) -> Silence {
         let mut silence = Silence::default();
         for node in self.all() {
-            let Some(heard) = self.last_message_at(node) else { continue };
-            let time = now.saturating_duration_since(heard);
+            let Some(received_at) = self.last_message_at(node) else { continue };
+            let time = now.saturating_duration_since(received_at);
             if self.limits.lease < time {
-                let since = self.nodes[node.index()].silent_since.unwrap_or(heard);
+                let since = self.nodes[node.index()].silent_since.unwrap_or(received_at);
                 silence.expired.push(SilentNode { node, since });
             } else if NO_MESSAGE_WARNING < time {
                 silence.late.push((node, time));

@@ -62,9 +62,9 @@ impl OwnLine {
                 let own = prepare_request(plan, options, &plan.nodes[node.index()], epoch);
                 Some(ToAgent::Prepare(Box::new(own)))
             }
-            ToAgent::Start(theirs) => {
+            ToAgent::Start(from_node_0) => {
                 let plan = epoch_plan.as_ref().unwrap_or(plan);
-                own_start_request(plan, options, *node, &theirs, epoch).map(ToAgent::Start)
+                own_start_request(plan, options, *node, &from_node_0, epoch).map(ToAgent::Start)
             }
             // Workers of this node read no input of another node.
             ToAgent::Stdin { .. } => None,
@@ -152,9 +152,10 @@ mod tests {
             stdin: true,
         };
         let store: SocketAddr = "10.0.0.1:4001".parse().expect("an address");
-        let theirs =
+        let from_node_0 =
             Start { workers: vec![worker], store: Some(store), window_bytes: 9, group_limit_ms: 8 };
-        let [ToAgent::Start(own)] = &received(&ToAgent::Start(theirs)).expect("passed")[..] else {
+        let [ToAgent::Start(own)] = &received(&ToAgent::Start(from_node_0)).expect("passed")[..]
+        else {
             panic!("one message")
         };
         assert_eq!((own.store, own.window_bytes, own.group_limit_ms), (Some(store), 9, 8));
@@ -180,12 +181,12 @@ mod tests {
     #[test]
     fn node_checks_its_own_files() {
         let plan = plan_of(2);
-        let mut theirs = prepare_request(&plan, &options(), &plan.nodes[1], Epoch(3));
-        let own = theirs.clone();
-        theirs.program = text(b"/tmp/x");
-        theirs.venv_script = Some(text(b"/tmp/y"));
-        theirs.key = JobKey::of_public_name("other");
-        let messages = received(&ToAgent::Prepare(Box::new(theirs))).expect("passed");
+        let mut from_node_0 = prepare_request(&plan, &options(), &plan.nodes[1], Epoch(3));
+        let own = from_node_0.clone();
+        from_node_0.program = text(b"/tmp/x");
+        from_node_0.venv_script = Some(text(b"/tmp/y"));
+        from_node_0.key = JobKey::of_public_name("other");
+        let messages = received(&ToAgent::Prepare(Box::new(from_node_0))).expect("passed");
         assert_eq!(messages, [ToAgent::Prepare(Box::new(own))]);
     }
 

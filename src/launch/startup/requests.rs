@@ -174,10 +174,10 @@ pub(in crate::launch) fn own_start_request(
     plan: &LaunchPlan,
     options: &Options,
     node: NodeRank,
-    theirs: &Start,
+    from_node_0: &Start,
     epoch: Epoch,
 ) -> Option<Start> {
-    let (master_addr, master_port) = master_of(theirs).unwrap_or_else(|| remote_master(plan));
+    let (master_addr, master_port) = master_of(from_node_0).unwrap_or_else(|| remote_master(plan));
     let bindings = Bindings { master_addr, master_port, job: options.job.clone() };
     let own = nodes_to_connect(plan).find(|other| other.node == node)?;
     let found = PreparedNode {
@@ -189,7 +189,7 @@ pub(in crate::launch) fn own_start_request(
     let ranks = own.ranks.map(Rank).collect();
     let node = &plan.nodes[node.index()];
     let workers = worker_starts(plan, options, (node, &found), (&bindings, epoch), ranks);
-    Some(Start { workers, ..theirs.clone() })
+    Some(Start { workers, ..from_node_0.clone() })
 }
 
 /// Address and port of rank 0 in a message, if they are an address and a port.

@@ -18,12 +18,12 @@ mod tests {
 
     #[test]
     fn explanations_quote_limits_of_the_code() {
-        let story = |code| {
+        let page = |code| {
             let found = hostfile::EXPLANATIONS.iter().find(|found| found.code == code).unwrap();
             found.text.to_owned() + found.title
         };
-        assert!(story(COUNT_ABOVE_LIMIT).contains(&crate::pool::SLOTS_MAX.to_string()));
-        assert!(story(TOO_MANY_HOSTS).contains(&crate::pool::HOSTS_MAX.to_string()));
-        assert!(story(LINE_TOO_LONG).contains(&crate::pool::LINE_BYTES_MAX.to_string()));
+        assert!(page(COUNT_ABOVE_LIMIT).contains(&crate::pool::SLOTS_MAX.to_string()));
+        assert!(page(TOO_MANY_HOSTS).contains(&crate::pool::HOSTS_MAX.to_string()));
+        assert!(page(LINE_TOO_LONG).contains(&crate::pool::LINE_BYTES_MAX.to_string()));
     }
 }

@@ -146,9 +146,9 @@ impl OutputRouter {
         }
         self.next_timer = None;
         for of in std::mem::take(&mut self.timed_streams) {
-            let is_hushed = self.is_hidden(of.0);
+            let is_hidden = self.is_hidden(of.0);
             let Some(buffer) = self.streams.get_mut(&of) else { continue };
-            if let (LineFormat::Lines(cutter), false) = (&mut buffer.format, is_hushed) {
+            if let (LineFormat::Lines(cutter), false) = (&mut buffer.format, is_hidden) {
                 cutter.on_timer(now, self.screens.pending(of.1));
                 self.update_stream_status(of, b"");
             }
@@ -185,11 +185,11 @@ impl OutputRouter {
 
     /// Ends a stream.
     pub fn end(&mut self, rank: Rank, stream: Stream) {
-        let is_hushed = self.is_hidden(rank);
+        let is_hidden = self.is_hidden(rank);
         let Some(buffer) = self.streams.get_mut(&(rank, stream)) else {
             return;
         };
-        if !is_hushed {
+        if !is_hidden {
             buffer.format.finish(self.screens.pending(stream));
         }
         if let Some(status) = &mut self.status {

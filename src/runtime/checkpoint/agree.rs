@@ -37,7 +37,10 @@ pub(super) fn collect<T: Serialize + DeserializeOwned>(group: &Group, value: &T)
 }
 
 /// Sends a value of rank 0 to all ranks; the others pass `None`.
-pub(super) fn tell<T: Serialize + DeserializeOwned>(group: &Group, value: Option<&T>) -> Result<T> {
+pub(super) fn broadcast<T: Serialize + DeserializeOwned>(
+    group: &Group,
+    value: Option<&T>,
+) -> Result<T> {
     let mut bytes = value.map_or_else(Vec::new, encode);
     let mut length = [bytes.len() as i64];
     group.broadcast(&mut length, 0)?;
@@ -63,15 +66,15 @@ mod tests {
     #[test]
     fn rank_0_collects_and_decides() {
         for ranks in [1, 2, 5] {
-            let told = Group::on_threads(ranks, |group| {
+            let answers = Group::on_threads(ranks, |group| {
                 let own = "x".repeat(group.rank() * 10_000);
                 let all = collect(group, &(group.rank(), own))?;
                 let lengths: Vec<usize> =
                     all.iter().map(|(rank, text)| rank + text.len()).collect();
-                tell(group, (group.rank() == 0).then_some(&lengths))
+                broadcast(group, (group.rank() == 0).then_some(&lengths))
             });
             let expect: Vec<usize> = (0..ranks).map(|rank| rank * 10_001).collect();
-            assert_eq!(told.expect("no rank fails"), vec![expect; ranks]);
+            assert_eq!(answers.expect("no rank fails"), vec![expect; ranks]);
         }
     }
 }

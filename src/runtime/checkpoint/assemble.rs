@@ -99,8 +99,8 @@ pub(super) fn assemble(
             let (first, of, pieces) =
                 tensors.entry(&written.name).or_insert_with(|| (written, rank, Vec::new()));
             if (first.dtype, &first.shape) != (written.dtype, &written.shape) {
-                let (ours, theirs) = (show(written), show(first));
-                problems.push(problem(rank, format!("{ours} is {theirs} on rank {of}")));
+                let (own, other) = (show(written), show(first));
+                problems.push(problem(rank, format!("{own} is {other} on rank {of}")));
             }
             if !written.range.is_empty() {
                 let Range { start, end } = written.range;

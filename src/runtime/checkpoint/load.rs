@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::runtime::checkpoint::agree::{collect, own_place, tell};
+use crate::runtime::checkpoint::agree::{broadcast, collect, own_place};
 use crate::runtime::checkpoint::directory::{LoadCandidates, LoadChoice, find, with_name};
 use crate::runtime::checkpoint::error::{Damage, OpenError, ProblemKind, RankProblem};
 use crate::runtime::checkpoint::reader::CheckpointReader;
@@ -38,8 +38,8 @@ pub fn load_checkpoint<T>(
 ) -> Result<LoadedCheckpoint<T>, OpenError> {
     let is_first = group.rank() == 0;
     let path = &with_name(path);
-    let told = is_first.then(|| Told::of(group, path, find(path, choice).as_ref()));
-    let Told { place, names, notes, problem } = tell(group, told.as_ref())?;
+    let found = is_first.then(|| CandidatesOfRank0::of(group, path, find(path, choice).as_ref()));
+    let CandidatesOfRank0 { place, names, notes, problem } = broadcast(group, found.as_ref())?;
     if let Some(problem) = problem {
         // The error of this rank has its type; a rank that finds a checkpoint repeats that of rank 0.
         let others = |_| OpenError::Ranks { path: path.clone(), problems: vec![problem] };
@@ -55,7 +55,7 @@ pub fn load_checkpoint<T>(
         let opened = CheckpointReader::open_one(&path);
         let read = opened.and_then(|reader| read(&reader).map(|value| (reader, value)));
         let outcomes = collect(group, &Outcome::of(group, read.as_ref().err()))?;
-        let verdict = tell(group, is_first.then(|| Verdict::of(outcomes)).as_ref())?;
+        let verdict = broadcast(group, is_first.then(|| Verdict::of(outcomes)).as_ref())?;
         match (verdict, read) {
             (Verdict::Loaded, Ok((reader, value))) => {
                 return Ok(LoadedCheckpoint { reader, value, damaged, notes });
@@ -122,7 +122,7 @@ enum Place {
 
 /// Candidates as rank 0 has found them.
 #[derive(Debug, Serialize, Deserialize)]
-struct Told {
+struct CandidatesOfRank0 {
     place: Place,
     names: Vec<String>,
     notes: Vec<String>,
@@ -130,7 +130,7 @@ struct Told {
     problem: Option<RankProblem>,
 }
 
-impl Told {
+impl CandidatesOfRank0 {
     fn of(group: &Group, path: &Path, found: Result<&LoadCandidates, &OpenError>) -> Self {
         match found {
             Ok(LoadCandidates { dir, names, notes }) => {

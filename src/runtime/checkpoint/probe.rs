@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::runtime::checkpoint::agree::{collect, own_place, tell};
+use crate::runtime::checkpoint::agree::{broadcast, collect, own_place};
 use crate::runtime::checkpoint::commit::new_token;
 use crate::runtime::checkpoint::error::{RankPlace, RankProblem, SaveError};
 use crate::runtime::checkpoint::names::probe_name;
@@ -47,7 +47,7 @@ enum ProbeVerdict {
 pub fn check_shared_directory(group: &Group, dir: &Path) -> Result<(), SaveError> {
     let is_first = group.rank() == 0;
     let begun: Option<Result<u64, RankProblem>> = is_first.then(|| begin(group, dir));
-    let token = match tell(group, begun.as_ref())? {
+    let token = match broadcast(group, begun.as_ref())? {
         Ok(token) => token,
         Err(problem) => return refused(dir, ProbeVerdict::Failed(vec![problem])),
     };
@@ -55,7 +55,7 @@ pub fn check_shared_directory(group: &Group, dir: &Path) -> Result<(), SaveError
     let finding = if is_first { Finding::Shared } else { look(group, dir, token) };
     let outcome = collect(group, &finding).and_then(|findings| {
         let verdict = is_first.then(|| decide(group, dir, token, findings));
-        tell(group, verdict.as_ref())
+        broadcast(group, verdict.as_ref())
     });
     let _ = fs::remove_file(own);
     refused(dir, outcome?)

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::clock;
-use crate::runtime::checkpoint::agree::{collect, own_place, place_of, tell};
+use crate::runtime::checkpoint::agree::{broadcast, collect, own_place, place_of};
 use crate::runtime::checkpoint::assemble::{Contribution, assemble};
 use crate::runtime::checkpoint::commit::{
     CheckpointDraft, FileError, Pruned, failed, new_token, prune, record_job,
@@ -76,7 +76,7 @@ pub(super) fn save(
         let made = draft.begin(settings.is_locked).map(|()| draft.token);
         made.map_err(|error| vec![of_file(&own_place(group), &error)])
     });
-    draft.token = tell(group, begun.as_ref())?.map_err(refused)?;
+    draft.token = broadcast(group, begun.as_ref())?.map_err(refused)?;
     settings.on_stage(SaveStage::Begun);
 
     let written = write_own(group, settings, &draft, input);
@@ -86,7 +86,7 @@ pub(super) fn save(
             // Before the others learn of the failure, so that they find the directory as it was.
             completed.inspect_err(|_| draft.abandon())
         });
-        tell(group, completed.as_ref())
+        broadcast(group, completed.as_ref())
     });
     if is_first && outcome.is_err() {
         draft.abandon();

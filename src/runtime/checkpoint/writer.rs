@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::clock;
-use crate::runtime::checkpoint::agree::{own_place, tell};
+use crate::runtime::checkpoint::agree::{broadcast, own_place};
 use crate::runtime::checkpoint::digest::BLOCK_BYTES;
 use crate::runtime::checkpoint::error::{ProblemKind, RankProblem, SaveError};
 use crate::runtime::checkpoint::lock::DirectoryLock;
@@ -111,7 +111,7 @@ impl CheckpointWriter {
         let group = group.split_with(0, group.rank(), &own)?.expect("all ranks have a color");
         let mut lock = options.lock;
         let claimed = (group.rank() == 0).then(|| claim(&group, dir, &mut lock));
-        let is_locked = match tell(&group, claimed.as_ref())? {
+        let is_locked = match broadcast(&group, claimed.as_ref())? {
             Claim::Held { is_locked } => is_locked,
             Claim::InUse => return Err(SaveError::InUse { dir: dir.to_owned() }),
             Claim::Failed(problem) => {

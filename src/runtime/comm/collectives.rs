@@ -224,20 +224,20 @@ impl StepCheck {
     /// # Errors
     /// [`Cause::Argument`] with the rank and its step, if a rank is in another step or has another plan.
     pub fn wait(self) -> Result<(), CollectiveError> {
-        let (ours, all) = self.work.wait()?;
-        let Some(rank) = all.chunks(STEP_BYTES).position(|theirs| theirs != ours) else {
+        let (own, all) = self.work.wait()?;
+        let Some(rank) = all.chunks(STEP_BYTES).position(|other| other != own) else {
             return Ok(());
         };
-        let theirs = &all[rank * STEP_BYTES..][..STEP_BYTES];
-        let (digest, step) = ours.split_at(size_of::<PlanDigest>());
-        let (their_digest, their_step) = theirs.split_at(size_of::<PlanDigest>());
+        let other = &all[rank * STEP_BYTES..][..STEP_BYTES];
+        let (digest, step) = own.split_at(size_of::<PlanDigest>());
+        let (other_digest, other_step) = other.split_at(size_of::<PlanDigest>());
         let number = |step: &[u8]| {
             u64::from_le_bytes(step.try_into().expect("the number of a step has 8 bytes"))
         };
-        let plan = if digest == their_digest { "this plan" } else { "another plan" };
+        let plan = if digest == other_digest { "this plan" } else { "another plan" };
         let problem = format!(
             "rank {rank} is in step {} of {plan}, this rank in step {} of its own",
-            number(their_step),
+            number(other_step),
             number(step)
         );
         self.group.abort(&problem);

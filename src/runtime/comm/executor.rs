@@ -36,11 +36,13 @@ struct ExecutorCore {
 /// Capacity of the queue of started operations; if it is full, starting another one blocks.
 const QUEUE_MAX: usize = 1024;
 
-type Job = Box<dyn FnOnce(&mut HostBackend) + Send>;
+/// A started operation, until it runs.
+type QueuedOperation = Box<dyn FnOnce(&mut HostBackend) + Send>;
 
 /// Thread that runs started operations, in order.
 struct CommThread {
-    jobs: Option<SyncSender<Job>>,
+    /// Closed by the drop, at which the thread ends.
+    queue: Option<SyncSender<QueuedOperation>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -69,7 +71,7 @@ impl Executor {
         if_panicked: CollectiveError,
     ) -> io::Result<PendingOutcome> {
         let (sender, receiver) = mpsc::sync_channel(1);
-        let job: Job = Box::new(move |backend| {
+        let queued: QueuedOperation = Box::new(move |backend| {
             let result = catch_unwind(AssertUnwindSafe(|| {
                 on_event(OperationEvent::Started);
                 operation(backend).inspect(|()| on_event(OperationEvent::Done))
@@ -80,7 +82,7 @@ impl Executor {
         let mut batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
         // Messages that are started after this operation run after it.
         *batch = None;
-        self.enqueue(job)?;
+        self.enqueue(queued)?;
         Ok(PendingOutcome::new(receiver))
     }
 
@@ -100,11 +102,11 @@ impl Executor {
         self.enqueue(Box::new(move |backend| backend.run_messages(&open)))
     }
 
-    fn enqueue(&self, job: Job) -> io::Result<()> {
+    fn enqueue(&self, operation: QueuedOperation) -> io::Result<()> {
         let comm = self.comm()?;
         *self.core.pending.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        let jobs = comm.jobs.as_ref().expect("jobs are closed only by the last drop");
-        jobs.send(job).expect("the communication thread runs until jobs are closed");
+        let queue = comm.queue.as_ref().expect("the queue is closed only by the last drop");
+        queue.send(operation).expect("the communication thread runs until the queue is closed");
         Ok(())
     }
 
@@ -144,26 +146,26 @@ impl ExecutorCore {
 
 impl CommThread {
     fn start(core: Arc<ExecutorCore>) -> io::Result<Self> {
-        let (jobs, queue) = mpsc::sync_channel::<Job>(QUEUE_MAX);
+        let (queue, operations) = mpsc::sync_channel::<QueuedOperation>(QUEUE_MAX);
         let body = move || {
-            for job in queue {
+            for operation in operations {
                 let mut backend = core.lock();
                 // The caller computes meanwhile and needs the processor.
                 let spin = std::mem::replace(&mut backend.spin, Spin::BRIEF);
-                job(&mut backend);
+                operation(&mut backend);
                 backend.spin = spin;
                 drop(backend);
                 core.finish_one();
             }
         };
         let thread = std::thread::Builder::new().name("remuda-comm".to_owned()).spawn(body)?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+        Ok(Self { queue: Some(queue), thread: Some(thread) })
     }
 }
 
 impl Drop for CommThread {
     fn drop(&mut self) {
-        self.jobs = None;
+        self.queue = None;
         if let Some(thread) = self.thread.take() {
             // The panic hook has already reported a panic of this thread.
             let _ = thread.join();

@@ -315,7 +315,7 @@ impl Group {
     /// [`Self::of`] with options for the new group, whose timeout also limits the wait for the members.
     pub fn of_with(&self, ranks: &[usize], name: &str, options: &InitOptions) -> Result<Self> {
         let inner = &self.inner;
-        let outcome = inner.meetings.found(&inner.founder, ranks, name, options.timeout);
+        let outcome = inner.meetings.create_group(&inner.founder, ranks, name, options.timeout);
         if let Err(Error::Collective(error)) = &outcome {
             self.report(error);
         }

@@ -159,11 +159,11 @@ async fn check_join(
         return Ok(None);
     }
     writer.send_control(&Control::ShowPlan).await?;
-    let Some(Received::Control(Control::Outline(theirs))) = reader.next().await? else {
+    let Some(Received::Control(Control::Outline(lines))) = reader.next().await? else {
         return Err(Rejection::UnexpectedMessage);
     };
     let own = NamedOutline { name: "node 0", lines: &rules.outline };
-    let difference = plan::show_difference(own, NamedOutline { name: &name, lines: &theirs });
+    let difference = plan::show_difference(own, NamedOutline { name: &name, lines: &lines });
     let text = format!("{whole_name} has a different plan than node 0\n{difference}");
     let lines: Vec<_> = difference.lines().map(str::trim_start).collect();
     let words = format!("the plan differs from the plan of node 0\n{}", lines.join("\n"));

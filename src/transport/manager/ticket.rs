@@ -53,10 +53,10 @@ pub enum TicketError {
     #[error("standard input has no ticket of this build of remuda")]
     Malformed,
     /// The launcher is another build.
-    #[error("this is build {own} of remuda, the launcher is build {theirs}", own = env!("CARGO_PKG_VERSION"))]
+    #[error("this is build {own} of remuda, the launcher is build {launcher}", own = env!("CARGO_PKG_VERSION"))]
     OtherBuild {
         /// Build of the launcher.
-        theirs: String,
+        launcher: String,
     },
 }
 
@@ -88,7 +88,7 @@ impl Ticket {
         let bytes = bytes.filter(|_| rest.is_empty()).ok_or(TicketError::Malformed)?;
         let ticket: Self = postcard::from_bytes(&bytes).map_err(|_| TicketError::Malformed)?;
         if ticket.build != env!("CARGO_PKG_VERSION") {
-            return Err(TicketError::OtherBuild { theirs: ticket.build });
+            return Err(TicketError::OtherBuild { launcher: ticket.build });
         }
         Ok(ticket)
     }
@@ -170,7 +170,7 @@ mod tests {
     fn ticket_of_another_build_is_refused() {
         let other = Ticket { build: "0.0.1".to_owned(), ..ticket(&[]) };
         let error = Ticket::parse(&other.to_line()).expect_err("another build");
-        assert_eq!(error, TicketError::OtherBuild { theirs: "0.0.1".to_owned() });
+        assert_eq!(error, TicketError::OtherBuild { launcher: "0.0.1".to_owned() });
     }
 
     #[test]

@@ -118,8 +118,8 @@ fn add_lints(reading: &mut Reading, allow: &[String]) {
 
 fn parse_code(text: &str) -> Result<String, String> {
     let mut all = codes::EXPLANATIONS.into_iter().flatten();
-    match all.find(|story| story.code.eq_ignore_ascii_case(text)) {
-        Some(story) => Ok(story.code.to_owned()),
+    match all.find(|page| page.code.eq_ignore_ascii_case(text)) {
+        Some(page) => Ok(page.code.to_owned()),
         None => Err("expected the code of a finding, such as H039".to_owned()),
     }
 }

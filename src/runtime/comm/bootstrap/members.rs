@@ -102,7 +102,7 @@ struct Meeting<'a> {
 
 impl Meetings {
     /// Makes a group of these ranks of the founder's group, when all of them have called this.
-    pub(crate) fn found(
+    pub(crate) fn create_group(
         &self,
         founder: &Founder,
         ranks: &[usize],
@@ -155,10 +155,10 @@ impl Meetings {
         let mut state = self.lock();
         if let Some(open) = state.open.get(name) {
             let open = show_list(&founder.roster.job_ranks(open));
-            let ours = show_list(&founder.roster.job_ranks(ranks));
+            let requested = show_list(&founder.roster.job_ranks(ranks));
             return Err(Cause::Argument(format!(
                 "another thread of this rank makes a group `{name}` of {open} at the same time as this \
-                 one of {ours}"
+                 one of {requested}"
             )));
         }
         state.open.insert(name.to_owned(), ranks.to_owned());
@@ -348,24 +348,24 @@ impl Meeting<'_> {
             (None, None) => None,
         };
         let announced = self.read(rank, self.announcements)?.and_then(|value| decode(&value));
-        let theirs = announced.filter(|theirs: &Announcement| {
-            theirs.list != self.announcement.list
-                && theirs.ranks.contains(&roster.own_job_rank())
-                && !self.meetings.is_reported(rank, self.name, theirs.attempt)
+        let other = announced.filter(|other: &Announcement| {
+            other.list != self.announcement.list
+                && other.ranks.contains(&roster.own_job_rank())
+                && !self.meetings.is_reported(rank, self.name, other.attempt)
         });
         // A member that has joined can already be at its next group.
-        if (departure.is_none() && theirs.is_none()) || self.arrival(rank)?.is_some() {
+        if (departure.is_none() && other.is_none()) || self.arrival(rank)?.is_some() {
             return Ok(());
         }
-        if let Some(theirs) = theirs {
-            self.meetings.set_reported(rank, self.name, theirs.attempt);
+        if let Some(other) = other {
+            self.meetings.set_reported(rank, self.name, other.attempt);
             return Err(Cause::Argument(format!(
                 "rank {} passed {} for the group `{}`, but rank {} passed {}",
                 roster.own_job_rank(),
                 show_list(&self.announcement.ranks),
                 self.name,
                 roster.job_rank(rank),
-                show_list(&theirs.ranks)
+                show_list(&other.ranks)
             )));
         }
         let Some(how) = departure else { return Ok(()) };

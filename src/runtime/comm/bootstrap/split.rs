@@ -28,8 +28,8 @@ impl HostBackend {
         self.splits += 1;
         let requests = self.exchange_requests(request)?;
         let members = members(&requests, request);
-        let ours = members.iter().position(|member| *member == self.roster.rank);
-        let (Some(rank), Some(color)) = (ours, request.color) else {
+        let place = members.iter().position(|member| *member == self.roster.rank);
+        let (Some(rank), Some(color)) = (place, request.color) else {
             return self.exchange_offers(&MemberOffer::default(), founder).map(|_| None);
         };
         let roster = Arc::new(RankRoster::of_subgroup(&self.roster, rank, &members));
@@ -50,9 +50,9 @@ impl HostBackend {
     /// Returns the requests of all ranks.
     fn exchange_requests(&mut self, request: SplitRequest) -> Result<Vec<SplitRequest>> {
         let SplitRequest { color, key } = request;
-        let ours = [i64::from(color.is_some()), color.unwrap_or(0) as i64, key as i64];
-        let mut all = vec![0; ours.len() * self.world()];
-        self.gather_all(Operation::Split, &ours, &mut all)?;
+        let own = [i64::from(color.is_some()), color.unwrap_or(0) as i64, key as i64];
+        let mut all = vec![0; own.len() * self.world()];
+        self.gather_all(Operation::Split, &own, &mut all)?;
         let read = |[has_color, color, key]: &[i64; 3]| SplitRequest {
             color: (*has_color != 0).then_some(*color as usize),
             key: *key as usize,
@@ -66,10 +66,10 @@ impl HostBackend {
         offer: &MemberOffer,
         founder: &Founder,
     ) -> Result<Vec<MemberOffer>> {
-        let mut ours = offer.encode();
-        ours.resize(OFFER_BYTES, 0);
+        let mut own = offer.encode();
+        own.resize(OFFER_BYTES, 0);
         let mut all = vec![0u8; OFFER_BYTES * self.world()];
-        self.gather_all(Operation::Split, &ours, &mut all)?;
+        self.gather_all(Operation::Split, &own, &mut all)?;
         let offers = all.chunks(OFFER_BYTES).enumerate();
         offers.map(|(rank, bytes)| founder.decode_offer(rank, bytes)).collect()
     }

@@ -9,9 +9,9 @@ use crate::base::{Rank, debug_as_message, show_duration};
 use crate::runtime::comm::core::operation::{Fingerprint, Operation};
 
 /// Cause of a failure because a peer has made a different call; `words` is its encoded fingerprint.
-pub(crate) fn mismatch(ours: Fingerprint, peer: Rank, words: [u64; 3]) -> Cause {
+pub(crate) fn mismatch(own_call: Fingerprint, peer: Rank, words: [u64; 3]) -> Cause {
     match Fingerprint::decode(words) {
-        Some(theirs) => Cause::Mismatch { ours, peer, theirs },
+        Some(peer_call) => Cause::Mismatch { own_call, peer, peer_call },
         None => Cause::Backend(format!("protocol error: invalid fingerprint from rank {peer}")),
     }
 }
@@ -61,11 +61,11 @@ pub enum Cause {
     /// Two ranks called different operations.
     Mismatch {
         /// Operation of this rank.
-        ours: Fingerprint,
+        own_call: Fingerprint,
         /// Rank that called a different operation.
         peer: Rank,
         /// Operation of that rank.
-        theirs: Fingerprint,
+        peer_call: Fingerprint,
     },
     /// A rank aborted the group; every further operation fails.
     Aborted {
@@ -143,12 +143,12 @@ impl fmt::Display for Cause {
             Self::PeerLost { rank, host, how: Departure::Left } => {
                 write!(f, "rank {rank} on host `{host}` dropped the group before it took part")
             }
-            Self::Mismatch { ours, peer, theirs } => {
-                write!(f, "this rank called {ours}, but rank {peer} called {theirs}")?;
-                if ours.seq == theirs.seq {
+            Self::Mismatch { own_call, peer, peer_call } => {
+                write!(f, "this rank called {own_call}, but rank {peer} called {peer_call}")?;
+                if own_call.seq == peer_call.seq {
                     return Ok(());
                 }
-                write!(f, " (round {} here, round {} there)", ours.seq, theirs.seq)
+                write!(f, " (round {} here, round {} there)", own_call.seq, peer_call.seq)
             }
             Self::Aborted { by, reason } => write!(f, "rank {by} aborted the group: {reason}"),
             Self::Argument(problem) | Self::Backend(problem) | Self::System(problem) => {

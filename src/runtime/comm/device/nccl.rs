@@ -97,7 +97,7 @@ impl Nccl {
         };
         let len = data.len() / world;
         let data = BufferLease::to_write(data, stream);
-        let ours = data.part(&(rank * len..(rank + 1) * len));
+        let own_part = data.part(&(rank * len..(rank + 1) * len));
         let mut fold = CanonicalReduction {
             nccl: &mut self.communicator,
             fold_executor: executor,
@@ -105,7 +105,7 @@ impl Nccl {
             deadline,
         };
         plan_rounds(Goal::Parts, ranks, len, SCRATCH_BYTES / size_of::<T>())
-            .try_for_each(|turn| fold.run_round(&turn, &data, &ours))
+            .try_for_each(|turn| fold.run_round(&turn, &data, &own_part))
     }
 
     /// Gathers part `r` of the data of every rank `r`.

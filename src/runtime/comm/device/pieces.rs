@@ -26,10 +26,11 @@ pub(super) fn reduce_scatter_of_pieces<T: DeviceElement>(
         stream.memcpy_dtoh(piece, copy)?;
     }
     stream.synchronize()?;
-    let mut ours: Vec<T> = zeros(output.elements());
+    let mut own_part: Vec<T> = zeros(output.elements());
     let copies: Vec<&[T]> = copies.iter().map(Vec::as_slice).collect();
-    group
-        .run_blocking(|host| host.reduce_scatter_of_pieces(&copies, &mut ours, lanes, reduction))?;
-    stream.memcpy_htod(&ours, output)?;
+    group.run_blocking(|host| {
+        host.reduce_scatter_of_pieces(&copies, &mut own_part, lanes, reduction)
+    })?;
+    stream.memcpy_htod(&own_part, output)?;
     Ok(stream.synchronize()?)
 }

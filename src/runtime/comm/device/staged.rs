@@ -301,11 +301,11 @@ fn gather_chunk<T: Element>(
     step: &ChunkStep,
     slot: &ChunkBuffer<T>,
 ) -> Result<(), CollectiveError> {
-    let ours = slot.input.window().part(&(0..step.len));
+    let own_part = slot.input.window().part(&(0..step.len));
     let all = slot.output.window().part(&(0..group.world_size() * step.len));
     group.run_blocking(|host| {
         host.all_gather(
-            SourceMemory::Shared(SharedMemory(ours)),
+            SourceMemory::Shared(SharedMemory(own_part)),
             CallMemory::Shared(SharedMemory(all)),
         )
     })
@@ -319,10 +319,15 @@ fn scatter_chunk<T: Element>(
     op: ReduceOp,
 ) -> Result<(), CollectiveError> {
     let all = slot.input.window().part(&(0..group.world_size() * step.len));
-    let ours = slot.output.window().part(&(0..step.len));
+    let own_part = slot.output.window().part(&(0..step.len));
     group.run_blocking(|host| {
-        let (all, ours) = (SharedMemory(all), SharedMemory(ours));
-        host.reduce_scatter(SourceMemory::Shared(all), CallMemory::Shared(ours), op, PostOp::Keep)
+        let (all, own_part) = (SharedMemory(all), SharedMemory(own_part));
+        host.reduce_scatter(
+            SourceMemory::Shared(all),
+            CallMemory::Shared(own_part),
+            op,
+            PostOp::Keep,
+        )
     })
 }
 

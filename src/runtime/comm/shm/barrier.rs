@@ -63,18 +63,21 @@ impl LocalNode {
     /// compares the calls, and returns the locations of all ranks' data.
     pub(crate) fn begin_round(
         &mut self,
-        ours: Fingerprint,
+        own_call: Fingerprint,
         location: BufferLocation,
         deadline: Deadline,
         work: impl FnMut() -> Result<bool, Cause>,
     ) -> Result<&[BufferLocation], Cause> {
-        self.segment.rank_cell(self.local_rank()).entry(ours.seq).write(ours.encode(), location);
+        self.segment
+            .rank_cell(self.local_rank())
+            .entry(own_call.seq)
+            .write(own_call.encode(), location);
         self.barrier(deadline, work)?;
         for local in 0..self.locations.len() {
-            let (words, location) = self.segment.rank_cell(local).entry(ours.seq).read();
-            if words != ours.encode() {
+            let (words, location) = self.segment.rank_cell(local).entry(own_call.seq).read();
+            if words != own_call.encode() {
                 let peer = self.roster.local_ranks()[local];
-                return Err(mismatch(ours, self.roster.job_rank(peer), words));
+                return Err(mismatch(own_call, self.roster.job_rank(peer), words));
             }
             self.locations[local] = location;
         }

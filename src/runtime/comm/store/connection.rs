@@ -27,8 +27,8 @@ pub(crate) enum ConnectionError {
     Flight(#[from] FlightError),
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
-    #[error("it is in attempt {}, the store in attempt {}", .theirs.attempt(), .ours.attempt())]
-    WrongEpoch { ours: Epoch, theirs: Epoch },
+    #[error("it is in attempt {}, the store in attempt {}", .peer.attempt(), .own.attempt())]
+    WrongEpoch { own: Epoch, peer: Epoch },
     #[error("rank {0} is already connected")]
     Taken(Rank),
     #[error(transparent)]
@@ -165,9 +165,9 @@ impl Connection {
         owner: (Rank, Purpose),
     ) -> Result<(), ConnectionError> {
         let accepted = accept(&greeted.flight, key)?;
-        let theirs = accepted.epoch;
+        let peer = accepted.epoch;
         let answer = match is_taken {
-            _ if theirs != epoch => HandshakeReply::WrongEpoch(epoch),
+            _ if peer != epoch => HandshakeReply::WrongEpoch(epoch),
             true => HandshakeReply::Taken,
             false => HandshakeReply::Welcome,
         };
@@ -180,7 +180,7 @@ impl Connection {
                 Ok(())
             }
             None if answer == HandshakeReply::Taken => Err(ConnectionError::Taken(owner.0)),
-            None => Err(ConnectionError::WrongEpoch { ours: epoch, theirs }),
+            None => Err(ConnectionError::WrongEpoch { own: epoch, peer }),
         }
     }
 

@@ -280,7 +280,7 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Transfers<S, R> {
                 let bytes = bytes.as_mut();
                 let len = bytes.len();
                 let check =
-                    |theirs: &Header| check_header(theirs, *fingerprint, len, *peer, roster);
+                    |received: &Header| check_header(received, *fingerprint, len, *peer, roster);
                 stripes[number].receive(bytes, stream, check, lost)
             })?;
             self.sent.extend(sends.take_done());
@@ -343,17 +343,17 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Transfers<S, R> {
 
 /// Compares a received header with that of the expected message.
 fn check_header(
-    theirs: &Header,
+    received: &Header,
     fingerprint: Fingerprint,
     len: usize,
     peer: usize,
     roster: &RankRoster,
 ) -> Result<(), Cause> {
-    if *theirs == encode_header(fingerprint, len) {
+    if *received == encode_header(fingerprint, len) {
         return Ok(());
     }
     let mut words = [0; 5];
-    for (word, bytes) in words.iter_mut().zip(theirs.as_chunks::<8>().0) {
+    for (word, bytes) in words.iter_mut().zip(received.as_chunks::<8>().0) {
         *word = u64::from_le_bytes(*bytes);
     }
     Err(mismatch(fingerprint.to_recv(), roster.job_rank(peer), [words[2], words[3], words[4]]))

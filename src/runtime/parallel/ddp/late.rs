@@ -54,10 +54,11 @@ impl LateGroup {
         operation: impl FnOnce(&Group, &mut M) -> Outcome + Send + 'static,
     ) -> Work<M> {
         let (memory, outcome) = (Arc::new(Mutex::new(Some(memory))), Arc::new(Mutex::new(None)));
-        let (group, shared, told) = (self.group.clone(), memory.clone(), outcome.clone());
+        let (group, shared_memory, shared_outcome) =
+            (self.group.clone(), memory.clone(), outcome.clone());
         lock(&self.queue).push_back(Box::new(move || {
-            let mut memory = lock(&shared);
-            *lock(&told) = Some(operation(
+            let mut memory = lock(&shared_memory);
+            *lock(&shared_outcome) = Some(operation(
                 &group,
                 memory.as_mut().expect("memory is taken after the operation only"),
             ));

@@ -6,7 +6,7 @@ const ALL_MAX: usize = 64;
 /// For each node, the nodes that it connects to. With more than 64 nodes, and unless `all` is set,
 /// each node connects to those at the distances 1, 2, 4 and so on, so that every node is the target
 /// of equally many connections.
-pub(super) fn partners(nodes: usize, all: bool) -> Vec<Vec<usize>> {
+pub(super) fn partners_of_nodes(nodes: usize, all: bool) -> Vec<Vec<usize>> {
     let of = |node: usize| -> Vec<usize> {
         if all || nodes <= ALL_MAX {
             return (0..nodes).filter(|other| *other != node).collect();
@@ -24,9 +24,9 @@ mod tests {
 
     #[test]
     fn partners_of_few_nodes_are_all_others() {
-        assert_eq!(partners(3, false), [vec![1, 2], vec![0, 2], vec![0, 1]]);
-        assert!(partners(1, false)[0].is_empty());
-        assert_eq!(partners(100, true)[7].len(), 99);
+        assert_eq!(partners_of_nodes(3, false), [vec![1, 2], vec![0, 2], vec![0, 1]]);
+        assert!(partners_of_nodes(1, false)[0].is_empty());
+        assert_eq!(partners_of_nodes(100, true)[7].len(), 99);
     }
 
     proptest::proptest! {
@@ -34,9 +34,9 @@ mod tests {
         /// connections as it makes.
         #[test]
         fn partners_are_distributed_evenly(nodes in 2usize..300, all: bool) {
-            let rounds = partners(nodes, all);
+            let partners_of = partners_of_nodes(nodes, all);
             let mut asked = vec![0; nodes];
-            for (node, partners) in rounds.iter().enumerate() {
+            for (node, partners) in partners_of.iter().enumerate() {
                 let mut seen = partners.clone();
                 seen.sort_unstable();
                 seen.dedup();
@@ -45,7 +45,7 @@ mod tests {
                     asked[*partner] += 1;
                 }
             }
-            proptest::prop_assert!(asked.iter().all(|times| *times == rounds[0].len()));
+            proptest::prop_assert!(asked.iter().all(|times| *times == partners_of[0].len()));
         }
     }
 }
