@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::thread;
 
 use remuda::runtime::{
-    CollectiveError, DdpEvent, DdpOptions, DistributedDataParallel, Error, GradientElement, Group,
-    Layout,
+    Cause, CollectiveError, DdpEvent, DdpOptions, DistributedDataParallel, Error, GradientElement,
+    Group, Layout,
 };
 
 /// Tensors with sizes that are not multiples of any block.
@@ -183,6 +183,26 @@ fn ddp_panics_on_access_to_a_ready_gradient() {
         grads.ready(layout.range("head"));
         grads.flat()[0] = 1.0;
     });
+}
+
+#[test]
+fn ddp_rejects_calls_out_of_order() {
+    #[track_caller]
+    fn check(outcome: Result<(), CollectiveError>, expect: &str) {
+        let error = outcome.expect_err("a rejected call");
+        assert_eq!(error.cause, Cause::Argument(expect.to_owned()));
+    }
+    let group = Group::single().unwrap();
+    let options = DdpOptions { accumulate: 2, ..DdpOptions::default() };
+    let mut ddp = DistributedDataParallel::<f32>::new(&group, &layout(), options).unwrap();
+    ddp.micro_batch(|grads| grads.flat().fill(1.0)).unwrap();
+    check(ddp.reduce().map(drop), "`reduce` was called after 1 of 2 micro-batches");
+    ddp.micro_batch(|grads| grads.flat().fill(3.0)).unwrap();
+    let mut is_called = false;
+    check(ddp.micro_batch(|_| is_called = true), "call `reduce` after 2 micro-batches");
+    assert!(!is_called);
+    // The step goes on as if the rejected calls had not been made.
+    assert_eq!(ddp.reduce().unwrap().to_vec(), vec![2.0; 4619]);
 }
 
 #[test]

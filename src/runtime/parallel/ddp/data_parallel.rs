@@ -106,14 +106,17 @@ impl<T: GradientElement, C: GradientCollectives<T>> DistributedDataParallel<T, C
     /// Runs the backward pass of one micro-batch on a gradient of zeros; the gradients of earlier
     /// micro-batches are added afterwards. Returns the result of the closure.
     ///
-    /// # Panics
-    /// If the step already has all its micro-batches.
+    /// # Errors
+    /// [`Cause::Argument`] if the step already has all its micro-batches; the closure is not called then. Else
+    /// if the group has failed, or there is no memory for the gradient.
     pub fn micro_batch<V>(
         &mut self,
         backward: impl FnOnce(&mut Gradients<'_, T, C>) -> V,
     ) -> Result<V, CollectiveError> {
         let all = self.options.accumulate;
-        assert!(self.micro_batches < all, "call `reduce` after {all} micro-batches");
+        if self.micro_batches == all {
+            return Err(self.out_of_order(format!("call `reduce` after {all} micro-batches")));
+        }
         // If the group has failed, a late peer may still write into the gradient.
         self.group().check_abort(Operation::AllReduce)?;
         self.micro_batches += 1;
@@ -175,12 +178,16 @@ impl<T: GradientElement, C: GradientCollectives<T>> DistributedDataParallel<T, C
     /// Waits for all buckets; the gradient is then the mean over all lanes of the step, which is the same
     /// on every rank.
     ///
-    /// # Panics
-    /// If micro-batches of the step are missing.
+    /// # Errors
+    /// [`Cause::Argument`] if micro-batches of the step are missing; the step can continue with them. Else if a
+    /// rank is in another step or has failed.
     pub fn finish_step(&mut self) -> Result<&mut C::Buffer, CollectiveError> {
         let all = self.options.accumulate;
         let done = self.micro_batches;
-        assert!(done == all, "`reduce` was called after {done} of {all} micro-batches");
+        if done != all {
+            let problem = format!("`reduce` was called after {done} of {all} micro-batches");
+            return Err(self.out_of_order(problem));
+        }
         self.micro_batches = 0;
         // A rank in another step would never complete the buckets; this names it.
         let step = self.step_check.take().map_or(Ok(()), StepCheck::wait);
@@ -188,6 +195,11 @@ impl<T: GradientElement, C: GradientCollectives<T>> DistributedDataParallel<T, C
         self.accumulated.clear();
         step.and(buckets)?;
         Ok(&mut self.gradient)
+    }
+
+    /// The error of a call that does not follow the order of a step; nothing has happened.
+    fn out_of_order(&self, problem: String) -> CollectiveError {
+        self.group().rejected(Operation::AllReduce, Cause::Argument(problem))
     }
 
     /// Returns the buckets in the order in which they are reduced.
@@ -208,8 +220,8 @@ where
     /// Calls [`Self::finish_step`] and returns the mean gradient. The rank can change the slice until the next
     /// micro-batch, for example to clip it.
     ///
-    /// # Panics
-    /// If micro-batches of the step are missing.
+    /// # Errors
+    /// As [`Self::finish_step`].
     pub fn reduce(&mut self) -> Result<&mut [T], CollectiveError> {
         let len = self.len;
         Ok(self.finish_step()?.slice_mut(&(0..len)))
