@@ -16,6 +16,8 @@ mod names;
 mod prose;
 #[path = "architecture/rules.rs"]
 mod rules;
+#[path = "architecture/screens.rs"]
+mod screens;
 #[path = "architecture/shape.rs"]
 mod shape;
 #[path = "architecture/source.rs"]

@@ -96,6 +96,21 @@ impl Said {
         self
     }
 
+    /// A finding is on the screen, and of this host only.
+    #[track_caller]
+    fn finds_only(self, code: &str, host: &str) -> Self {
+        let mark = format!("[{code}]: ");
+        let found: Vec<_> = self.stdout.lines().filter_map(|line| line.split_once(&mark)).collect();
+        let is_of_host = |(_, text): &(&str, &str)| text.starts_with(&format!("{host}: "));
+        assert!(
+            !found.is_empty() && found.iter().all(is_of_host),
+            "{}{}",
+            self.stdout,
+            self.stderr
+        );
+        self
+    }
+
     #[track_caller]
     fn does_not_say(self, text: &str) -> Self {
         assert!(!self.stdout.contains(text), "`{text}` in\n{}{}", self.stdout, self.stderr);

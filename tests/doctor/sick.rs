@@ -107,7 +107,7 @@ fn doctor_reports_missing_directory_and_program() {
     let mount = format!("mount --bind {} {}", hidden.display(), here.display());
     in_own_mounts(&cluster, "n2", &mount);
     let said = doctor(&cluster).cwd(&here).word("--no_python").word("./train.sh").run().code(1);
-    said.says("error[D010]: n2: program `./train.sh` does not exist").does_not_say("D010]: n1");
+    said.says("error[D010]: n2: program `./train.sh` does not exist").finds_only("D010", "n2");
     let inside = here.join("inside");
     fs::create_dir(&inside).expect("a directory");
     let said = doctor(&cluster).cwd(&inside).word("--no_python").run().code(1);
@@ -143,7 +143,7 @@ fn doctor_reports_a_name_that_resolves_differently() {
     let said = doctor(&cluster).word("--no_python").run().code(1);
     let said = said.says("warning[D037]: n4: `n[1-2]` resolves to another machine there");
     let said = said.says("n4: n1: 10.9.9.1 there, 10.9.0.1 elsewhere");
-    said.says("help: compare `getent ahosts n1` with other hosts").does_not_say("[D037]: n1");
+    said.says("help: compare `getent ahosts n1` with other hosts").finds_only("D037", "n4");
     let said = doctor(&cluster).word("--quick").run();
     said.does_not_say("D037");
 }
@@ -190,7 +190,7 @@ fn doctor_reports_a_wrong_clock() {
     let said = doctor(&cluster).word("--quick").run().code(1);
     said.says("warning[D007]: n2: its clock is ahead of the local one")
         .says("n2: by ")
-        .does_not_say("n1: its clock");
+        .finds_only("D007", "n2");
 }
 
 #[test]

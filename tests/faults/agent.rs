@@ -118,10 +118,11 @@ fn agent_exits_on_invalid_data() {
 #[test]
 fn stopped_agent_is_killed_with_its_workers() {
     let mut agent = Agent::start("stopped", Stdio::inherit());
-    agent.start_job(1000);
+    agent.start_job(10_000);
     agent.wait_for_worker();
     // The agent has sent a ping before its second heartbeat.
     for _ in 0..2 {
+        agent.say(EPOCH, &ToAgent::Heartbeat { at_us: 0 });
         agent.wait_until_it_says(|message| matches!(message, FromAgent::Heartbeat));
     }
     rustix::process::kill_process(agent.pid(), Signal::STOP).expect("it runs");
@@ -207,7 +208,7 @@ fn agent_with_full_stderr_stops_workers() {
     while rustix::io::write(&full, b"full").is_ok() {}
     rustix::io::ioctl_fionbio(&full, false).expect("a pipe");
     let mut agent = Agent::start("unread", full);
-    agent.start_job(300);
+    agent.start_job(10_000);
     // The lease expires, because the test sends no heartbeat.
     assert_eq!(agent.end(), Some(75));
     drop(unread);

@@ -13,13 +13,13 @@ const DAEMON: &str = "setsid sh -c \"trap '' TERM HUP; : >\\\"$FLAG.$RANK\\\"; \
 
 #[test]
 fn stopped_shim_is_continued_and_the_job_goes_on() {
-    let launch = workers(2).options(["--lease", "3s"]);
+    let launch = workers(2).options(["--lease", "10s"]);
     let flag = launch.dir().join("flag");
     let script = "echo ready; until [ -e \"$FLAG\" ]; do sleep 0.05; done; echo done";
     let job = launch.env("FLAG", &flag).sh(script).start();
     job.wait_for_lines("ready", 2);
     job.the(Role::Shim).signal(Signal::STOP);
-    job.wait_for_error("remuda-shim did not answer for 3.0 s (--lease); sent SIGCONT");
+    job.wait_for_error("remuda-shim did not answer for 10 s (--lease); sent SIGCONT");
     std::fs::write(flag, "").expect("a flag");
     let outcome = job.end().code(0);
     assert_eq!(outcome.stdout_text().matches("done").count(), 2, "{outcome:#?}");
@@ -27,7 +27,7 @@ fn stopped_shim_is_continued_and_the_job_goes_on() {
 
 #[test]
 fn stopped_shim_is_killed_with_its_workers() {
-    let launch = hosts(&[("n0", 2), ("n1", 2)]).options(["--grace", "300ms", "--lease", "2s"]);
+    let launch = hosts(&[("n0", 2), ("n1", 2)]).options(["--grace", "300ms", "--lease", "10s"]);
     let flag = launch.dir().join("flag");
     let job = launch.env("FLAG", flag).sh(DAEMON).start();
     job.wait_for_lines("ready", 4);
@@ -38,7 +38,7 @@ fn stopped_shim_is_killed_with_its_workers() {
     let shim = shims.into_iter().find(of_n1).expect("every agent has one");
     let outcome = while_stopped(&shim, || job.end()).code(75);
     let outcome = outcome.says(
-        "error[R103]: `remuda-shim` on n1, which starts the workers, did not answer for 2.0 s \
+        "error[R103]: `remuda-shim` on n1, which starts the workers, did not answer for 10 s \
          (--lease); remuda killed it and its workers; ",
     );
     let record = outcome.says("lost with it: ranks 2-3").record();
@@ -48,12 +48,12 @@ fn stopped_shim_is_killed_with_its_workers() {
 
 #[test]
 fn stopped_shim_is_replaced_by_a_restart() {
-    let launch = workers(1).options(["--lease", "2s", "--max_restarts", "1"]);
+    let launch = workers(1).options(["--lease", "10s", "--max_restarts", "1"]);
     let script = "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; echo ready; exec sleep 1000";
     let job = launch.sh(script).start();
     job.wait_for_lines("ready", 1);
     let shim = job.the(Role::Shim);
-    while_stopped(&shim, || job.end()).code(0).says("did not answer for 2.0 s (--lease)");
+    while_stopped(&shim, || job.end()).code(0).says("did not answer for 10 s (--lease)");
 }
 
 #[test]
@@ -92,12 +92,12 @@ fn stopped_shim_of_a_killed_launcher_leaves_nothing() {
 
 #[test]
 fn stopped_agent_leaves_no_process_and_no_warning() {
-    let launch = workers(2).options(["--grace", "300ms", "--lease", "1s"]);
+    let launch = workers(2).options(["--grace", "300ms", "--lease", "10s"]);
     let flag = launch.dir().join("flag");
     let job = launch.env("FLAG", flag).sh(DAEMON).start();
     job.wait_for_lines("ready", 2);
     let agent = job.the(Role::Agent);
     let outcome = while_stopped(&agent, || job.end()).code(75);
-    let outcome = outcome.says("received no heartbeat from localhost for 1.0 s (--lease)");
+    let outcome = outcome.says("received no heartbeat from localhost for 10 s (--lease)");
     drop(outcome.does_not_say("still running"));
 }

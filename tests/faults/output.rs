@@ -416,7 +416,7 @@ fn last_output_is_read_with_a_held_pipe_and_blocked_screen() {
 /// affected.
 #[test]
 fn flood_of_steps_keeps_memory_and_lease() {
-    let launch = hosts(&[("n0", 2), ("n1", 1)]).options(["--lease", "3s", "--stdin", "all"]);
+    let launch = hosts(&[("n0", 2), ("n1", 1)]).options(["--lease", "10s", "--stdin", "all"]);
     let mut job = launch.stdin(Stdio::piped()).misbehave("flood-of-notes").start();
     job.wait_for_lines("flooding", 1);
     job.signal(Signal::QUIT);

@@ -182,7 +182,7 @@ fn suspended_launcher_loses_its_lease() {
 
 #[test]
 fn suspended_agents_are_lost_together() {
-    let launch = hosts(&[("n0", 1), ("n1", 1), ("n2", 1)]).options(["--lease", "3s"]);
+    let launch = hosts(&[("n0", 1), ("n1", 1), ("n2", 1)]).options(["--lease", "10s"]);
     let job = launch.sh(POLITE).start();
     job.wait_for_lines("ready", 3);
     let agents = job.wait_for_role(Role::Agent, 3);
@@ -193,7 +193,7 @@ fn suspended_agents_are_lost_together() {
         .end()
         .code(75)
         .says("the launcher received no heartbeat from n")
-        .says(" for 3.0 s (--lease)");
+        .says(" for 10 s (--lease)");
     outcome.says("lost too: n").says("to continue without them: --exclude n");
 }
 

@@ -38,14 +38,14 @@ fn prove_random_stop_of_a_shim() {
         let moment = random.below(40_000) as u64;
         let script = [QUIET, LOUD][random.below(2)];
         eprintln!("case {case}: {moment} µs after the first, workers run `{script}`");
-        let launch = hosts(&[("n0", 2), ("n1", 2)]).options(["--grace", "2s", "--lease", "2s"]);
+        let launch = hosts(&[("n0", 2), ("n1", 2)]).options(["--grace", "2s", "--lease", "10s"]);
         let job = launch.stdout(Stdio::null()).sh(script).start();
         job.wait_for_role(Role::Shim, 1);
         std::thread::sleep(std::time::Duration::from_micros(moment));
         let victims = job.wait_for_role(Role::Shim, 1);
         let victim = victims[random.below(victims.len())].clone();
         let outcome = while_stopped(&victim, || job.end()).code(75);
-        let why = "did not answer for 2.0 s (--lease); remuda killed it and its workers";
+        let why = "did not answer for 10 s (--lease); remuda killed it and its workers";
         drop(outcome.says(&format!("`remuda-shim` on n{},", node_of(&victim))).says(why));
     }
 }

@@ -5,9 +5,9 @@ use crate::support::launch::{Outcome, Running};
 use crate::support::net::Network;
 
 /// A worker on each of three hosts, all of which run until they are stopped.
-fn start(lease: &str, options: &[&str]) -> (Hosts, Running) {
+fn start(options: &[&str]) -> (Hosts, Running) {
     let (hosts, launch) = Hosts::new(&[1, 1, 1]);
-    let launch = launch.options(["--grace", "1s", "--lease", lease]).options(options);
+    let launch = launch.options(["--grace", "1s", "--lease", "10s"]).options(options);
     let script = "echo rank $RANK in epoch $TORCHELASTIC_RESTART_COUNT; \
                   [ $TORCHELASTIC_RESTART_COUNT = 0 ] && sleep 1000; exit 0";
     let running = launch.sh(script).start();
@@ -19,9 +19,9 @@ fn start(lease: &str, options: &[&str]) -> (Hosts, Running) {
 /// stays cut until no process of the job is left.
 #[track_caller]
 fn check_lost(cut: impl FnOnce(&Network)) {
-    let (hosts, running) = start("2s", &[]);
+    let (hosts, running) = start(&[]);
     cut(&hosts.network);
-    let outcome = running.end().code(75).says("no heartbeat from n3 for 2.0 s (--lease)");
+    let outcome = running.end().code(75).says("no heartbeat from n3 for 10 s (--lease)");
     let record = outcome.record();
     assert_eq!(record["cause"]["kind"], "node_lost");
     assert_eq!(record["cause"]["host"], "n3");
@@ -82,9 +82,9 @@ fn reconnected_node_takes_part_in_the_restart() {
     if !can_run("reconnected_node_takes_part_in_the_restart") {
         return;
     }
-    let (hosts, running) = start("2s", &["--max_restarts", "1"]);
+    let (hosts, running) = start(&["--max_restarts", "1"]);
     hosts.network.disconnect(2);
-    running.wait_for_error("no heartbeat from n3 for 2.0 s (--lease); restart 1 of 1");
+    running.wait_for_error("no heartbeat from n3 for 10 s (--lease); restart 1 of 1");
     hosts.network.reconnect(2);
     let outcome = running.end().code(0);
     assert_eq!(epoch_1_of(&outcome), 3, "{outcome:#?}");
@@ -96,10 +96,10 @@ fn restart_without_a_lost_node_ends_with_its_loss() {
     if !can_run("restart_without_a_lost_node_ends_with_its_loss") {
         return;
     }
-    let (hosts, running) = start("2s", &["--max_restarts", "1"]);
+    let (hosts, running) = start(&["--max_restarts", "1"]);
     hosts.network.disconnect(2);
     let outcome =
-        running.end().code(75).says("no heartbeat from n3 for 2.0 s (--lease); restart 1 of 1");
+        running.end().code(75).says("no heartbeat from n3 for 10 s (--lease); restart 1 of 1");
     let outcome = outcome.says("1 of 3 hosts cannot be reached; there was no restart");
     assert_eq!(outcome.record()["cause"]["host"], "n3");
     assert_eq!(epoch_1_of(&outcome), 0, "{outcome:#?}");

@@ -70,7 +70,7 @@ impl Place {
         let hosts: Vec<_> = names.iter().map(|name| (*name, 1)).collect();
         let launch = launch.on(&hosts).option("--ssh_config");
         let launch = launch.option(self.first.dir().join("ssh_config"));
-        let launch = launch.options(["--grace", "2s", "--lease", "4s", "--steps", steps]);
+        let launch = launch.options(["--grace", "2s", "--lease", "10s", "--steps", steps]);
         launch.options(["--layers", "1", "--heads", "2", "--width", "16", "--block", "8"])
     }
 
@@ -132,7 +132,7 @@ impl Place {
         let outcome = job.end().code(75);
         let said = one_error(
             &outcome,
-            "[R103]: the launcher received no heartbeat from n5 for 4.0 s (--lease)",
+            "[R103]: the launcher received no heartbeat from n5 for 10 s (--lease)",
         );
         assert!(said.contains("help: to continue without it: --exclude n5"), "{outcome:#?}");
         // A cut link does not notify the workers at its other end; the launcher does.

@@ -10,7 +10,7 @@ fn slow_link_with_much_output_keeps_heartbeats() {
     }
     let (hosts, launch) = Hosts::new(&[2]);
     // The maximum of unacknowledged output would occupy this link for 16 s.
-    let launch = launch.options(["--lease", "4s", "--force_multi"]);
+    let launch = launch.option("--force_multi");
     let slowed = launch.dir().join("slowed");
     let launch = launch.option("--env").option(format!("SLOWED={}", slowed.display()));
     let script = "echo up; until [ -e $SLOWED ]; do sleep 0.05; done; timeout 10 yes; exit 0";
@@ -18,7 +18,7 @@ fn slow_link_with_much_output_keeps_heartbeats() {
     running.wait_for_lines("up", 2);
     hosts.network.slow_down(0, "1mbit");
     std::fs::write(&slowed, "").expect("written");
-    running.end().code(0).does_not_say("nothing heard");
+    running.end().code(0).does_not_say("no heartbeat");
 }
 
 /// One packet in twenty, in both directions, while workers fill the link.
@@ -34,7 +34,7 @@ fn lost_packets_cost_neither_a_node_nor_a_line() {
         hosts.network.lose_packets(host, 5);
     }
     let launch = launch.options(["--prefix", ""]);
-    let outcome = launch.sh(&format!("seq {LINES}")).end().code(0).does_not_say("nothing heard");
+    let outcome = launch.sh(&format!("seq {LINES}")).end().code(0).does_not_say("no heartbeat");
     assert_eq!(outcome.stdout_text().lines().count(), 2 * LINES);
     assert!((0..2).all(|host| 0 < hosts.network.lost_packets(host)), "the link lost nothing");
 }

@@ -105,12 +105,12 @@ fn killed_agent_is_named_with_its_signal_on_every_screen() {
 #[test]
 fn suspended_process_loses_its_node_after_the_lease() {
     let nodes = Nodes::new(&[1, 1]);
-    let second = nodes.node(1).option("--lease=2s").sh("sleep 600").start();
-    let first = nodes.node(0).option("--lease=2s").sh("sleep 600").start();
+    let second = nodes.node(1).option("--lease=10s").sh("sleep 600").start();
+    let first = nodes.node(0).option("--lease=10s").sh("sleep 600").start();
     second.wait_for_role(Role::Worker, 1);
     first.wait_for_role(Role::Worker, 1);
     second.the(Role::Launcher).signal(Signal::STOP);
-    first.end().code(75).says("no heartbeat from 127.0.0.2 for 2.0 s (--lease)");
+    first.end().code(75).says("no heartbeat from 127.0.0.2 for 10 s (--lease)");
     // The agent has a lease of its own, so it ends too.
     second.the(Role::Launcher).signal(Signal::CONT);
     second.end().code(75);

@@ -65,7 +65,7 @@ fn prove_chaos_of_stops() {
         let moment_us = random.below(60_000) as u64;
         eprintln!("case {case}: {kind} {moment_us} µs after the first, mux {mux}");
         let (_cluster, launch) = Cluster::new(&[("n1", 2), ("n2", 2), ("n3", 2)]);
-        let launch = launch.options(["--grace", "2s", "--lease", "2s", "--ssh_mux", mux]);
+        let launch = launch.options(["--grace", "2s", "--lease", "10s", "--ssh_mux", mux]);
         let launch = launch.env("XDG_RUNTIME_DIR", &private);
         let running = launch.sh("echo ready; exec sleep 1000").start();
         if kind == "ssh" {

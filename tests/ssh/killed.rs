@@ -67,12 +67,12 @@ fn stopped_agent_of_a_lost_node_is_killed_there() {
         return;
     }
     let (_hosts, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
-    let running = launch.options(["--grace", "300ms", "--lease", "2s"]).sh(SCRIPT).start();
+    let running = launch.options(["--grace", "300ms", "--lease", "10s"]).sh(SCRIPT).start();
     running.wait_for_lines("ready", 2);
     let agents = named(&running, "remuda-agent");
     let agent = agents.iter().find(|agent| agent.command.contains("node=1")).expect("n2 has one");
     let outcome = while_stopped(agent, || running.end()).code(75);
-    drop(outcome.says("the launcher received no heartbeat from n2 for 2.0 s (--lease)"));
+    drop(outcome.says("the launcher received no heartbeat from n2 for 10 s (--lease)"));
 }
 
 /// The files of the other workers contain their errors; the screen has the cause.
@@ -326,13 +326,13 @@ fn stopped_ssh_master_is_killed_at_the_end() {
         return;
     }
     let (_cluster, launch) = Cluster::new(&[("n1", 2), ("n2", 2)]);
-    let launch = launch.options(["--grace", "2s", "--lease", "2s"]);
+    let launch = launch.options(["--grace", "2s", "--lease", "10s"]);
     let running = launch.sh(SCRIPT).start();
     running.wait_for_lines("ready", 4);
     let dir = control_dir(&running);
     let master = named(&running, "ssh").remove(0);
     let outcome = while_stopped(&master, || running.end()).code(75);
-    outcome.says("the launcher received no heartbeat from ").says(" for 2.0 s (--lease)");
+    outcome.says("the launcher received no heartbeat from ").says(" for 10 s (--lease)");
     assert_gone(&dir);
 }
 
