@@ -44,7 +44,7 @@ const NARROW: [(&str, &[&str]); 3] = [
     ("runtime", &["base", "os", "secure", "cuda"]),
     // The bundled worker uses what a user's worker can use; `report` prints its lines.
     ("train", &["base", "os", "runtime", "report"]),
-    // Likewise; `report` draws its charts.
+    // Likewise; its charts are drawn by `base`.
     ("bench", &["base", "runtime"]),
 ];
 

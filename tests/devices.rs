@@ -2,7 +2,10 @@
 
 use remuda::runtime::device::{DeviceBackend, DeviceGroup, cudarc, device_count, open_device};
 use remuda::runtime::tree::Lanes;
-use remuda::runtime::{Collectives, DividedReduction, Error, Group, Lend, Operation, Traffic};
+use remuda::runtime::{
+    Collectives, DdpOptions, DistributedDataParallel, DividedReduction, Error, GradientCollectives,
+    GradientMemory, Gradients, Group, HostMemory, Layout, Lend, Operation, Traffic,
+};
 
 use crate::support::proof::skip;
 
@@ -124,6 +127,71 @@ fn shard(group: &Group, backend: DeviceBackend) -> Result<(Vec<f32>, Traffic), E
     stream.synchronize().map_err(failed)?;
     result.drain(all..end);
     Ok((result, devices.traffic()))
+}
+
+/// The mean gradients of several micro-batches on devices have the bits of those on CPUs.
+#[test]
+fn gradients_on_devices_have_the_bits_of_cpus() {
+    let Ok(devices @ 1..) = device_count() else {
+        return skip("gpu", "gradients_on_devices_have_the_bits_of_cpus");
+    };
+    let expected = Group::on_threads(devices, |group| {
+        mean_gradients(
+            group,
+            |gradient, values| gradient.flat().copy_from_slice(values),
+            |mean| Ok(HostMemory::slice_mut(mean, &(0..LEN)).to_vec()),
+        )
+    });
+    let expected = expected.expect("every rank succeeds");
+    for backend in [DeviceBackend::Nccl, DeviceBackend::Staged] {
+        let found = Group::on_threads(devices, |group| {
+            let context = open_device(group.local_rank())?;
+            let stream = context.default_stream();
+            let devices = DeviceGroup::new(group, &context, backend)?.in_canonical_order()?;
+            let write = |gradient: &mut Gradients<'_, f32, DeviceGroup>, values: &[f32]| {
+                let written = match gradient.memory() {
+                    GradientMemory::Scratch(memory) => stream.memcpy_htod(values, memory),
+                    GradientMemory::Buffer(memory) => {
+                        stream.memcpy_htod(values, &mut memory.view_mut(&(0..LEN)))
+                    }
+                };
+                written.expect("the memory has room");
+            };
+            mean_gradients(&devices, write, |mean| {
+                let mut values = vec![0.0; LEN];
+                stream.memcpy_dtoh(&mean.view_mut(&(0..LEN)), &mut values).map_err(failed)?;
+                stream.synchronize().map_err(failed)?;
+                Ok(values)
+            })
+        });
+        let found = found.expect("every rank succeeds");
+        let bits = |all: &[Vec<f32>]| -> Vec<u32> {
+            all.iter().flatten().map(|value| value.to_bits()).collect()
+        };
+        assert_eq!(bits(&found), bits(&expected), "{backend:?}");
+    }
+}
+
+/// The mean gradients of two steps of three micro-batches, of which `write` writes one and `read` reads the mean.
+fn mean_gradients<C: GradientCollectives<f32>>(
+    collectives: &C,
+    write: impl Fn(&mut Gradients<'_, f32, C>, &[f32]),
+    read: impl Fn(&mut C::Buffer) -> Result<Vec<f32>, Error>,
+) -> Result<Vec<f32>, Error> {
+    let layout = Layout::new([("weight", LEN - 7), ("bias", 7)]);
+    let options = DdpOptions { accumulate: 3, first_bucket_bytes: 64, bucket_bytes: 1000 };
+    let mut ddp = DistributedDataParallel::new(collectives, &layout, options)?;
+    let mut means = Vec::new();
+    for step in 0..2 {
+        for micro_batch in 0..options.accumulate {
+            let lane = collectives.as_ref().rank() * options.accumulate + micro_batch;
+            let value = |at: usize| 1.0 / (1 + at * 7 + lane * 1009 + step * 13) as f32;
+            let values: Vec<f32> = (0..LEN).map(value).collect();
+            ddp.micro_batch(|gradient| write(gradient, &values))?;
+        }
+        means.extend(read(ddp.finish_step()?)?);
+    }
+    Ok(means)
 }
 
 fn failed(error: cudarc::driver::DriverError) -> Error {

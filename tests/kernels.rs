@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::support::proof::{Random, has};
-use remuda::runtime::device::FoldKernel;
+use remuda::runtime::device::{FoldKernel, GradientKernel, GradientOp};
 use remuda::runtime::nvrtc::{Architecture, Compiler};
 use remuda::runtime::{Bf16, Dtype, Element, F16, Group, ReduceOp};
 
@@ -36,15 +36,20 @@ fn of_cuda_13() -> std::sync::Arc<Compiler> {
 
 /// Compiles a kernel; it must not spill registers.
 #[track_caller]
-fn check(compiler: &Compiler, kernel: FoldKernel, (major, minor): (u32, u32)) {
+fn check(compiler: &Compiler, kernel: FoldKernel, architecture: (u32, u32)) {
+    check_source(compiler, &kernel.name(), &kernel.source(), architecture);
+}
+
+#[track_caller]
+fn check_source(compiler: &Compiler, name: &str, source: &str, (major, minor): (u32, u32)) {
     let architecture = Architecture { major, minor };
     let verbose = ["--ptxas-options=-v"];
     let compiled = compiler
-        .compile(&kernel.name(), &kernel.source(), architecture, &verbose)
-        .unwrap_or_else(|error| panic!("{} for {architecture}: {error}", kernel.name()));
+        .compile(name, source, architecture, &verbose)
+        .unwrap_or_else(|error| panic!("{name} for {architecture}: {error}"));
     assert!(compiled.cubin.starts_with(b"\x7fELF"), "code for a device is an ELF file");
     let log = &compiled.log;
-    assert!(log.contains(&kernel.name()) && log.contains("0 bytes spill stores"), "{log}");
+    assert!(log.contains(name) && log.contains("0 bytes spill stores"), "{log}");
     assert!(!log.contains("warning"), "{log}");
 }
 
@@ -64,6 +69,16 @@ fn kernels_compile_without_a_gpu() {
         check(&new, FoldKernel { dtype, op: ReduceOp::Avg, parts: 16 }, (10, 0));
     }
     check(&new, FoldKernel { dtype: Dtype::Bf16, op: ReduceOp::Sum, parts: 72 }, (9, 0));
+    for kernel in gradient_kernels() {
+        check_source(&old, &kernel.name(), &kernel.source(), (7, 0));
+        check_source(&new, &kernel.name(), &kernel.source(), (10, 0));
+    }
+}
+
+/// All kernels on gradients.
+fn gradient_kernels() -> Vec<GradientKernel> {
+    let ops = [GradientOp::Add, GradientOp::Divide];
+    DTYPES.iter().flat_map(|&dtype| ops.map(|op| GradientKernel { dtype, op })).collect()
 }
 
 #[test]
@@ -104,7 +119,8 @@ static inline float __uint_as_float(unsigned bits) { float v; memcpy(&v, &bits, 
 static inline unsigned __float_as_uint(float value) { unsigned b; memcpy(&b, &value, 4); return b; }
 ";
 
-/// Program that reads cases (kernel, stride, packs, data) and writes the data after the kernel.
+/// Program that reads cases (kernel, stride, packs, data) and writes the data after the kernel. A stride of which all
+/// bits are set is replaced by the address of the second half of the data.
 const MAIN: &str = r"
 int main() {
     unsigned long long head[4];
@@ -115,21 +131,19 @@ int main() {
         if (fread(parts, 8, head[3], stdin) != head[3]) return 1;
         for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++)
             for (threadIdx.x = 0; threadIdx.x < blockDim.x; threadIdx.x++)
-                kernels[head[0]](parts, head[1], head[2]);
+                kernels[head[0]](parts, head[1] == ~0ull ? (unsigned long long)(parts + head[3] / 2) : head[1], head[2]);
         fwrite(parts, 8, head[3], stdout);
     }
 }
 ";
 
-/// Compiles a program that contains the kernels.
-fn build(kernels: &[FoldKernel], directory: &Path) -> PathBuf {
+/// Compiles a program that contains kernels, given by name and source.
+fn build(kernels: impl IntoIterator<Item = (String, String)>, directory: &Path) -> PathBuf {
     let mut source = DEVICE.to_owned();
     let mut table = String::new();
-    for kernel in kernels {
-        let name = kernel.name();
-        write!(source, "namespace of_{name} {{\n{}}}\n", kernel.source())
-            .expect("writing to a string succeeds");
-        writeln!(table, "    (Kernel)of_{name}::{name},").expect("writing to a string succeeds");
+    for (name, kernel) in kernels {
+        write!(source, "namespace of_{name} {{\n{kernel}}}\n").expect("a string can be written to");
+        writeln!(table, "    (Kernel)of_{name}::{name},").expect("a string can be written to");
     }
     write!(
         source,
@@ -155,6 +169,8 @@ struct Case {
     bytes: Vec<u8>,
     /// Result of a group on CPUs.
     expect: Vec<u8>,
+    /// Bytes of an element.
+    size: usize,
     is_nan: fn(&[u8]) -> bool,
 }
 
@@ -181,6 +197,7 @@ fn case<T: Element>(random: &mut Random, kernels: &[FoldKernel], kernel: usize) 
         packs: len.div_ceil(pack),
         bytes,
         expect: bytemuck::cast_slice(&sums.expect("a group on threads")[0]).to_vec(),
+        size: size_of::<T>(),
         is_nan: is_nan::<T>,
     }
 }
@@ -214,7 +231,8 @@ fn kernels_give_the_same_bits_as_a_group_on_cpus() {
         }
     }
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels");
-    let program = build(&kernels, &directory);
+    let sources = kernels.iter().map(|kernel| (kernel.name(), kernel.source()));
+    let program = build(sources, &directory);
     let mut random = Random::from_seed();
     let cases: Vec<Case> = (0..kernels.len())
         .map(|kernel| match kernels[kernel].dtype {
@@ -227,17 +245,83 @@ fn kernels_give_the_same_bits_as_a_group_on_cpus() {
             Dtype::Bf16 => case::<Bf16>(&mut random, &kernels, kernel),
         })
         .collect();
-    let mut output = run(&program, &cases).into_iter();
-    for case in &cases {
-        let found: Vec<u8> = output.by_ref().take(case.bytes.len()).collect();
-        let kernel = kernels[case.kernel];
-        let size = kernel.dtype.bytes();
-        for (at, expect) in case.expect.chunks(size).enumerate() {
-            let found = &found[at * size..(at + 1) * size];
+    let names: Vec<_> = kernels.iter().map(FoldKernel::name).collect();
+    assert_same_bits(&run(&program, &cases), &cases, &names);
+    std::fs::remove_dir_all(directory).expect("the test has created it");
+}
+
+/// Compares the results of all cases with those of a CPU.
+#[track_caller]
+fn assert_same_bits(output: &[u8], cases: &[Case], names: &[String]) {
+    let mut rest = output;
+    for case in cases {
+        let (found, others) = rest.split_at(case.bytes.len());
+        rest = others;
+        for (found, expect) in found.chunks(case.size).zip(case.expect.chunks(case.size)) {
             let both_nan = (case.is_nan)(found) && (case.is_nan)(expect);
-            assert!(found == expect || both_nan, "{}: {found:?}, {expect:?}", kernel.name());
+            assert!(found == expect || both_nan, "{}: {found:?}, {expect:?}", names[case.kernel]);
         }
     }
+}
+
+/// The bytes of one case: `newer` or `values`, followed by `older`. The program passes the second word of the
+/// head to the kernel, which is a divisor or, for [`GradientOp::Add`], replaced by the address of `older`.
+fn gradient_case<T: Element>(random: &mut Random, kernel: usize, op: GradientOp) -> Case {
+    let len = random.below(40) + 1;
+    let mut values: Vec<T> = numbers(random, len);
+    let older: Vec<T> = numbers(random, len);
+    let words = (len * size_of::<T>()).div_ceil(8);
+    let mut bytes = vec![0; 2 * 8 * words];
+    for (at, numbers) in [(0, &values), (8 * words, &older)] {
+        let numbers = bytemuck::cast_slice::<T, u8>(numbers);
+        bytes[at..at + numbers.len()].copy_from_slice(numbers);
+    }
+    let divisor = [1, 2, 3, 7, 24][random.below(5)];
+    match op {
+        GradientOp::Add => {
+            let mut sums = vec![bytemuck::Zeroable::zeroed(); len];
+            T::combine(ReduceOp::Sum, &mut sums, &older, &values);
+            values.copy_from_slice(T::narrow(&sums, &mut Vec::new()));
+        }
+        GradientOp::Divide => T::divide(&mut values, divisor),
+    }
+    Case {
+        kernel,
+        stride: if op == GradientOp::Add { usize::MAX } else { divisor as usize },
+        packs: len,
+        bytes,
+        expect: bytemuck::cast_slice(&values).to_vec(),
+        size: size_of::<T>(),
+        is_nan: is_nan::<T>,
+    }
+}
+
+#[test]
+fn gradient_kernels_give_the_bits_of_a_cpu() {
+    if !has("compiler", "gradient_kernels_give_the_bits_of_a_cpu") {
+        return;
+    }
+    let kernels = gradient_kernels();
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gradient-kernels");
+    let sources = kernels.iter().map(|kernel| (kernel.name(), kernel.source()));
+    let program = build(sources, &directory);
+    let mut random = Random::from_seed();
+    let mut cases = Vec::new();
+    for _ in 0..10 {
+        for (index, GradientKernel { dtype, op }) in kernels.iter().enumerate() {
+            cases.push(match dtype {
+                Dtype::F32 => gradient_case::<f32>(&mut random, index, *op),
+                Dtype::F64 => gradient_case::<f64>(&mut random, index, *op),
+                Dtype::I32 => gradient_case::<i32>(&mut random, index, *op),
+                Dtype::I64 => gradient_case::<i64>(&mut random, index, *op),
+                Dtype::U8 => gradient_case::<u8>(&mut random, index, *op),
+                Dtype::F16 => gradient_case::<F16>(&mut random, index, *op),
+                Dtype::Bf16 => gradient_case::<Bf16>(&mut random, index, *op),
+            });
+        }
+    }
+    let names: Vec<_> = kernels.iter().map(GradientKernel::name).collect();
+    assert_same_bits(&run(&program, &cases), &cases, &names);
     std::fs::remove_dir_all(directory).expect("the test has created it");
 }
 

@@ -175,7 +175,13 @@ impl Simulation {
     fn perform_for_agent(&mut self, index: usize, effect: AgentEffect) -> Option<AgentEvent> {
         let host = self.agents[index].host;
         match effect {
-            AgentEffect::Send { epoch, message } => self.send_to_launcher(index, epoch, &message),
+            AgentEffect::Send { epoch, message } => {
+                let is_twice = self.mistake == Some(Mistake::AgentAnswersTwice)
+                    && matches!(message, FromAgent::Ready(_));
+                for _ in 0..1 + usize::from(is_twice) {
+                    self.send_to_launcher(index, epoch, &message);
+                }
+            }
             AgentEffect::SendHello(epoch) => {
                 let clock_us = self.clock_us(host);
                 let (version, build) = (wire::VERSION, String::new());

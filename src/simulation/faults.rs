@@ -19,7 +19,6 @@ use crate::wire::ToAgent;
 const SIGTERM: i32 = 15;
 /// Time after which a machine without power is missed by the peers of its workers.
 const PEER_TIMEOUT: Micros = 20 * SECOND;
-/// Time limit of the wait for nodes before the launcher suspends itself.
 /// Time that a pod has to end after SIGTERM.
 const POD_GRACE: Micros = 30 * SECOND;
 

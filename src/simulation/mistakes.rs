@@ -18,4 +18,8 @@ pub(super) enum Mistake {
     IdleIsLost,
     /// The launcher never gives up a silent node.
     LauncherIgnoresLease,
+    /// An agent forwards output although its window is closed.
+    AgentIgnoresWindow,
+    /// An agent reports twice that its checks have passed.
+    AgentAnswersTwice,
 }

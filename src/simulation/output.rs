@@ -4,6 +4,7 @@
 use super::clock::{MS, Micros, SECOND};
 use super::draw::Draw;
 use super::incidents::Check;
+use super::mistakes::Mistake;
 use super::network::{Parcel, Way};
 use super::processes::{ConsumedOutput, UnreadOutput};
 use super::world::{Happening, Simulation};
@@ -48,6 +49,7 @@ impl Simulation {
     /// The agent forwards output as far as its window is open; without a launcher it discards all.
     pub(super) fn forward_output(&mut self, index: usize) {
         let now = self.instant(self.now());
+        let is_unlimited = self.mistake == Some(Mistake::AgentIgnoresWindow);
         loop {
             let agent = &mut self.agents[index];
             let Some(unread) = agent.unread.front_mut() else { return };
@@ -55,7 +57,10 @@ impl Simulation {
                 agent.unread.clear();
                 return;
             }
-            let Some(bytes) = agent.credit.reserve(now, unread.bytes as u64) else { return };
+            let printed = unread.bytes as u64;
+            let open =
+                if is_unlimited { Some(printed) } else { agent.credit.reserve(now, printed) };
+            let Some(bytes) = open else { return };
             unread.bytes -= bytes as usize;
             let (rank, epoch, is_read) = (unread.rank, unread.epoch, unread.bytes == 0);
             if is_read {
@@ -73,7 +78,8 @@ impl Simulation {
     /// Counts output as consumed by the launcher; the answer if that many bytes were never sent.
     pub(super) fn acknowledge_output(&mut self, index: usize, bytes: u64) -> Option<AgentEvent> {
         let now = self.instant(self.now());
-        let was_sent = self.agents[index].credit.acknowledge(now, bytes);
+        let was_sent = self.mistake == Some(Mistake::AgentIgnoresWindow)
+            || self.agents[index].credit.acknowledge(now, bytes);
         let why = "acknowledged more output than was sent";
         (!was_sent).then(|| AgentEvent::ProtocolError(why.to_owned()))
     }

@@ -145,19 +145,28 @@ pub trait GradientCollectives<T: GradientElement>: Collectives<T> {
     fn alloc_scratch(&self, len: usize) -> Result<Self::Scratch>;
 
     /// Fills a gradient with zeros.
-    fn zero_scratch(&self, gradient: &mut Self::Scratch);
+    ///
+    /// # Errors
+    /// If the device fails, as in the other methods.
+    fn zero_scratch(&self, gradient: &mut Self::Scratch) -> Result<()>;
 
     /// Fills a range with zeros.
-    fn zero(&self, gradient: &mut Self::Buffer, range: &Range<usize>);
+    fn zero(&self, gradient: &mut Self::Buffer, range: &Range<usize>) -> Result<()>;
 
     /// Replaces `newer` by `older + newer`.
-    fn add_scratch(&self, older: &Self::Scratch, newer: &mut Self::Scratch);
+    fn add_scratch(&self, older: &Self::Scratch, newer: &mut Self::Scratch) -> Result<()>;
 
     /// Replaces a range of `newer` by `older + newer`.
-    fn add(&self, older: &Self::Scratch, newer: &mut Self::Buffer, range: &Range<usize>);
+    fn add(
+        &self,
+        older: &Self::Scratch,
+        newer: &mut Self::Buffer,
+        range: &Range<usize>,
+    ) -> Result<()>;
 
     /// Divides a range.
-    fn divide(&self, gradient: &mut Self::Buffer, range: &Range<usize>, divisor: u64);
+    fn divide(&self, gradient: &mut Self::Buffer, range: &Range<usize>, divisor: u64)
+    -> Result<()>;
 }
 
 /// A sequence of operations that all ranks repeat every step, identified by a digest of its description.
@@ -349,24 +358,34 @@ impl<T: GradientElement> GradientCollectives<T> for Group {
         Ok(vec![T::ZERO; len])
     }
 
-    fn zero_scratch(&self, gradient: &mut Vec<T>) {
+    fn zero_scratch(&self, gradient: &mut Vec<T>) -> Result<()> {
         gradient.fill(T::ZERO);
+        Ok(())
     }
 
-    fn zero(&self, gradient: &mut SharedBuffer<T>, range: &Range<usize>) {
+    fn zero(&self, gradient: &mut SharedBuffer<T>, range: &Range<usize>) -> Result<()> {
         gradient.slice_mut(range).fill(T::ZERO);
+        Ok(())
     }
 
-    fn add_scratch(&self, older: &Vec<T>, newer: &mut Vec<T>) {
+    fn add_scratch(&self, older: &Vec<T>, newer: &mut Vec<T>) -> Result<()> {
         T::combine_right(ReduceOp::Sum, older, newer);
+        Ok(())
     }
 
-    fn add(&self, older: &Vec<T>, newer: &mut SharedBuffer<T>, range: &Range<usize>) {
+    fn add(&self, older: &Vec<T>, newer: &mut SharedBuffer<T>, range: &Range<usize>) -> Result<()> {
         T::combine_right(ReduceOp::Sum, &older[range.clone()], newer.slice_mut(range));
+        Ok(())
     }
 
-    fn divide(&self, gradient: &mut SharedBuffer<T>, range: &Range<usize>, divisor: u64) {
+    fn divide(
+        &self,
+        gradient: &mut SharedBuffer<T>,
+        range: &Range<usize>,
+        divisor: u64,
+    ) -> Result<()> {
         T::divide(gradient.slice_mut(range), divisor);
+        Ok(())
     }
 }
 

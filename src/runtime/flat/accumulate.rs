@@ -4,6 +4,8 @@
 //! of equal size are added, the older one on the left, as a carry. The remaining sums are added
 //! from the right at the end.
 
+use std::convert::Infallible;
+
 /// Running sum of the micro-batches of a step, in memory of any kind.
 #[derive(Debug)]
 pub(crate) struct BinaryCounter<M> {
@@ -29,14 +31,27 @@ impl<M> BinaryCounter<M> {
     }
 
     /// Adds a micro-batch that is not the last; `add(older, newer)` replaces `newer` by the sum.
-    pub(crate) fn push(&mut self, mut gradient: M, add: impl Fn(&M, &mut M)) {
+    pub(crate) fn push(&mut self, gradient: M, add: impl Fn(&M, &mut M)) {
+        let Ok(()) = self.try_push(gradient, |older, newer| -> Result<(), Infallible> {
+            add(older, newer);
+            Ok(())
+        });
+    }
+
+    /// The same with an addition that can fail; the sums are incomplete then.
+    pub(crate) fn try_push<E>(
+        &mut self,
+        mut gradient: M,
+        add: impl Fn(&M, &mut M) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut count = 1;
         while let Some((_, sum)) = self.sums.pop_if(|(older, _)| *older == count) {
-            add(&sum, &mut gradient);
+            add(&sum, &mut gradient)?;
             self.spare.push(sum);
             count *= 2;
         }
         self.sums.push((count, gradient));
+        Ok(())
     }
 
     /// Returns the partial sums, newest first; each is added to the last micro-batch from the left.

@@ -6,12 +6,12 @@ use cudarc::driver::CudaContext;
 
 use crate::base::{clock, env_vars};
 use crate::cuda::nccl::{CommProgress, Communicator, NcclError, NcclLibrary};
-use crate::cuda::nvrtc::Compiler;
 use crate::runtime::comm::core::operation::Operation;
 use crate::runtime::comm::core::traffic::TrafficCounters;
 use crate::runtime::comm::device::active::ActiveBackend;
 use crate::runtime::comm::device::connection::DeviceConnection;
 use crate::runtime::comm::device::ffi_fold::FoldExecutor;
+use crate::runtime::comm::device::ffi_kernels::KernelCache;
 use crate::runtime::comm::device::ffi_pinned::driver_message;
 use crate::runtime::comm::device::nccl::Nccl;
 use crate::runtime::comm::device::nccl_id::share_id;
@@ -74,8 +74,9 @@ fn assemble(
     let stream = context.new_stream().map_err(|error| {
         Error::Device(format!("cannot create a CUDA stream: {}", driver_message(error)))
     })?;
-    let (backend, traffic) = (Mutex::new(Some(backend)), TrafficCounters::default());
-    Ok(DeviceConnection { group, stream, backend, obstacle, traffic })
+    let (backend, kernels) = (Mutex::new(Some(backend)), Mutex::default());
+    let traffic = TrafficCounters::default();
+    Ok(DeviceConnection { group, stream, backend, obstacle, kernels, traffic })
 }
 
 fn exchange_offers(
@@ -178,8 +179,7 @@ pub(crate) fn enable_canonical_order(devices: &DeviceConnection) -> Result<()> {
     let mut backend = devices.lock();
     let Some(ActiveBackend::Nccl(nccl)) = &mut *backend else { return Ok(()) };
     let context = devices.stream.context();
-    let executor = Compiler::open().map_err(|error| Error::Device(error.to_string()));
-    let executor = executor.and_then(|compiler| FoldExecutor::new(compiler, context));
+    let executor = KernelCache::open(context).map(FoldExecutor::new);
     let group = &devices.group;
     let mut all = vec![0u8; group.world_size()];
     group.all_gather(&[u8::from(executor.is_ok())], &mut all)?;

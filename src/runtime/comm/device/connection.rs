@@ -6,10 +6,11 @@ use std::time::Duration;
 use cudarc::driver::CudaStream;
 
 use crate::base::clock;
-use crate::runtime::comm::core::error::CollectiveError;
+use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::{Operation, OperationCall};
 use crate::runtime::comm::core::traffic::TrafficCounters;
 use crate::runtime::comm::device::active::ActiveBackend;
+use crate::runtime::comm::device::ffi_kernels::KernelCache;
 use crate::runtime::comm::device::nccl::Nccl;
 use crate::runtime::comm::device::wait::{DeviceDeadline, OperationFailure};
 use crate::runtime::comm::group::Group;
@@ -26,6 +27,8 @@ pub(super) struct DeviceConnection {
     pub(super) backend: Mutex<Option<ActiveBackend>>,
     /// Reason why the backend is not NCCL.
     pub(super) obstacle: Option<String>,
+    /// Kernels on gradients; `None` until one is needed.
+    pub(super) kernels: Mutex<Option<KernelCache>>,
     /// Operations on device memory that this rank has enqueued.
     pub(super) traffic: TrafficCounters,
 }
@@ -59,6 +62,20 @@ impl DeviceConnection {
     pub(super) fn count<T: Element>(&self, call: OperationCall) {
         let (rank, world) = (self.group.rank(), self.group.world_size());
         self.traffic.record(call.op, call.received_bytes(size_of::<T>(), rank, world));
+    }
+
+    /// Runs `work` with the kernels on gradients, which are compiled when they are first needed.
+    pub(super) fn with_kernels<V>(
+        &self,
+        work: impl FnOnce(&mut KernelCache) -> Result<V, OperationFailure>,
+    ) -> Result<V, OperationFailure> {
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        if kernels.is_none() {
+            let opened = KernelCache::open(self.stream.context());
+            let opened = opened.map_err(|error| Cause::Backend(error.to_string()));
+            *kernels = Some(opened.map_err(OperationFailure::Cause)?);
+        }
+        work(kernels.as_mut().expect("opened above"))
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Option<ActiveBackend>> {

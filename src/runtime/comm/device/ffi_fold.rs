@@ -1,80 +1,29 @@
-//! Folds on a device: compiles kernels when they are first needed, and runs them on parts in scratch
-//! memory.
+//! Folds on a device: runs kernels on parts in scratch memory.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use cudarc::driver::{
-    CudaContext, CudaFunction, CudaSlice, CudaStream, CudaViewMut, DriverError, LaunchConfig,
-    PushKernelArg as _,
-};
-use cudarc::nvrtc::Ptx;
+use cudarc::driver::{CudaSlice, CudaStream, CudaViewMut, DriverError, PushKernelArg as _};
 
-use crate::cuda::nvrtc::Architecture;
-use crate::cuda::nvrtc::Compiler;
-use crate::cuda::nvrtc::NvrtcError;
-use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::device::element::DeviceElement;
-use crate::runtime::comm::device::ffi_pinned::driver_message;
+use crate::runtime::comm::device::ffi_kernels::{KernelCache, grid_of};
 use crate::runtime::comm::device::fold_kernel::FoldKernel;
 use crate::runtime::comm::device::wait::OperationFailure;
-use crate::runtime::error::Error;
 
-/// Threads of a block, and the largest number of blocks of a launch, which is more than any device
-/// runs at once; a block continues with further elements when it has finished its own.
-const THREADS: u32 = 256;
-const BLOCKS_MAX: u64 = 4096;
-
-/// Compiles and runs folds on one device.
+/// Runs folds on one device.
 pub(crate) struct FoldExecutor {
-    compiler: Arc<Compiler>,
-    context: Arc<CudaContext>,
-    architecture: Architecture,
-    kernels: HashMap<FoldKernel, CudaFunction>,
+    kernels: KernelCache,
     scratch: Option<CudaSlice<u8>>,
 }
 
-impl From<NvrtcError> for OperationFailure {
-    fn from(error: NvrtcError) -> Self {
-        Self::Cause(Cause::Backend(error.to_string()))
-    }
-}
-
 impl FoldExecutor {
-    /// Creates a folder for the device of a context.
-    pub(crate) fn new(compiler: Arc<Compiler>, context: &Arc<CudaContext>) -> Result<Self, Error> {
-        let (major, minor) = context.compute_capability().map_err(|error| {
-            let message = driver_message(error);
-            Error::Device(format!("cannot read the compute capability of the GPU: {message}"))
-        })?;
-        let architecture = Architecture { major: major as u32, minor: minor as u32 };
-        let (context, loaded) = (context.clone(), HashMap::new());
-        Ok(Self { compiler, context, architecture, kernels: loaded, scratch: None })
+    /// Creates a folder that compiles its kernels with these.
+    pub(crate) fn new(kernels: KernelCache) -> Self {
+        Self { kernels, scratch: None }
     }
 
     /// Creates a folder with the same compiler for another group on the device.
     pub(crate) fn for_new_group(&self) -> Self {
-        let Self { compiler, context, architecture, .. } = self;
-        let (compiler, context) = (compiler.clone(), context.clone());
-        Self {
-            compiler,
-            context,
-            architecture: *architecture,
-            kernels: HashMap::new(),
-            scratch: None,
-        }
-    }
-
-    fn function(&mut self, kernel: FoldKernel) -> Result<CudaFunction, OperationFailure> {
-        if let Some(function) = self.kernels.get(&kernel) {
-            return Ok(function.clone());
-        }
-        let name = kernel.name();
-        let compiled = self.compiler.compile(&name, &kernel.source(), self.architecture, &[])?;
-        let module = self.context.load_module(Ptx::from_binary(compiled.cubin))?;
-        let function = module.load_function(&name)?;
-        self.kernels.insert(kernel, function.clone());
-        Ok(function)
+        Self::new(self.kernels.for_new_group())
     }
 
     /// Scratch memory of at least `len` elements, with arbitrary content.
@@ -108,19 +57,13 @@ impl FoldExecutor {
             return Ok(());
         }
         assert!(len <= stride && stride.is_multiple_of(kernel.pack()), "a pack exceeds its part");
-        let function = self.function(kernel)?;
+        let function = self.kernels.function(&kernel.name(), || kernel.source())?;
         let (stride, packs) = (stride as u64, len.div_ceil(kernel.pack()) as u64);
         let mut parts = self.scratch::<T>(kernel.parts * stride as usize, stream)?;
-        let blocks = packs.div_ceil(u64::from(THREADS)).min(BLOCKS_MAX) as u32;
-        let grid = LaunchConfig {
-            grid_dim: (blocks, 1, 1),
-            block_dim: (THREADS, 1, 1),
-            shared_mem_bytes: 0,
-        };
         let mut launch = stream.launch_builder(&function);
         launch.arg(&mut parts).arg(&stride).arg(&packs);
         // SAFETY: the arguments are those of the kernel; it accesses only memory of `parts`.
-        unsafe { launch.launch(grid)? };
+        unsafe { launch.launch(grid_of(packs))? };
         Ok(())
     }
 }

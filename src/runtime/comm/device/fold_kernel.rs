@@ -43,12 +43,12 @@ impl FoldKernel {
     pub fn source(&self) -> String {
         let Types { stored, sum, unsigned } = types_of(self.dtype);
         let (pack, name) = (self.pack(), self.name());
-        let (widen, narrow) = conversions_of(self.dtype);
+        let conversions = conversion_functions(self.dtype);
         let combined = combine_expr(self.op, unsigned);
         let fold = Fold::of(self.parts);
         let (steps, result) = (steps(&fold), operand_expr(fold.result));
         let result = match self.op {
-            ReduceOp::Avg => mean_expr(self.dtype, self.parts, &result),
+            ReduceOp::Avg => mean_expr(self.dtype, &self.parts.to_string(), &result),
             ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Min | ReduceOp::Max => result,
         };
         format!(
@@ -57,12 +57,7 @@ typedef {stored} stored;
 typedef {sum} sum_t;
 struct __align__({PACK_BYTES}) pack_t {{ stored at[{pack}]; }};
 
-static __device__ __forceinline__ sum_t widen(stored value) {{
-{widen}}}
-
-static __device__ __forceinline__ stored narrow(sum_t value) {{
-{narrow}}}
-
+{conversions}
 static __device__ __forceinline__ sum_t combine(sum_t left, sum_t right) {{
     return {combined};
 }}
@@ -85,14 +80,14 @@ extern \"C\" __global__ void {name}(stored *parts, unsigned long long stride, un
 }
 
 /// CUDA types in which elements are stored and combined.
-struct Types {
-    stored: &'static str,
-    sum: &'static str,
+pub(super) struct Types {
+    pub(super) stored: &'static str,
+    pub(super) sum: &'static str,
     /// Unsigned type for wrapping arithmetic of integers.
-    unsigned: Option<&'static str>,
+    pub(super) unsigned: Option<&'static str>,
 }
 
-fn types_of(dtype: Dtype) -> Types {
+pub(super) fn types_of(dtype: Dtype) -> Types {
     let float = |stored, sum| Types { stored, sum, unsigned: None };
     let integer = |stored, unsigned| Types { stored, sum: stored, unsigned: Some(unsigned) };
     match dtype {
@@ -103,6 +98,20 @@ fn types_of(dtype: Dtype) -> Types {
         Dtype::I64 => integer("long long", "unsigned long long"),
         Dtype::U8 => integer("unsigned char", "unsigned int"),
     }
+}
+
+/// The CUDA functions `widen` and `narrow`, from `stored` to `sum_t` and back.
+pub(super) fn conversion_functions(dtype: Dtype) -> String {
+    let (widen, narrow) = conversions_of(dtype);
+    format!(
+        "\
+static __device__ __forceinline__ sum_t widen(stored value) {{
+{widen}}}
+
+static __device__ __forceinline__ stored narrow(sum_t value) {{
+{narrow}}}
+"
+    )
 }
 
 /// Bodies of the CUDA functions `widen` and `narrow`; see `half`.
@@ -140,7 +149,8 @@ fn conversions_of(dtype: Dtype) -> (&'static str, &'static str) {
     }
 }
 
-fn combine_expr(op: ReduceOp, unsigned: Option<&str>) -> String {
+/// Expression for the combination of `left` and `right`.
+pub(super) fn combine_expr(op: ReduceOp, unsigned: Option<&str>) -> String {
     match (op, unsigned) {
         (ReduceOp::Sum | ReduceOp::Avg, None) => "left + right".to_owned(),
         (ReduceOp::Prod, None) => "left * right".to_owned(),
@@ -153,14 +163,16 @@ fn combine_expr(op: ReduceOp, unsigned: Option<&str>) -> String {
     }
 }
 
-/// Expression for the mean: for floats one rounding of 1/parts and one of the product; integers are
-/// divided and rounded towards zero.
-fn mean_expr(dtype: Dtype, parts: usize, sum: &str) -> String {
+/// Expression for a sum divided by a positive number: for floats one rounding of 1/divisor and one of the
+/// product; integers are divided and rounded towards zero.
+pub(super) fn mean_expr(dtype: Dtype, divisor: &str, sum: &str) -> String {
     match dtype {
         Dtype::F32 | Dtype::F64 | Dtype::F16 | Dtype::Bf16 => {
-            format!("{sum} * ((sum_t)1 / (sum_t){parts})")
+            format!("{sum} * ((sum_t)1 / (sum_t){divisor})")
         }
-        Dtype::I32 | Dtype::I64 | Dtype::U8 => format!("(sum_t)((long long){sum} / {parts}ll)"),
+        Dtype::I32 | Dtype::I64 | Dtype::U8 => {
+            format!("(sum_t)((long long){sum} / (long long){divisor})")
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaSlice, CudaStream, DevicePtr, D
 
 use crate::cuda::nccl::{NcclLibrary, PeerSlice};
 use crate::runtime::comm::core::error::CollectiveError;
-use crate::runtime::comm::core::operation::{Operation, OperationCall};
+use crate::runtime::comm::core::operation::{DividedReduction, Operation, OperationCall};
 use crate::runtime::comm::core::traffic::Traffic;
 use crate::runtime::comm::device::active::ActiveBackend;
 use crate::runtime::comm::device::connect::{connect, enable_canonical_order, split};
@@ -127,7 +127,8 @@ impl DeviceGroup {
         self.run::<T>(call, |backend, deadline| match backend {
             ActiveBackend::Nccl(nccl) => nccl.reduce(data, op, Goal::All, deadline),
             ActiveBackend::Staged(staged) => {
-                staged.all_reduce(&self.connection.group, data, op, deadline)
+                let whole = DividedReduction { op, divisor: 1 };
+                staged.all_reduce(&self.connection.group, data, whole, deadline)
             }
         })
     }
@@ -206,7 +207,8 @@ impl DeviceGroup {
         self.run::<T>(call, |backend, deadline| match backend {
             ActiveBackend::Nccl(nccl) => nccl.reduce_scatter(input, output, op, deadline),
             ActiveBackend::Staged(staged) => {
-                staged.reduce_scatter(&self.connection.group, input, output, op, deadline)
+                let whole = DividedReduction { op, divisor: 1 };
+                staged.reduce_scatter(&self.connection.group, input, output, whole, deadline)
             }
         })
     }

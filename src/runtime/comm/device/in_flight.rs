@@ -4,6 +4,7 @@
 //! while NCCL connects ranks for the first operation of a kind. The staged backend needs the host, so that
 //! its operations have ended when they are submitted.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use cudarc::driver::CudaEvent;
@@ -22,7 +23,7 @@ use crate::runtime::comm::device::wait::{DeviceDeadline, OperationFailure};
 use crate::runtime::comm::executor::{OperationEvent, PendingOutcome};
 use crate::runtime::comm::group::Group;
 use crate::runtime::comm::work::Work;
-use crate::runtime::dtype::element::ReduceOp;
+use crate::runtime::dtype::element::{Dtype, ReduceOp};
 use crate::runtime::error::Result;
 use crate::runtime::schedule::slice_exchange::Goal;
 use crate::runtime::schedule::tree::Lanes;
@@ -93,28 +94,47 @@ impl DeviceGroup {
         enqueued.map_err(|trouble| self.connection.abandon(&mut backend, (op, bytes), trouble))
     }
 
-    /// Call of a reduction as the backends know it, and whether they can execute it.
-    fn reduction(
+    /// Call of a reduction, how the backends execute it, and whether they can. The mean over the ranks is an
+    /// operation of its own, which NCCL knows; other divisions follow a sum.
+    fn reduction<T: DeviceElement>(
         &self,
         op: Operation,
         count: usize,
-        DividedReduction { op: reduce, divisor }: DividedReduction,
-    ) -> (OperationCall, Result<(), CollectiveError>) {
+        wanted: DividedReduction,
+    ) -> (OperationCall, DividedReduction, Result<(), CollectiveError>) {
         let world = self.group().world_size() as u64;
-        let call = OperationCall { reduce, ..OperationCall::new(op, count) };
-        match (reduce, divisor) {
-            (_, 1) => (call, Ok(())),
-            (ReduceOp::Sum, divisor) if divisor == world => {
-                (OperationCall { reduce: ReduceOp::Avg, ..call }, Ok(()))
+        let reduction = match (wanted.op, wanted.divisor) {
+            (ReduceOp::Sum, divisor) if divisor == world && 1 < world => {
+                DividedReduction { op: ReduceOp::Avg, divisor: 1 }
             }
-            _ => {
-                let problem = format!(
-                    "a group of devices divides sums by the number of its ranks, {world}, not {reduce} by \
-                     {divisor}"
-                );
-                (call, Err(self.group().bad_argument(op, problem)))
-            }
+            _ => wanted,
+        };
+        let call = OperationCall { reduce: reduction.op, ..OperationCall::new(op, count) };
+        // A sum of 16-bit numbers is rounded before a kernel can divide it.
+        let is_narrow = matches!(T::DTYPE, Dtype::F16 | Dtype::Bf16);
+        if reduction.divisor == 1 || !is_narrow {
+            return (call, reduction, Ok(()));
         }
+        let DividedReduction { op: reduce, divisor } = wanted;
+        let problem = format!(
+            "a group of devices divides sums of {} by the number of its ranks, {world}, not {reduce} by \
+             {divisor}",
+            T::DTYPE
+        );
+        (call, reduction, Err(self.group().bad_argument(op, problem)))
+    }
+
+    /// Divides a range of a reduction of NCCL, in the stream of the operations.
+    fn divide<T: DeviceElement>(
+        &self,
+        data: &mut LentDevice<T>,
+        range: Range<usize>,
+        divisor: u64,
+    ) -> Result<(), OperationFailure> {
+        if divisor == 1 {
+            return Ok(());
+        }
+        self.connection.with_kernels(|kernels| kernels.divide(data, range, divisor, self.stream()))
     }
 }
 
@@ -140,12 +160,17 @@ impl<T: DeviceElement> Collectives<T> for DeviceGroup {
         reduction: DividedReduction,
         on_event: impl Fn(OperationEvent) + Send + 'static,
     ) -> Work<LentDevice<T>> {
-        let (call, checked) = self.reduction(Operation::AllReduce, data.elements(), reduction);
+        let elements = data.elements();
+        let (call, reduction, checked) =
+            self.reduction::<T>(Operation::AllReduce, elements, reduction);
         let submission = Submission { call, memory: data, on_event };
-        self.submit::<T, _, _>(checked, submission, move |backend, data, deadline| match backend {
-            ActiveBackend::Nccl(nccl) => nccl.reduce(data, call.reduce, Goal::All, deadline),
+        self.submit::<T, _, _>(checked, submission, |backend, data, deadline| match backend {
+            ActiveBackend::Nccl(nccl) => {
+                nccl.reduce(data, reduction.op, Goal::All, deadline)?;
+                self.divide(data, 0..elements, reduction.divisor)
+            }
             ActiveBackend::Staged(staged) => {
-                staged.all_reduce(deadline.group, data, call.reduce, deadline)
+                staged.all_reduce(deadline.group, data, reduction, deadline)
             }
         })
     }
@@ -157,17 +182,18 @@ impl<T: DeviceElement> Collectives<T> for DeviceGroup {
         reduction: DividedReduction,
     ) -> Work<(LentDevice<T>, LentDevice<T>)> {
         let (op, elements) = (Operation::ReduceScatter, input.elements());
-        let (call, checked) = self.reduction(op, elements, reduction);
-        let checked =
-            checked.and_then(|()| self.group().check_parts(op, elements, output.elements()));
+        let (call, reduction, checked) = self.reduction::<T>(op, elements, reduction);
+        let part = output.elements();
+        let checked = checked.and_then(|()| self.group().check_parts(op, elements, part));
         let submission = Submission { call, memory: (input, output), on_event: ignore };
-        self.submit::<T, _, _>(checked, submission, move |backend, (input, output), deadline| {
+        self.submit::<T, _, _>(checked, submission, |backend, (input, output), deadline| {
             match backend {
                 ActiveBackend::Nccl(nccl) => {
-                    nccl.reduce_scatter(input, output, call.reduce, deadline)
+                    nccl.reduce_scatter(input, output, reduction.op, deadline)?;
+                    self.divide(output, 0..part, reduction.divisor)
                 }
                 ActiveBackend::Staged(staged) => {
-                    staged.reduce_scatter(deadline.group, input, output, call.reduce, deadline)
+                    staged.reduce_scatter(deadline.group, input, output, reduction, deadline)
                 }
             }
         })
@@ -179,13 +205,18 @@ impl<T: DeviceElement> Collectives<T> for DeviceGroup {
         reduction: DividedReduction,
     ) -> Work<LentDevice<T>> {
         let (op, elements) = (Operation::ReduceScatter, data.elements());
-        let (call, checked) = self.reduction(op, elements, reduction);
+        let (call, reduction, checked) = self.reduction::<T>(op, elements, reduction);
         let checked = checked.and_then(|()| self.group().check_divisible(op, elements));
         let submission = Submission { call, memory: data, on_event: ignore };
-        self.submit::<T, _, _>(checked, submission, move |backend, data, deadline| match backend {
-            ActiveBackend::Nccl(nccl) => nccl.reduce_scatter_in_place(data, call.reduce, deadline),
+        self.submit::<T, _, _>(checked, submission, |backend, data, deadline| match backend {
+            ActiveBackend::Nccl(nccl) => {
+                nccl.reduce_scatter_in_place(data, reduction.op, deadline)?;
+                let (rank, world) = deadline.ranks();
+                let part = elements / world;
+                self.divide(data, rank * part..(rank + 1) * part, reduction.divisor)
+            }
             ActiveBackend::Staged(staged) => {
-                staged.reduce_scatter_in_place(deadline.group, data, call.reduce, deadline)
+                staged.reduce_scatter_in_place(deadline.group, data, reduction, deadline)
             }
         })
     }

@@ -29,6 +29,8 @@
 //! | `connect`, `connection` | connection of the devices of a group |
 //! | `nccl` | operations through NCCL, in its order or in the canonical one |
 //! | `fold_kernel`, `ffi_fold` | reductions in the canonical order: CUDA source, execution |
+//! | `gradients`, `gradient_kernel` | sums of micro-batches, for data-parallel training: operations, CUDA source |
+//! | `ffi_kernels` | compiled kernels |
 //! | `registered` | memory that is registered with NCCL |
 //! | `pieces` | reduction of lanes of which ranks have several, through host memory |
 //! | `pipeline`, `staged` | operations through host memory, in chunks that overlap |
@@ -40,8 +42,11 @@ mod connect;
 mod connection;
 mod element;
 mod ffi_fold;
+mod ffi_kernels;
 mod ffi_pinned;
 mod fold_kernel;
+mod gradient_kernel;
+mod gradients;
 mod group;
 mod in_flight;
 mod memory;
@@ -60,6 +65,7 @@ pub use cudarc;
 pub use element::DeviceElement;
 pub use ffi_pinned::{device_count, open_device};
 pub use fold_kernel::FoldKernel;
+pub use gradient_kernel::{GradientKernel, GradientOp};
 pub use group::DeviceGroup;
 pub use memory::{DeviceBuffer, DeviceRange, LentDevice};
 pub use nccl_id::share_id;

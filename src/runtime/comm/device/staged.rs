@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut};
 
 use crate::runtime::comm::core::error::CollectiveError;
+use crate::runtime::comm::core::operation::DividedReduction;
 use crate::runtime::comm::device::element::DeviceElement;
 use crate::runtime::comm::device::ffi_pinned::{
     DeviceCopier, OperandMemory, PinnedSlots, driver_message,
@@ -50,11 +51,12 @@ impl Staged {
         &mut self,
         group: &Group,
         data: &mut impl DevicePtrMut<T>,
-        op: ReduceOp,
+        reduction: DividedReduction,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), OperationFailure> {
+        let post_op = PostOp::of(reduction);
         self.in_place(data, (true, true), deadline, |memory| {
-            group.run_blocking(|host| host.all_reduce(memory, op, PostOp::Keep))
+            group.run_blocking(|host| host.all_reduce(memory, reduction.op, post_op))
         })
     }
 
@@ -123,14 +125,14 @@ impl Staged {
         group: &Group,
         input: &impl DevicePtr<T>,
         output: &mut impl DevicePtrMut<T>,
-        op: ReduceOp,
+        reduction: DividedReduction,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), OperationFailure> {
         let (world, part) = (group.world_size(), output.len());
         let chunking =
             Chunking::out_of_place(BufferSide::Parts(world, part), BufferSide::Whole(part), world);
         self.out_of_place((input, output), chunking, deadline, |step, slot| {
-            scatter_chunk(group, step, slot, op)
+            scatter_chunk(group, step, slot, reduction)
         })
     }
 
@@ -140,7 +142,7 @@ impl Staged {
         &mut self,
         group: &Group,
         data: &mut impl DevicePtrMut<T>,
-        op: ReduceOp,
+        reduction: DividedReduction,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), OperationFailure> {
         let (world, part) = (group.world_size(), data.len() / group.world_size());
@@ -150,7 +152,7 @@ impl Staged {
         let chunking =
             Chunking::out_of_place(BufferSide::Parts(world, part), BufferSide::Whole(part), world);
         self.run(ends, (&out, &back), chunking, deadline, |step, slot| {
-            scatter_chunk(group, step, slot, op)
+            scatter_chunk(group, step, slot, reduction)
         })
     }
 
@@ -316,18 +318,14 @@ fn scatter_chunk<T: Element>(
     group: &Group,
     step: &ChunkStep,
     slot: &ChunkBuffer<T>,
-    op: ReduceOp,
+    reduction: DividedReduction,
 ) -> Result<(), CollectiveError> {
+    let (op, post_op) = (reduction.op, PostOp::of(reduction));
     let all = slot.input.window().part(&(0..group.world_size() * step.len));
     let own_part = slot.output.window().part(&(0..step.len));
     group.run_blocking(|host| {
         let (all, own_part) = (SharedMemory(all), SharedMemory(own_part));
-        host.reduce_scatter(
-            SourceMemory::Shared(all),
-            CallMemory::Shared(own_part),
-            op,
-            PostOp::Keep,
-        )
+        host.reduce_scatter(SourceMemory::Shared(all), CallMemory::Shared(own_part), op, post_op)
     })
 }
 

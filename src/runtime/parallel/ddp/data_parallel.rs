@@ -98,7 +98,8 @@ impl<T: GradientElement, C: GradientCollectives<T>> DistributedDataParallel<T, C
         self.collectives.as_ref()
     }
 
-    /// Copies the parameters of rank 0 to every rank.
+    /// Copies the parameters of rank 0, in host memory, to every rank. Parameters on devices are copied by the
+    /// group of the devices.
     pub fn broadcast_params(&self, params: &mut [T]) -> Result<(), CollectiveError> {
         self.group().broadcast(params, 0)
     }
@@ -108,7 +109,7 @@ impl<T: GradientElement, C: GradientCollectives<T>> DistributedDataParallel<T, C
     ///
     /// # Errors
     /// [`Cause::Argument`] if the step already has all its micro-batches; the closure is not called then. Else
-    /// if the group has failed, or there is no memory for the gradient.
+    /// if the group has failed, or the memory or the device of this rank fails, which aborts the group.
     pub fn micro_batch<V>(
         &mut self,
         backward: impl FnOnce(&mut Gradients<'_, T, C>) -> V,
@@ -128,7 +129,8 @@ impl<T: GradientElement, C: GradientCollectives<T>> DistributedDataParallel<T, C
         if 1 < self.group().world_size() {
             self.step_check = self.collectives.submit_step_check(&self.plan);
         }
-        self.collectives.zero(&mut self.gradient, &(0..self.len));
+        let zeroed = self.collectives.zero(&mut self.gradient, &(0..self.len));
+        zeroed.map_err(|error| self.fail(&error))?;
         let lanes = (self.group().world_size() * all) as u64;
         let reducer = BucketReducer {
             collectives: &self.collectives,
@@ -139,7 +141,7 @@ impl<T: GradientElement, C: GradientCollectives<T>> DistributedDataParallel<T, C
         };
         let mut gradients = Gradients::new(GradientTarget::Shared(reducer), self.len);
         let value = backward(&mut gradients);
-        gradients.finish();
+        gradients.finish().map_err(|error| self.fail(&error))?;
         Ok(value)
     }
 
@@ -160,19 +162,24 @@ impl<T: GradientElement, C: GradientCollectives<T>> DistributedDataParallel<T, C
         &mut self,
         backward: impl FnOnce(&mut Gradients<'_, T, C>) -> V,
     ) -> Result<V, CollectiveError> {
-        let mut gradient = match self.accumulated.take_spare() {
-            Some(mut spare) => {
-                self.collectives.zero_scratch(&mut spare);
-                spare
-            }
-            None => self.collectives.alloc_scratch(self.len).map_err(|error| {
-                self.group().rejected(Operation::AllReduce, Cause::System(error.to_string()))
-            })?,
+        let gradient = match self.accumulated.take_spare() {
+            Some(mut spare) => self.collectives.zero_scratch(&mut spare).map(|()| spare),
+            None => self.collectives.alloc_scratch(self.len),
         };
+        let mut gradient = gradient.map_err(|error| self.fail(&error))?;
         let mut gradients = Gradients::new(GradientTarget::Private(&mut gradient), self.len);
         let value = backward(&mut gradients);
-        self.accumulated.push(gradient, |older, newer| self.collectives.add_scratch(older, newer));
+        let collectives = &self.collectives;
+        let add =
+            |older: &C::Scratch, newer: &mut C::Scratch| collectives.add_scratch(older, newer);
+        self.accumulated.try_push(gradient, add).map_err(|error| self.fail(&error))?;
         Ok(value)
+    }
+
+    /// The memory or the device of this rank failed: the step cannot be completed, so the group is aborted.
+    fn fail(&self, error: &Error) -> CollectiveError {
+        self.group().abort(&error.to_string());
+        self.group().rejected(Operation::AllReduce, Cause::System(error.to_string()))
     }
 
     /// Waits for all buckets; the gradient is then the mean over all lanes of the step, which is the same

@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::runtime::comm::collectives::{GradientCollectives, HostMemory};
 use crate::runtime::comm::group::Group;
 use crate::runtime::dtype::element::GradientElement;
+use crate::runtime::error::Result;
 use crate::runtime::parallel::ddp::reducer::BucketReducer;
 
 /// Flat gradient of one micro-batch: initially zero, written by the backward pass, which calls
@@ -104,7 +105,7 @@ impl<'a, T: GradientElement, C: GradientCollectives<T>> Gradients<'a, T, C> {
     }
 
     /// Announces all ranges that the backward pass has not announced as ready.
-    pub(crate) fn finish(mut self) {
+    pub(crate) fn finish(mut self) -> Result<()> {
         self.ready.sort_by_key(|range| range.start);
         let mut end = self.len;
         for range in std::mem::take(&mut self.ready).into_iter().rev() {
@@ -112,6 +113,10 @@ impl<'a, T: GradientElement, C: GradientCollectives<T>> Gradients<'a, T, C> {
             end = range.start;
         }
         self.ready(0..end);
+        match &mut self.target {
+            GradientTarget::Private(_) => Ok(()),
+            GradientTarget::Shared(reducer) => reducer.take_failure(),
+        }
     }
 
     fn assert_not_ready(&self, range: &Range<usize>) {

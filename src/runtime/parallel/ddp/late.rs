@@ -13,7 +13,7 @@ use crate::runtime::comm::group::Group;
 use crate::runtime::comm::shm::buffer::{Lent, SharedBuffer};
 use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::Element;
-use crate::runtime::error::Result;
+use crate::runtime::error::{Error, Result};
 use crate::runtime::schedule::tree::Lanes;
 
 /// Operations that were submitted and have not begun.
@@ -28,6 +28,8 @@ fn lock<V>(shared: &Mutex<V>) -> MutexGuard<'_, V> {
 pub(super) struct LateGroup {
     group: Group,
     queue: Queue,
+    /// Begin of the range to which nothing can be added, as if the device failed.
+    fails_at: Option<usize>,
 }
 
 /// Range of this rank's part of `len` elements; shorter than it must be if `len` is not divisible by the number
@@ -45,7 +47,12 @@ struct LateOperation {
 
 impl LateGroup {
     pub(super) fn new(group: Group) -> Self {
-        Self { group, queue: Queue::default() }
+        Self { group, queue: Queue::default(), fails_at: None }
+    }
+
+    /// A group whose device fails when a range that begins here is added.
+    fn failing_at(group: Group, start: usize) -> Self {
+        Self { fails_at: Some(start), ..Self::new(group) }
     }
 
     fn submit<M: Send + 'static>(
@@ -185,31 +192,44 @@ impl GradientCollectives<f32> for LateGroup {
         self.group.alloc_scratch(len)
     }
 
-    fn zero_scratch(&self, gradient: &mut Vec<f32>) {
-        self.group.zero_scratch(gradient);
+    fn zero_scratch(&self, gradient: &mut Vec<f32>) -> Result<()> {
+        self.group.zero_scratch(gradient)
     }
 
-    fn zero(&self, gradient: &mut SharedBuffer<f32>, range: &Range<usize>) {
-        self.group.zero(gradient, range);
+    fn zero(&self, gradient: &mut SharedBuffer<f32>, range: &Range<usize>) -> Result<()> {
+        self.group.zero(gradient, range)
     }
 
-    fn add_scratch(&self, older: &Vec<f32>, newer: &mut Vec<f32>) {
-        self.group.add_scratch(older, newer);
+    fn add_scratch(&self, older: &Vec<f32>, newer: &mut Vec<f32>) -> Result<()> {
+        self.group.add_scratch(older, newer)
     }
 
-    fn add(&self, older: &Vec<f32>, newer: &mut SharedBuffer<f32>, range: &Range<usize>) {
-        self.group.add(older, newer, range);
+    fn add(
+        &self,
+        older: &Vec<f32>,
+        newer: &mut SharedBuffer<f32>,
+        range: &Range<usize>,
+    ) -> Result<()> {
+        if self.fails_at == Some(range.start) {
+            return Err(Error::Device("the GPU reported an error: out of range".to_owned()));
+        }
+        self.group.add(older, newer, range)
     }
 
-    fn divide(&self, gradient: &mut SharedBuffer<f32>, range: &Range<usize>, divisor: u64) {
-        self.group.divide(gradient, range, divisor);
+    fn divide(
+        &self,
+        gradient: &mut SharedBuffer<f32>,
+        range: &Range<usize>,
+        divisor: u64,
+    ) -> Result<()> {
+        self.group.divide(gradient, range, divisor)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::{DdpOptions, DistributedDataParallel, Error, Layout};
+    use crate::runtime::{DdpOptions, DistributedDataParallel, Layout};
 
     /// Bits of the mean gradients of three steps.
     fn train<C>(collectives: &C) -> Result<Vec<u32>, Error>
@@ -245,6 +265,22 @@ mod tests {
         let late = Group::on_threads(3, |group| train(&LateGroup::new(group.clone())))?;
         assert_eq!(late, early);
         Ok(())
+    }
+
+    #[test]
+    fn failing_device_is_an_error_on_every_rank() {
+        let outcomes = Group::on_threads(2, |group| {
+            let group = match group.rank() {
+                0 => LateGroup::new(group.clone()),
+                _ => LateGroup::failing_at(group.clone(), 70),
+            };
+            Ok(train(&group).map(drop).map_err(|error| error.to_string()))
+        });
+        let [first, second] = outcomes.expect("errors are results here").try_into().expect("two");
+        let why = "the GPU reported an error: out of range";
+        let (first, second) = (first.expect_err("its peer failed"), second.expect_err("it failed"));
+        assert!(first.contains("rank 1 aborted the group") && first.contains(why), "{first}");
+        assert!(second.ends_with(why), "{second}");
     }
 
     /// Bits of this rank's part of a sum in place, of all parts after they were gathered, and of its part of a sum

@@ -9,6 +9,7 @@ use crate::runtime::comm::core::operation::DividedReduction;
 use crate::runtime::comm::executor::OperationEvent;
 use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::{Element, GradientElement};
+use crate::runtime::error::{Error, Result};
 use crate::runtime::flat::accumulate::BinaryCounter;
 use crate::runtime::flat::buckets::Bucket;
 
@@ -43,6 +44,8 @@ pub(crate) struct Reducer<T: Element, C: Collectives<T>> {
     /// the same order of operations.
     next: usize,
     in_flight: Vec<Work<C::Lent>>,
+    /// Failure of this step's arithmetic on the gradient; no further bucket is submitted then.
+    failure: Option<Error>,
     pub(super) events: Events,
 }
 
@@ -53,6 +56,7 @@ impl<T: Element, C: Collectives<T>> Reducer<T, C> {
             next: buckets.len(),
             buckets,
             in_flight: Vec::new(),
+            failure: None,
             events: Events::default(),
         }
     }
@@ -60,6 +64,7 @@ impl<T: Element, C: Collectives<T>> Reducer<T, C> {
     pub(super) fn start_step(&mut self) {
         self.unready = self.buckets.iter().map(|bucket| bucket.range.len()).collect();
         self.next = 0;
+        self.failure = None;
         self.events.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
@@ -104,22 +109,29 @@ impl<T: GradientElement, C: GradientCollectives<T>> BucketReducer<'_, T, C> {
                 }
             }
         }
-        while self.reducer.unready.get(self.reducer.next) == Some(&0) {
-            self.submit(self.reducer.next);
+        while self.reducer.failure.is_none()
+            && self.reducer.unready.get(self.reducer.next) == Some(&0)
+        {
+            self.reducer.failure = self.submit(self.reducer.next).err();
             self.reducer.next += 1;
         }
     }
 
-    fn submit(&mut self, bucket: usize) {
+    /// Returns why a bucket could not be submitted.
+    pub(crate) fn take_failure(&mut self) -> Result<()> {
+        self.reducer.failure.take().map_or(Ok(()), Err)
+    }
+
+    fn submit(&mut self, bucket: usize) -> Result<()> {
         let range = self.reducer.buckets[bucket].range.clone();
         for older in self.accumulated.sums() {
-            self.collectives.add(older, self.gradient, &range);
+            self.collectives.add(older, self.gradient, &range)?;
         }
         if self.collectives.as_ref().world_size() == 1 {
             record(&self.reducer.events, DdpEvent::ReduceStarted { bucket });
-            self.collectives.divide(self.gradient, &range, self.lanes);
+            self.collectives.divide(self.gradient, &range, self.lanes)?;
             record(&self.reducer.events, DdpEvent::ReduceDone { bucket });
-            return;
+            return Ok(());
         }
         let data = self.gradient.lend(&range);
         let events = self.reducer.events.clone();
@@ -132,5 +144,6 @@ impl<T: GradientElement, C: GradientCollectives<T>> BucketReducer<'_, T, C> {
         };
         let mean = DividedReduction::mean_of(self.lanes);
         self.reducer.in_flight.push(self.collectives.submit_all_reduce(data, mean, on_event));
+        Ok(())
     }
 }
