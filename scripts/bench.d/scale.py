@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Thousands of nodes that connect by themselves: time and memory of node 0 for each node.
+
+Node 0 is real and runs on one core; the other nodes are simulated on the same core, with the real handshake
+and the real frames, and their workers exit at once. The figures are the time until all nodes have joined and
+until the job is complete, and the peak resident memory of node 0, each also divided by the number of nodes:
+if these are flat, the cost of a node does not depend on the size of the job.
+"""
+
+import argparse
+import resource
+
+import harness
+import pods
+
+# Both ends of a simulated node's connections are files of one process.
+FILES = 1 << 17
+
+
+def raise_file_limit():
+    """Raises the limit of open files, as far as this user may."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, max(hard, FILES)))
+    except ValueError:
+        print(f"the limit of open files stays {hard}: as root, larger jobs can be measured")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, nargs="*", default=[1000, 3000, 10000])
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    raise_file_limit()
+    program, simulator = harness.remuda(), pods.example()
+
+    def once(count):
+        def run():
+            with harness.scratch() as directory:
+                return pods.crowd(program, simulator, directory, count)
+
+        return run
+
+    results = harness.interleaved({count: once(count) for count in options.nodes}, options.rounds)
+    rows = []
+    for count, runs in results.items():
+        joined, over = (harness.median(runs, key) for key in ("s", "over_s"))
+        peak = harness.median(runs, "peak_mb")
+        rows.append(
+            [
+                count,
+                f"{joined:.2f}",
+                f"{joined / count * 1e6:.0f}",
+                f"{over:.2f}",
+                f"{over / count * 1e6:.0f}",
+                f"{peak:.1f}",
+                f"{peak / count * 1e3:.1f}",
+            ]
+        )
+    print(f"node 0 and the simulated nodes on one core, medians of {options.rounds} rounds\n")
+    header = ["nodes", "joined s", "µs a node", "complete s", "µs a node", "node 0 MB", "kB a node"]
+    harness.table(header, rows)
+    harness.save("scale", {"results": {str(count): runs for count, runs in results.items()}})
+
+
+if __name__ == "__main__":
+    main()
