@@ -175,13 +175,7 @@ impl Simulation {
     fn perform_for_agent(&mut self, index: usize, effect: AgentEffect) -> Option<AgentEvent> {
         let host = self.agents[index].host;
         match effect {
-            AgentEffect::Send { epoch, message } => {
-                let is_twice = self.mistake == Some(Mistake::AgentAnswersTwice)
-                    && matches!(message, FromAgent::Ready(_));
-                for _ in 0..1 + usize::from(is_twice) {
-                    self.send_to_launcher(index, epoch, &message);
-                }
-            }
+            AgentEffect::Send { epoch, message } => self.send_to_launcher(index, epoch, &message),
             AgentEffect::SendHello(epoch) => {
                 let clock_us = self.clock_us(host);
                 let (version, build) = (wire::VERSION, String::new());
@@ -255,8 +249,16 @@ impl Simulation {
             self.tell(teller, || format!("reports that nothing is left of epoch {epoch}"));
         }
         let connection = self.agents[index].connection;
-        let bytes = wire::encode(epoch, message);
-        self.send(connection, Way::FromNode, Parcel::Bytes(bytes));
+        for _ in 0..self.copies_of(message) {
+            let bytes = wire::encode(epoch, message);
+            self.send(connection, Way::FromNode, Parcel::Bytes(bytes));
+        }
+    }
+
+    /// How often a defective agent would send a message.
+    fn copies_of(&self, message: &FromAgent) -> usize {
+        let is_twice = matches!(message, FromAgent::Ready(_));
+        if is_twice && self.mistake == Some(Mistake::AgentAnswersTwice) { 2 } else { 1 }
     }
 
     fn report_exit(&mut self, index: usize, report: ExitReport) {

@@ -62,14 +62,15 @@ pub(super) fn split(
 }
 
 /// Sends small messages at once, and detects a network that drops everything: if data stays
-/// unacknowledged for the length of the lease, the connection ends.
+/// unacknowledged for twice the lease, the connection ends. The lease is over before, so that a node is lost by
+/// a reason with a time, not by a connection that closed.
 pub(super) fn set_socket_options(stream: &TcpStream, lease: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(stream, KEEPALIVE_PAUSE)?;
     sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT)?;
-    sockopt::set_tcp_user_timeout(stream, lease.as_millis() as u32)?;
+    sockopt::set_tcp_user_timeout(stream, 2 * lease.as_millis() as u32)?;
     Ok(())
 }
 

@@ -272,7 +272,7 @@ mod tests {
         let outcomes = Group::on_threads(2, |group| {
             let group = match group.rank() {
                 0 => LateGroup::new(group.clone()),
-                _ => LateGroup::failing_at(group.clone(), 70),
+                _ => LateGroup::failing_at(group.clone(), 0),
             };
             Ok(train(&group).map(drop).map_err(|error| error.to_string()))
         });
