@@ -34,7 +34,7 @@ fn prove_random_kill() {
 #[test]
 fn prove_random_stop_of_a_shim() {
     let mut random = Random::from_seed();
-    for case in 0..proof_cases(4) {
+    for case in 0..proof_cases(2) {
         let moment = random.below(40_000) as u64;
         let script = [QUIET, LOUD][random.below(2)];
         eprintln!("case {case}: {moment} µs after the first, workers run `{script}`");
