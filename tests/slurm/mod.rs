@@ -1,4 +1,5 @@
 //! Jobs inside an allocation of a real Slurm, whose daemons the test starts.
 
 mod allocation;
+mod chaos;
 mod cluster;

@@ -69,10 +69,81 @@ pub(crate) fn vectorized(run: impl FnOnce()) {
     run();
 }
 
+/// Bytes from which a copy does not leave the choice of instructions to the C library.
+#[cfg(target_arch = "x86_64")]
+const LONG_COPY: usize = 2048;
+
+/// Copies `len` elements, as [`std::ptr::copy_nonoverlapping`] does.
+///
+/// The C library copies long ranges with `rep movsb` (glibc from 2.28 to 2.38 on every processor that announces
+/// it), which takes four times as long as vector instructions on AMD's Zen 3 and 4.
+///
+/// # Safety
+/// As for [`std::ptr::copy_nonoverlapping`].
+#[inline]
+pub(crate) unsafe fn copy_nonoverlapping<T>(from: *const T, to: *mut T, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if LONG_COPY <= len * size_of::<T>() && Level::Avx2 <= level() {
+        // SAFETY: `level` saw this feature on this processor; the caller gives the rest.
+        return unsafe { copy_with_avx2(from.cast(), to.cast(), len * size_of::<T>()) };
+    }
+    // SAFETY: the caller gives it.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+}
+
+/// Copies bytes in blocks of four vectors; the compiler would replace a loop over single vectors by a call of
+/// `memcpy`.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn copy_with_avx2(from: *const u8, to: *mut u8, bytes: usize) {
+    use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_storeu_si256};
+    const BLOCK: usize = 4 * size_of::<__m256i>();
+    let blocks = bytes / BLOCK;
+    for block in 0..blocks {
+        // SAFETY: the block lies inside both ranges, which the caller gives.
+        unsafe {
+            let from: *const __m256i = from.add(block * BLOCK).cast();
+            let to: *mut __m256i = to.add(block * BLOCK).cast();
+            let vectors = [0, 1, 2, 3].map(|at| _mm256_loadu_si256(from.add(at)));
+            for (at, vector) in vectors.into_iter().enumerate() {
+                _mm256_storeu_si256(to.add(at), vector);
+            }
+        }
+    }
+    let done = blocks * BLOCK;
+    // SAFETY: as above; less than a block is left.
+    unsafe { std::ptr::copy_nonoverlapping(from.add(done), to.add(done), bytes - done) };
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::{Level, level};
+    use super::{Level, copy_nonoverlapping, level};
     use std::cell::Cell;
+
+    #[test]
+    fn copies_of_every_length_and_alignment_are_equal() {
+        let source: Vec<u8> = (0..9000u32).map(|at| (at * 31 % 251) as u8).collect();
+        for len in [0, 1, 2047, 2048, 2049, 2175, 2176, 2303, 4096, 8191] {
+            for (from, to) in [(0, 0), (1, 0), (0, 3), (17, 45)] {
+                let copies = at_every_level(|| {
+                    let mut target = vec![0xee; 9000];
+                    // SAFETY: both ranges are inside their vectors, and the vectors are not the same.
+                    unsafe {
+                        copy_nonoverlapping(
+                            source.as_ptr().add(from),
+                            target.as_mut_ptr().add(to),
+                            len,
+                        );
+                    }
+                    target
+                });
+                for target in copies {
+                    assert_eq!(target[to..to + len], source[from..from + len]);
+                    assert!(target[..to].iter().chain(&target[to + len..]).all(|b| *b == 0xee));
+                }
+            }
+        }
+    }
 
     #[cfg(target_arch = "x86_64")]
     const LEVELS: &[Level] = &[Level::Baseline, Level::Avx2, Level::Avx512];

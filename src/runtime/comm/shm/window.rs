@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::os::cpu::simd;
 use crate::runtime::comm::shm::arena::Allocation;
 use crate::runtime::comm::shm::segment::Segment;
 use crate::runtime::dtype::element::Element;
@@ -107,14 +108,14 @@ impl<T: Element> Window<T> {
         let to = self.address(&(at..at + values.len()));
         // SAFETY: in bounds; by the rule of this module only this rank accesses the positions now. They
         // cannot overlap `values`, which is a slice that the caller borrows from its owner.
-        unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), to, values.len()) };
+        unsafe { simd::copy_nonoverlapping(values.as_ptr(), to, values.len()) };
     }
 
     /// Copies the elements from position `at` on into `values`.
     pub(crate) fn read(&self, at: usize, values: &mut [T]) {
         let from = self.address(&(at..at + values.len()));
         // SAFETY: as for `write`; by the rule no rank writes these positions now.
-        unsafe { std::ptr::copy_nonoverlapping(from, values.as_mut_ptr(), values.len()) };
+        unsafe { simd::copy_nonoverlapping(from.cast_const(), values.as_mut_ptr(), values.len()) };
     }
 
     /// Copies all of `source`, which has the same length.
