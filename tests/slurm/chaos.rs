@@ -67,6 +67,12 @@ fn prove_chaos_over_slurm() {
         let options = ["-N3", "--ntasks-per-node=2"];
         let running = slurm.allocate(launch, &options).start();
         wait_for("a victim", || victim.find(&running).into_iter().next());
+        if victim == Victim::Member {
+            // Slurm does not say which task has ended: a member that has not joined yet is only missed after
+            // `--agent_timeout`.
+            let agents = || (3 <= Victim::Agent.find(&running).len()).then_some(());
+            wait_for("all members to join", agents);
+        }
         // Not synchronisation, but the random moment itself.
         std::thread::sleep(std::time::Duration::from_micros(moment_us));
         let found =
