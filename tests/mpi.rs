@@ -1,9 +1,12 @@
 //! Agents that a real Open MPI or MPICH starts, on this machine.
 
+use std::path::Path;
+
+use remuda::base::env_vars;
 use rustix::process::Signal;
 
 use crate::support::launch::{Launch, Outcome, face};
-use crate::support::proof::has;
+use crate::support::proof::{has, proof_cases, skip};
 
 /// A job whose agents this process manager starts.
 fn job(manager: &str) -> Launch {
@@ -21,25 +24,49 @@ fn lines(outcome: &Outcome) -> Vec<String> {
 
 /// Workers have the ranks of the job, not the place of the process that MPI started.
 #[track_caller]
-fn check(manager: &str) {
+fn check(job: impl Fn() -> Launch) {
     let names = "${OMPI_COMM_WORLD_RANK-no} ${PMI_RANK-no}";
-    let outcome = job(manager).sh(&format!("echo $RANK of $WORLD_SIZE {names}")).end().code(0);
+    let outcome = job().sh(&format!("echo $RANK of $WORLD_SIZE {names}")).end().code(0);
     assert_eq!(lines(&outcome), ["0 of 2 no no", "1 of 2 no no"]);
-    let outcome = job(manager).sh("[ $RANK = 1 ] && exit 7; sleep 1000").end().code(7);
+    let outcome = job().sh("[ $RANK = 1 ] && exit 7; sleep 1000").end().code(7);
     outcome.says("error[R101]: rank 1 (localhost) exited with code 7");
 }
 
 #[test]
 fn open_mpi_starts_agents() {
     if has("openmpi", "open_mpi_starts_agents") {
-        check("openmpi");
+        check(|| job("openmpi"));
     }
 }
 
 #[test]
 fn mpich_starts_agents() {
     if has("mpich", "mpich_starts_agents") {
-        check("mpich");
+        check(|| job("mpich"));
+    }
+}
+
+/// MPIs from PyPI. Open MPI 5 sometimes hangs by itself; its job then ends with `--agent_timeout`.
+#[test]
+fn prove_newer_mpis() {
+    if !has("mpis", "prove_newer_mpis") {
+        return;
+    }
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("mpis");
+    if !target.join(".complete").exists() {
+        skip("mpis", "prove_newer_mpis");
+        return;
+    }
+    let path = env_vars::get_text("PATH").expect("PATH is set");
+    for _ in 0..proof_cases(1) {
+        for (name, manager) in [("openmpi5", "openmpi"), ("mpich5", "mpich"), ("impi", "impi")] {
+            let root = target.join(name);
+            let job = || {
+                let launch = job(manager).env("PATH", format!("{}/bin:{path}", root.display()));
+                launch.env("LD_LIBRARY_PATH", root.join("lib")).env("I_MPI_ROOT", &root)
+            };
+            check(job);
+        }
     }
 }
 

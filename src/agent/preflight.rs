@@ -18,7 +18,7 @@ use super::ports::{self, Listening};
 use super::script_hints::script_hint;
 use crate::base::shell::quoted;
 use crate::base::{Epoch, JobId, Status, env_vars};
-use crate::os::files::fds::{TooFewFiles, require_open_files};
+use crate::os::files::fds::{RAISE_FILE_LIMIT, TooFewFiles, require_open_files};
 use crate::os::files::input_file::{irregular_kind, is_pipe, not_regular, open};
 use crate::os::process::{fork, shell_env};
 use crate::plan::CoreShare;
@@ -193,9 +193,7 @@ fn check_fds(workers: u64) -> Result<(), Problem> {
     require_open_files(workers + OWN_FDS).map_err(|TooFewFiles { needed, limit }| {
         let message =
             format!("the job needs {needed} open files on this node, the hard limit is {limit}");
-        Problem::new(Status::OsLimit, message).help(
-            "raise `nofile` in /etc/security/limits.conf, or with `docker run --ulimit nofile=N`",
-        )
+        Problem::new(Status::OsLimit, message).help(RAISE_FILE_LIMIT)
     })
 }
 

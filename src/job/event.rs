@@ -172,6 +172,8 @@ pub enum Event {
         node: NodeRank,
         /// How the node was lost.
         loss: NodeLoss,
+        /// Time of its last message before the silence in which it may have been lost, if there was one.
+        silent_since: Option<Instant>,
     },
     /// Nodes without a heartbeat for the length of the lease: all are lost at once. The first of them, which has
     /// been silent longest, is the cause.

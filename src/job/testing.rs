@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::event::{Effect, Event, OnEarlyLoss, OnFailure, OnTerm, Policy, SilentNode};
 use crate::base::{NodeRank, Rank, WorkerExit};
-use crate::job::cause::failure::Verdict;
-use crate::job::cause::failure::WorkerEnd;
+use crate::job::cause::failure::{NodeLoss, Verdict, WorkerEnd};
 use crate::job::signal_numbers::SIGTERM;
 use crate::job::state::job_state::JobState;
 
@@ -76,6 +75,11 @@ pub(super) fn verdict_of_pause(effects: &[Effect], expected: Duration) -> Verdic
     let (verdict, pause) = found.unwrap_or_else(|| panic!("{effects:?}"));
     assert_eq!(pause, expected);
     verdict.clone()
+}
+
+/// A node is lost without a silence before it.
+pub(super) fn node_lost(node: u32, loss: NodeLoss) -> Event {
+    Event::NodeLost { node: NodeRank(node), loss, silent_since: None }
 }
 
 /// The leases of these nodes have expired, all at once.

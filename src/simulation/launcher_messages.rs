@@ -176,10 +176,8 @@ impl Simulation {
                 }
                 Some(Event::Exited(WorkerEnd { rank, exit, at, signals_sent }))
             }
-            FromAgent::ShimExited => Some(Event::NodeLost { node, loss: NodeLoss::ShimExited }),
-            FromAgent::ShimHung => {
-                Some(Event::NodeLost { node, loss: NodeLoss::ShimNotResponding })
-            }
+            FromAgent::ShimExited => Some(self.node_lost(node, NodeLoss::ShimExited)),
+            FromAgent::ShimHung => Some(self.node_lost(node, NodeLoss::ShimNotResponding)),
             FromAgent::Idle { .. } if self.mistake == Some(Mistake::IdleIsLost) => None,
             FromAgent::Idle { unkillable } => {
                 Some(Event::Idle { node, is_clean: unkillable.is_empty() })
@@ -256,7 +254,12 @@ impl Simulation {
             let ranks = &self.scenario.workers[..node.index()];
             self.send_to_all(&ToAgent::PeerGone(Rank(ranks.iter().sum())));
         }
-        Some(Event::NodeLost { node, loss })
+        Some(self.node_lost(node, loss))
+    }
+
+    fn node_lost(&self, node: NodeRank, loss: NodeLoss) -> Event {
+        let silent_since = self.launcher.table.silence_before_loss(node, self.instant(self.now()));
+        Event::NodeLost { node, loss, silent_since }
     }
 
     /// Kills what lost local nodes have left.

@@ -20,7 +20,7 @@ pub(super) fn describe_event(event: &Event) -> String {
         Event::Idle { node, is_clean: true } => format!("nothing is left on node {node}"),
         Event::Idle { node, .. } => format!("only what cannot be killed is left on node {node}"),
         Event::Evidence(found) => format!("{} workers reported lost peers", found.len()),
-        Event::NodeLost { node, loss } => format!("node {node} is lost: {loss:?}"),
+        Event::NodeLost { node, loss, .. } => format!("node {node} is lost: {loss:?}"),
         Event::LeaseExpired(nodes) => {
             let nodes: Vec<_> = nodes.iter().map(|lost| lost.node).collect();
             format!("the leases of {nodes:?} have expired")

@@ -4,6 +4,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use crate::transport::LinkReader;
 
 /// Size of one read.
@@ -17,19 +19,50 @@ pub type LineCallback = Box<dyn Fn(&str) + Send + Sync>;
 /// Standard error of a node: kept while the agent is starting, then passed on line by line.
 pub(in crate::transport) struct StderrCapture {
     state: Arc<Mutex<StderrState>>,
+    kept: watch::Receiver<usize>,
     reader: tokio::task::JoinHandle<()>,
 }
 
 /// What a process has printed so far, readable beside [`StderrCapture`].
 #[derive(Clone)]
-pub(in crate::transport) struct PrintedLines(Arc<Mutex<StderrState>>);
+pub(in crate::transport) struct PrintedLines {
+    state: Arc<Mutex<StderrState>>,
+    /// Number of bytes that are kept.
+    kept: watch::Receiver<usize>,
+    /// Number of bytes that [`next`](Self::next) has returned.
+    returned: usize,
+}
 
 impl PrintedLines {
     /// All lines that are kept and are not empty.
     pub(in crate::transport) fn read(&self) -> Vec<String> {
-        let state = self.0.lock().expect("no thread panics while it holds the lock");
+        let state = self.state.lock().expect("no thread panics while it holds the lock");
         let text = String::from_utf8_lossy(&state.bytes);
         text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
+    }
+}
+
+impl PrintedLines {
+    /// Waits for the next line that is kept; none is lost if the wait is cancelled.
+    pub(in crate::transport) async fn next(&mut self) -> String {
+        loop {
+            self.kept.mark_unchanged();
+            if let Some(line) = self.take_line() {
+                return line;
+            }
+            if self.kept.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// The next line that is kept, if there is one.
+    pub(in crate::transport) fn take_line(&mut self) -> Option<String> {
+        let state = self.state.lock().expect("no thread panics while it holds the lock");
+        let rest = &state.bytes[self.returned..];
+        let end = rest.iter().position(|byte| *byte == b'\n')?;
+        self.returned += end + 1;
+        Some(String::from_utf8_lossy(&rest[..end]).trim_end().to_owned())
     }
 }
 
@@ -46,14 +79,21 @@ impl StderrCapture {
             StderrState { bytes: Vec::new(), on_line: None, pending_callback: Some(on_line) };
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
+        let (count, kept) = watch::channel(0);
         let reader = tokio::spawn(async move {
             let mut buffer = Vec::with_capacity(READ_BYTES);
             while let Ok(1..) = pipe.read(&mut buffer).await {
-                shared.lock().expect("no thread panics while it holds the lock").push(&buffer);
+                let now_kept = {
+                    let mut state =
+                        shared.lock().expect("no thread panics while it holds the lock");
+                    state.push(&buffer);
+                    state.bytes.len()
+                };
                 buffer.clear();
+                count.send_if_modified(|count| std::mem::replace(count, now_kept) != now_kept);
             }
         });
-        Self { state, reader }
+        Self { state, kept, reader }
     }
 
     /// Waits at most `limit` until all output has been passed on.
@@ -63,7 +103,8 @@ impl StderrCapture {
 
     /// The output so far, for other tasks.
     pub(in crate::transport) fn printed(&self) -> PrintedLines {
-        PrintedLines(Arc::clone(&self.state))
+        let (state, kept) = (Arc::clone(&self.state), self.kept.clone());
+        PrintedLines { state, kept, returned: 0 }
     }
 
     /// All output so far. Waits for a short time, because a node prints the reason just before it

@@ -9,7 +9,7 @@ use crate::support::launch::{Launch, Outcome, face};
 use crate::support::wait_for;
 
 /// A job without hosts on its line.
-fn job() -> Launch {
+pub(super) fn job() -> Launch {
     Launch::new().options(["--no_python", "--no_local_rank", "--accelerator", "cpu"])
 }
 

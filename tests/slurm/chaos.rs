@@ -5,8 +5,9 @@
 
 use rustix::process::Signal;
 
+use crate::slurm::allocation::job;
 use crate::slurm::cluster::{Slurm, can_run};
-use crate::support::launch::{Launch, Outcome, Running};
+use crate::support::launch::{Outcome, Running};
 use crate::support::process::Process;
 use crate::support::proof::{Random, proof_cases};
 use crate::support::wait_for;
@@ -62,17 +63,10 @@ fn prove_chaos_over_slurm() {
         let victim = VICTIMS[(case + random.below(2)) % VICTIMS.len()];
         let moment_us = random.below(60_000) as u64;
         eprintln!("case {case}: {victim:?} {moment_us} µs after the first");
-        let launch = Launch::new().options(["--no_python", "--no_local_rank", "--accelerator"]);
-        let launch = launch.options(["cpu", "--grace", "2s"]).program(["sleep", "1000"]);
+        let launch = job().options(["--grace", "2s"]).program(["sleep", "1000"]);
         let options = ["-N3", "--ntasks-per-node=2"];
         let running = slurm.allocate(launch, &options).start();
         wait_for("a victim", || victim.find(&running).into_iter().next());
-        if victim == Victim::Member {
-            // Slurm does not say which task has ended: a member that has not joined yet is only missed after
-            // `--agent_timeout`.
-            let agents = || (3 <= Victim::Agent.find(&running).len()).then_some(());
-            wait_for("all members to join", agents);
-        }
         // Not synchronisation, but the random moment itself.
         std::thread::sleep(std::time::Duration::from_micros(moment_us));
         let found =
@@ -96,24 +90,22 @@ fn judge(victim: Victim, process: &Process, outcome: Outcome) {
             assert_eq!(found, (&"worker_failed".into(), &pid.into(), &9.into()), "{outcome:#?}");
         }
         Victim::Step => {
-            let code = outcome.status.code().expect("no signal");
-            assert!([69, 75, 76].contains(&code), "{outcome:#?}");
-            let error = error_of(&outcome);
+            let error = loss_of(&outcome);
             assert!(error.contains("srun") || error.contains("node0"), "{outcome:#?}");
         }
         Victim::Member | Victim::Agent | Victim::Shim => {
-            let code = outcome.status.code().expect("no signal");
-            assert!([69, 75, 76].contains(&code), "{outcome:#?}");
-            let error = error_of(&outcome);
+            let error = loss_of(&outcome);
             let named = (1..=3).filter(|node| error.contains(&format!("node{node:02}"))).count();
             assert_eq!(named, 1, "one node is the cause: {outcome:#?}");
         }
     }
 }
 
-/// The one error of a screen.
+/// The one error of a job that has lost a node, or could not reach it.
 #[track_caller]
-fn error_of(outcome: &Outcome) -> &str {
+fn loss_of(outcome: &Outcome) -> &str {
+    let code = outcome.status.code().expect("no signal");
+    assert!([69, 75, 76].contains(&code), "{outcome:#?}");
     let at = outcome.stderr.find("error[R1").expect("an error");
     let error = &outcome.stderr[at..];
     assert_eq!(error.matches("error[").count(), 1, "{outcome:#?}");

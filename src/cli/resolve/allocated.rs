@@ -39,7 +39,7 @@ pub(in crate::cli) fn allocated_nodes(
         AllocationSource::Nodes(found) => {
             let is_slurm = found.reading.dialect == Dialect::Slurm;
             let manager = ProcessManager::Slurm;
-            let has_manager = is_slurm && search_path(manager.programs()[0]).is_some();
+            let has_manager = is_slurm && search_path(manager.usual_program()).is_some();
             let nodes = found.reading.hostfile.pool();
             Some(AllocatedNodes::Hosts {
                 names: nodes.nodes().iter().map(|(host, _)| host.to_string()).collect(),

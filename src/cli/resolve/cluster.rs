@@ -207,7 +207,7 @@ fn slurm_step(
     let manager = ProcessManager::Slurm;
     if !(is_open && is_allocation && is_inside)
         || is_here
-        || search_path(manager.programs()[0]).is_none()
+        || search_path(manager.usual_program()).is_none()
     {
         return Ok(None);
     }

@@ -283,7 +283,7 @@ pub(crate) struct LostNode {
     pub(crate) loss: NodeLoss,
     /// When that was noticed.
     pub(crate) at: Instant,
-    /// Time of its last message, if its lease has expired: it was lost after that.
+    /// Time of its last message before the silence in which it was lost, if there was one.
     pub(crate) silent_since: Option<Instant>,
 }
 

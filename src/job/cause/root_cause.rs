@@ -398,15 +398,23 @@ mod tests {
     fn node_lost_while_the_job_is_stopped_is_not_the_cause() {
         let now = clock::now();
         let at = |seconds| now + Duration::from_secs(seconds);
+        let silent = |node, loss, since, noticed| LostNode {
+            silent_since: Some(at(since)),
+            ..lost(node, loss, at(noticed))
+        };
+        let check = |nodes, node, loss| {
+            let failures = Failures { nodes, stopped_at: Some(at(6)), ..Failures::default() };
+            let cause = FailureCause::Node { node: NodeRank(node), loss };
+            assert_eq!(find(&[], &failures), Some(cause));
+        };
         // Node 1 had vanished before, which was noticed only when its lease expired.
-        let nodes = vec![
-            lost(0, NodeLoss::ShimExited, at(5)),
-            LostNode { silent_since: Some(now), ..lost(1, NodeLoss::LeaseExpired, at(30)) },
-        ];
-        let failures = Failures { nodes, stopped_at: Some(now), ..Failures::default() };
-        let cause = find(&[], &failures);
-        let loss = NodeLoss::LeaseExpired;
-        assert_eq!(cause, Some(FailureCause::Node { node: NodeRank(1), loss }));
+        let late = lost(0, NodeLoss::ShimExited, at(11));
+        let nodes = vec![late, silent(1, NodeLoss::LeaseExpired, 5, 30)];
+        check(nodes, 1, NodeLoss::LeaseExpired);
+        // The agent of node 0 was suspended when its shim exited; node 1 vanished later.
+        let reported = silent(0, NodeLoss::ShimExited, 3, 11);
+        let nodes = vec![reported, silent(1, NodeLoss::LeaseExpired, 5, 30)];
+        check(nodes, 0, NodeLoss::ShimExited);
     }
 
     #[test]

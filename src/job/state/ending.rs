@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use crate::base::{WorkerExit, clock};
     use crate::job::signal_numbers::SIGTERM;
-    use crate::job::testing::{exit, idle, running};
+    use crate::job::testing::{exit, idle, node_lost, running};
     use crate::job::{Event, NodeLoss};
 
     #[test]
@@ -307,7 +307,7 @@ mod tests {
                 job.step(now, exit(*rank, WorkerExit::Code(codes[*rank as usize]), now, &[]));
             }
             if let Some(node) = lost {
-                job.step(now, Event::NodeLost { node: NodeRank(node), loss: NodeLoss::LeaseExpired });
+                job.step(now, node_lost(node, NodeLoss::LeaseExpired));
             }
             job.step(now, idle(0));
             job.step(now, idle(1));

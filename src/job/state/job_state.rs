@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::base::{Epoch, NodeRank, Rank};
-use crate::job::cause::failure::{Failures, Verdict, WorkerEnd};
+use crate::job::cause::failure::{Failures, LostNode, Verdict, WorkerEnd};
 use crate::job::event::{Effect, Event, MeetingPoint, Policy, StopReason};
 use crate::job::requests::Requests;
 
@@ -247,7 +247,9 @@ impl JobState {
             Event::Exited(end) => self.on_worker_exited(now, end),
             Event::Evidence(evidence) => self.on_evidence(now, evidence),
             Event::Idle { node, is_clean } => self.on_node_idle(now, node, is_clean),
-            Event::NodeLost { node, loss } => self.on_node_lost(now, node, loss),
+            Event::NodeLost { node, loss, silent_since } => {
+                self.on_node_lost(now, LostNode { node, loss, at: now, silent_since })
+            }
             Event::LeaseExpired(nodes) => self.on_leases_expired(now, &nodes),
             Event::Signal(signal) => self.on_signal(now, signal),
             Event::NodeSignal(node, signal) => self.on_node_signal(now, node, signal),

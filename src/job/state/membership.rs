@@ -214,7 +214,9 @@ mod tests {
 
     use super::*;
     use crate::base::{Epoch, Rank, Status, WorkerExit, clock};
-    use crate::job::testing::{exit, idle, nodes_of_ranks, policy, stop_workers, verdict_of_pause};
+    use crate::job::testing::{
+        exit, idle, node_lost, nodes_of_ranks, policy, stop_workers, verdict_of_pause,
+    };
     use crate::job::{Event, NodeLoss, OnTerm, Policy};
 
     const LAST_CALL: Duration = Duration::from_secs(30);
@@ -301,7 +303,7 @@ mod tests {
         let now = clock::now();
         let mut job = running(1, now, &[1, 2]);
         let loss = NodeLoss::LeaseExpired;
-        job.step(now, Event::NodeLost { node: NodeRank(1), loss });
+        job.step(now, node_lost(1, loss));
         let verdict = verdict_of_pause(&stop_workers(&mut job, now, &[0, 2]), Duration::ZERO);
         assert!(matches!(verdict.cause, Some(FailureCause::Node { node: NodeRank(1), .. })));
         assert_eq!(job.step(now, Event::Timer), [Effect::BeginEpoch(vec![NodeRank(1)])]);
@@ -317,7 +319,7 @@ mod tests {
     fn job_below_the_smallest_number_waits_for_a_node() {
         let now = clock::now();
         let mut job = running(1, now, &[1]);
-        job.step(now, Event::NodeLost { node: NodeRank(1), loss: NodeLoss::LeaseExpired });
+        job.step(now, node_lost(1, NodeLoss::LeaseExpired));
         stop_workers(&mut job, now, &[0]);
         job.step(now, Event::Timer);
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
@@ -376,7 +378,7 @@ mod tests {
         job.step(now, exit(0, WorkerExit::Code(0), now, &[]));
         job.step(now, Event::Arrived(NodeRank(2)));
         let loss = NodeLoss::LeaseExpired;
-        let effects = job.step(now, Event::NodeLost { node: NodeRank(2), loss });
+        let effects = job.step(now, node_lost(2, loss));
         assert_eq!(effects, [Effect::Replace(vec![NodeRank(2)])]);
         assert_eq!(job.running(), 3);
     }

@@ -8,16 +8,10 @@ use crate::job::event::{Effect, OnEarlyLoss, OnFailure, SilentNode};
 use crate::job::state::job_state::{JobPhase, JobState, NodeState};
 
 impl JobState {
-    pub(crate) fn on_node_lost(
-        &mut self,
-        now: Instant,
-        node: NodeRank,
-        loss: NodeLoss,
-    ) -> Vec<Effect> {
-        if loss.is_whole_node() && self.may_be_replaced(node) {
-            return self.await_replacements(now, vec![node]);
+    pub(crate) fn on_node_lost(&mut self, now: Instant, lost: LostNode) -> Vec<Effect> {
+        if lost.loss.is_whole_node() && self.may_be_replaced(lost.node) {
+            return self.await_replacements(now, vec![lost.node]);
         }
-        let lost = LostNode { node, loss, at: now, silent_since: None };
         if self.record_loss(lost) { self.start_or_fail(now) } else { Vec::new() }
     }
 
@@ -129,7 +123,7 @@ mod tests {
     use crate::job::cause::failure::StartFailure;
     use crate::job::cause::failure::StartStep;
     use crate::job::signal_numbers::SIGTERM;
-    use crate::job::testing::{exit, idle, leases_expired, preparing, running};
+    use crate::job::testing::{exit, idle, leases_expired, node_lost, preparing, running};
     use crate::job::{Event, FailureCause};
 
     #[test]
@@ -137,7 +131,7 @@ mod tests {
         let now = clock::now();
         let mut job = running(2, now);
         let loss = NodeLoss::LinkClosed(None);
-        job.step(now, Event::NodeLost { node: NodeRank(1), loss: loss.clone() });
+        job.step(now, node_lost(1, loss.clone()));
         job.step(now, exit(0, WorkerExit::Code(1), now, &[]));
         job.step(now, exit(1, WorkerExit::Code(1), now, &[SIGTERM]));
         job.step(now, idle(0));
@@ -152,12 +146,12 @@ mod tests {
         let now = clock::now();
         let loss = NodeLoss::ShimExited;
         job.step(now, Event::Ready(NodeRank(0)));
-        job.step(now, Event::NodeLost { node: NodeRank(1), loss: loss.clone() });
+        job.step(now, node_lost(1, loss.clone()));
         job.step(now, idle(1));
         let verdict = job.verdict().expect("over");
         assert_eq!(verdict.cause, Some(FailureCause::Node { node: NodeRank(1), loss }));
         job = preparing(2);
-        job.step(now, Event::NodeLost { node: NodeRank(1), loss: NodeLoss::ShimExited });
+        job.step(now, node_lost(1, NodeLoss::ShimExited));
         assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [], "the agent had sent it before");
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
         assert!(job.verdict().is_some());
@@ -198,7 +192,7 @@ mod tests {
             job.step(now, Event::Ready(NodeRank(1)));
             job
         };
-        let gone = |loss| Event::NodeLost { node: NodeRank(1), loss };
+        let gone = |loss| node_lost(1, loss);
         let mut job = awaiting();
         let effects = job.step(now, gone(NodeLoss::LinkClosed(None)));
         assert_eq!(effects, [Effect::Replace(vec![NodeRank(1)])]);
@@ -255,7 +249,7 @@ mod tests {
     fn worker_exit_after_the_loss_of_its_node_is_ignored() {
         let now = clock::now();
         let mut job = running(2, now);
-        job.step(now, Event::NodeLost { node: NodeRank(0), loss: NodeLoss::LeaseExpired });
+        job.step(now, node_lost(0, NodeLoss::LeaseExpired));
         job.step(now, exit(0, WorkerExit::Code(0), now, &[]));
         let failure = StartFailure { step: StartStep::Exec, errno: 2 };
         job.step(now, Event::NotStarted { rank: Rank(1), failure });

@@ -119,7 +119,7 @@ fn pause_after(short_epochs: u32) -> Duration {
 mod tests {
     use super::*;
     use crate::base::{Epoch, Rank, WorkerExit, clock};
-    use crate::job::testing::{GRACE, exit, idle, policy};
+    use crate::job::testing::{GRACE, exit, idle, node_lost, policy};
     use crate::job::{Event, Policy};
 
     /// A running job of two nodes with two workers each that may be restarted once.
@@ -174,16 +174,16 @@ mod tests {
     fn restart_reconnects_lost_nodes_and_nodes_without_shim() {
         let now = clock::now();
         let mut job = started(now);
-        job.step(now, Event::NodeLost { node: NodeRank(1), loss: NodeLoss::LeaseExpired });
+        job.step(now, node_lost(1, NodeLoss::LeaseExpired));
         end_epoch(&mut job, now);
         assert_eq!(
             job.step(now + PAUSE_MIN, Event::Timer),
             [Effect::BeginEpoch(vec![NodeRank(1)])]
         );
         let mut job = started(now);
-        job.step(now, Event::NodeLost { node: NodeRank(0), loss: NodeLoss::ShimExited });
+        job.step(now, node_lost(0, NodeLoss::ShimExited));
         end_epoch(&mut job, now);
-        let lost = Event::NodeLost { node: NodeRank(1), loss: NodeLoss::LinkClosed(None) };
+        let lost = node_lost(1, NodeLoss::LinkClosed(None));
         assert_eq!(job.step(now, lost), [Effect::Wake(now + PAUSE_MIN)], "while it rests");
         let both = vec![NodeRank(0), NodeRank(1)];
         assert_eq!(job.step(now + PAUSE_MIN, Event::Timer), [Effect::BeginEpoch(both)]);
@@ -191,7 +191,7 @@ mod tests {
         job.step(now, exit(2, WorkerExit::Code(7), now, &[]));
         job.step(now, exit(3, WorkerExit::Code(1), now, &[15]));
         job.step(now, idle(1));
-        job.step(now, Event::NodeLost { node: NodeRank(1), loss: NodeLoss::ShimExited });
+        job.step(now, node_lost(1, NodeLoss::ShimExited));
         end_epoch(&mut job, now);
         let effects = job.step(now + PAUSE_MIN, Event::Timer);
         assert_eq!(effects, [Effect::BeginEpoch(vec![NodeRank(1)])], "the shim died after `Idle`");

@@ -59,7 +59,9 @@ mod tests {
     use super::*;
     use crate::base::{Status, WorkerExit, clock};
     use crate::job::event::{Effect, Event, MeetingPoint, Newcomers, StopReason};
-    use crate::job::testing::{exit, nodes_of_ranks, policy, stop_workers, verdict_of_pause};
+    use crate::job::testing::{
+        exit, node_lost, nodes_of_ranks, policy, stop_workers, verdict_of_pause,
+    };
     use crate::job::{NodeLoss, Policy};
 
     const LAST_CALL: Duration = Duration::from_secs(30);
@@ -91,7 +93,7 @@ mod tests {
     /// A node is lost, the workers stop, and the next epoch begins.
     fn lose(job: &mut JobState, now: Instant, lost: u32, others: &[u32]) {
         let loss = NodeLoss::LeaseExpired;
-        job.step(now, Event::NodeLost { node: NodeRank(lost), loss });
+        job.step(now, node_lost(lost, loss));
         verdict_of_pause(&stop_workers(job, now, others), Duration::ZERO);
         assert_eq!(job.step(now, Event::Timer), [Effect::BeginEpoch(vec![NodeRank(lost)])]);
     }
@@ -174,7 +176,7 @@ mod tests {
         let mut job = with_spares(2, 2);
         answer(&mut job, now, &[0, 1, 2]);
         let loss = NodeLoss::LeaseExpired;
-        let effects = job.step(now, Event::NodeLost { node: NodeRank(2), loss });
+        let effects = job.step(now, node_lost(2, loss));
         assert_eq!(effects, [Effect::Replace(vec![NodeRank(2)])]);
         assert_eq!((job.running(), job.spares()), (4, 0));
     }

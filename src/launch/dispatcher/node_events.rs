@@ -194,8 +194,8 @@ impl Dispatcher<'_> {
                 let at = self.nodes.to_instant(node, at_us);
                 Some(self.on_worker_exited(WorkerEnd { rank, exit, at, signals_sent }, oom_kills))
             }
-            FromAgent::ShimExited => Some(Event::NodeLost { node, loss: NodeLoss::ShimExited }),
-            FromAgent::ShimHung => Some(Event::NodeLost { node, loss: NodeLoss::ShimNotResponding }),
+            FromAgent::ShimExited => Some(self.node_lost(node, NodeLoss::ShimExited)),
+            FromAgent::ShimHung => Some(self.node_lost(node, NodeLoss::ShimNotResponding)),
             FromAgent::Idle { unkillable } => {
                 let is_clean = unkillable.is_empty();
                 let unkillable = unkillable.into_iter().map(|process| (node, process));

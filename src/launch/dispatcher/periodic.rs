@@ -204,7 +204,13 @@ impl Dispatcher<'_> {
             self.nodes.table.hold_reconnects();
             self.reaper.start(self.nodes.local_agents(), clock::now());
         }
-        Some(Event::NodeLost { node, loss })
+        Some(self.node_lost(node, loss))
+    }
+
+    /// The event that a node is lost.
+    pub(super) fn node_lost(&self, node: NodeRank, loss: NodeLoss) -> Event {
+        let silent_since = self.nodes.table.silence_before_loss(node, clock::now());
+        Event::NodeLost { node, loss, silent_since }
     }
 
     /// Reports a lost node to the others, because ranks that wait for its ranks in a collective do

@@ -1,5 +1,6 @@
 //! The commands of a process manager: one for all nodes, and one for each node that is replaced.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,9 @@ use tokio::sync::{mpsc, watch};
 
 use crate::base::NodeRank;
 use crate::transport::Fault;
-use crate::transport::manager::{ManagerOptions, ManagerProcess, ManagerProgress, Ticket};
+use crate::transport::manager::{
+    ManagerEvent, ManagerOptions, ManagerProcess, ManagerProgress, Ticket,
+};
 
 /// State of a command of a process manager.
 #[derive(Default)]
@@ -16,9 +19,24 @@ pub(in crate::launch) enum CommandState {
     #[default]
     Requested,
     /// It runs.
-    Running(ManagerProgress),
+    Running {
+        /// What explains why an agent has not connected.
+        progress: ManagerProgress,
+        /// Nodes whose processes have ended.
+        ended: BTreeMap<NodeRank, Fault>,
+    },
     /// It could not be started, or has ended, for this reason.
     Ended(Fault),
+}
+
+impl CommandState {
+    /// Why the process of a node has ended, if it has and others run.
+    fn ended(&self, node: NodeRank) -> Option<&Fault> {
+        match self {
+            Self::Running { ended, .. } => ended.get(&node),
+            Self::Requested | Self::Ended(_) => None,
+        }
+    }
 }
 
 /// The state of a command, for the tasks that wait for its nodes.
@@ -68,10 +86,26 @@ pub(in crate::launch) async fn fault_of(mut command: ManagedCommand) -> Fault {
     std::future::pending().await
 }
 
+/// Waits until the process of a node has ended while others of its command run; never returns if the manager does
+/// not say so.
+pub(in crate::launch) async fn fault_of_node(mut command: ManagedCommand, node: NodeRank) -> Fault {
+    let has_ended = |state: &CommandState| state.ended(node).is_some();
+    if let Ok(state) = command.wait_for(has_ended).await
+        && let Some(fault) = state.ended(node)
+    {
+        return fault.clone();
+    }
+    std::future::pending().await
+}
+
 /// The fault of a node of a command that runs and did not start the agent within this time.
-pub(in crate::launch) fn late_fault(command: &ManagedCommand, limit: Duration) -> Option<Fault> {
+pub(in crate::launch) fn late_fault(
+    command: &ManagedCommand,
+    node: NodeRank,
+    limit: Duration,
+) -> Option<Fault> {
     match &*command.borrow() {
-        CommandState::Running(progress) => Some(progress.late_fault(limit)),
+        CommandState::Running { progress, .. } => Some(progress.late_fault(node, limit)),
         CommandState::Requested | CommandState::Ended(_) => None,
     }
 }
@@ -96,12 +130,26 @@ async fn run(
 }
 
 async fn run_command(options: ManagerOptions, ticket: Ticket, state: watch::Sender<CommandState>) {
-    let fault = match ManagerProcess::start(&options, &ticket) {
-        Err(fault) => fault,
-        Ok(mut process) => {
-            state.send_replace(CommandState::Running(process.progress()));
-            process.wait().await
+    let mut process = match ManagerProcess::start(&options, &ticket) {
+        Ok(process) => process,
+        Err(fault) => {
+            state.send_replace(CommandState::Ended(fault));
+            return;
         }
     };
-    state.send_replace(CommandState::Ended(fault));
+    let progress = process.progress();
+    state.send_replace(CommandState::Running { progress, ended: BTreeMap::new() });
+    loop {
+        match process.next().await {
+            ManagerEvent::NodesEnded(faults) => state.send_modify(|state| {
+                if let CommandState::Running { ended, .. } = state {
+                    ended.extend(faults);
+                }
+            }),
+            ManagerEvent::Ended(fault) => {
+                state.send_replace(CommandState::Ended(fault));
+                return;
+            }
+        }
+    }
 }

@@ -11,7 +11,9 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use crate::base::{Epoch, HostName, JobId, NodeRank, Note, Rank, clock};
-use crate::launch::manager::agents::{ManagedAgents, ManagedCommand, fault_of, late_fault};
+use crate::launch::manager::agents::{
+    ManagedAgents, ManagedCommand, fault_of, fault_of_node, late_fault,
+};
 use crate::launch::node::join_limit::JoinLimit;
 use crate::launch::node::protocol::foreign_rank_error;
 use crate::launch::pod::metrics::LinkTraffic;
@@ -427,8 +429,8 @@ async fn serve_remote(
     }
 }
 
-/// Waits for a node that a process manager starts, and serves it. The end of the manager before that is
-/// the reason why there is no link.
+/// Waits for a node that a process manager starts, and serves it. The end of the manager, or of its process on
+/// the node, before that is the reason why there is no link.
 async fn serve_managed(
     acceptor: Arc<Acceptor>,
     command: ManagedCommand,
@@ -440,10 +442,11 @@ async fn serve_managed(
         biased;
         joined = wait_for_node(&acceptor, deadline, &context) => joined,
         fault = fault_of(command.clone()) => Err(fault),
+        fault = fault_of_node(command.clone(), context.node) => Err(fault),
     };
     let joined = joined.map_err(|fault| {
         let is_late = fault.kind == FaultKind::NotJoined;
-        late_fault(&command, deadline.limit.time).filter(|_| is_late).unwrap_or(fault)
+        late_fault(&command, context.node, deadline.limit.time).filter(|_| is_late).unwrap_or(fault)
     });
     serve_if_joined(joined, context, queue).await;
 }

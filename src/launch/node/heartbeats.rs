@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::table::NodeTable;
+use super::table::{EndedSilence, NodeTable};
 use crate::base::NodeRank;
 use crate::job::SilentNode;
 
@@ -46,6 +46,23 @@ impl NodeTable {
             node.postpone_deadline(suspended);
         }
         self.heartbeat_at = now + self.limits.heartbeat_interval;
+    }
+
+    /// Time of the last message of a node, if it has sent nothing for longer than two heartbeats take.
+    pub(super) fn silent_since(&self, node: NodeRank, now: Instant) -> Option<Instant> {
+        let since = self.nodes[node.index()].silent_since?;
+        let is_long = 2 * self.limits.heartbeat_interval < now.saturating_duration_since(since);
+        is_long.then_some(since)
+    }
+
+    /// Time of the last message of a node before the silence in which it may have been lost, if its loss is
+    /// noticed now: a suspended agent, for example, reports what it missed once it is continued.
+    pub(crate) fn silence_before_loss(&self, node: NodeRank, now: Instant) -> Option<Instant> {
+        let has_just_ended = |silence: &EndedSilence| {
+            now.saturating_duration_since(silence.until) <= self.limits.heartbeat_interval
+        };
+        let ended = self.nodes[node.index()].last_silence.filter(has_just_ended);
+        self.silent_since(node, now).or(ended.map(|silence| silence.since))
     }
 
     /// Nodes that have sent nothing for a while.
@@ -105,6 +122,28 @@ mod tests {
         table.on_resumed(start + 100 * SECOND, 90 * SECOND);
         let expired = silent(&[(1, start), (0, start + 5 * SECOND)]);
         assert_eq!(table.silence(start + 131 * SECOND).expired, expired);
+    }
+
+    #[test]
+    fn loss_reported_after_a_silence_may_have_begun_with_it() {
+        let start = clock::now();
+        let mut table = table(start);
+        let (node, at) = (NodeRank(0), |seconds| start + seconds * SECOND);
+        assert_eq!(table.silence_before_loss(node, at(20)), None, "there was no link");
+        for second in [0, 3, 9] {
+            table.on_message(node, at(second));
+            assert_eq!(
+                table.silence_before_loss(node, at(second)),
+                None,
+                "two heartbeats take 6 s"
+            );
+        }
+        assert_eq!(table.silence_before_loss(node, at(16)), Some(at(9)), "it is silent still");
+        table.on_message(node, at(16));
+        table.on_message(node, at(17));
+        assert_eq!(table.silence_before_loss(node, at(19)), Some(at(9)));
+        table.on_message(node, at(20));
+        assert_eq!(table.silence_before_loss(node, at(20)), None);
     }
 
     #[test]

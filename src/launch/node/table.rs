@@ -40,6 +40,15 @@ enum Answer {
     Refused,
 }
 
+/// A time without a message that was longer than usual.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EndedSilence {
+    /// Time of the last message before it.
+    pub(super) since: Instant,
+    /// Time of the first message after it.
+    pub(super) until: Instant,
+}
+
 /// What the launcher knows of a node.
 #[derive(Debug)]
 pub(super) struct NodeEntry {
@@ -52,6 +61,8 @@ pub(super) struct NodeEntry {
     pub(super) last_message_at: Option<Instant>,
     /// The same, with those times.
     pub(super) silent_since: Option<Instant>,
+    /// The last silence that has ended.
+    pub(super) last_silence: Option<EndedSilence>,
     /// Whether the node is lost: its later messages and the end of its link are ignored.
     is_lost: bool,
     /// Number of attempts in a row to connect to it that failed.
@@ -67,6 +78,7 @@ impl NodeEntry {
             answer: Answer::Awaited,
             last_message_at: None,
             silent_since: None,
+            last_silence: None,
             is_lost: false,
             absences: 0,
         }
@@ -155,7 +167,11 @@ impl NodeTable {
 
     /// The link was made, or a message was received over it.
     pub(crate) fn on_message(&mut self, node: NodeRank, now: Instant) {
+        let silent_since = self.silent_since(node, now);
         let entry = self.node(node);
+        if let Some(since) = silent_since {
+            entry.last_silence = Some(EndedSilence { since, until: now });
+        }
         (entry.last_message_at, entry.silent_since) = (Some(now), Some(now));
     }
 

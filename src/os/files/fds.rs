@@ -215,12 +215,13 @@ pub fn raise_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// How to raise the hard limit of open files.
+pub const RAISE_FILE_LIMIT: &str =
+    "raise `nofile` in /etc/security/limits.conf, or with `docker run --ulimit nofile=N`";
+
 /// The limit of open files is too low.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the hard limit is {limit}; raise `nofile` in /etc/security/limits.conf, or with `docker run --ulimit \
-     nofile=N`"
-)]
+#[error("the hard limit is {limit}; {RAISE_FILE_LIMIT}")]
 pub struct TooFewFiles {
     /// Number of open files that are needed.
     pub needed: u64,

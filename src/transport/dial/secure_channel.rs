@@ -70,8 +70,13 @@ pub(super) fn set_socket_options(stream: &TcpStream, lease: Duration) -> io::Res
     sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(stream, KEEPALIVE_PAUSE)?;
     sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT)?;
-    sockopt::set_tcp_user_timeout(stream, 2 * lease.as_millis() as u32)?;
+    sockopt::set_tcp_user_timeout(stream, user_timeout_ms(lease))?;
     Ok(())
+}
+
+/// Twice the lease, at most what the kernel accepts, which is 24 days.
+fn user_timeout_ms(lease: Duration) -> u32 {
+    lease.saturating_mul(2).as_millis().min(i32::MAX as u128) as u32
 }
 
 impl SecureWriter {

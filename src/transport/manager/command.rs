@@ -95,7 +95,7 @@ mod tests {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         let command = ManagerCommand {
             manager,
-            manager_program: manager.programs()[manager.programs().len() - 1],
+            manager_program: manager.usual_program(),
             hosts: &["n1", "n2"],
             words: &words,
             gpus_per_node: Some(8).filter(|_| manager == ProcessManager::Slurm),

@@ -11,11 +11,12 @@
 //! a table (`command`); nothing else knows its options.
 
 mod command;
+mod ended_tasks;
 mod kind;
 mod process;
 mod ticket;
 
 pub use command::ManagerCommand;
 pub use kind::ProcessManager;
-pub use process::{GpuCounts, ManagerOptions, ManagerProcess, ManagerProgress};
+pub use process::{GpuCounts, ManagerEvent, ManagerOptions, ManagerProcess, ManagerProgress};
 pub use ticket::{Ticket, TicketError, TicketHost};

@@ -6,20 +6,25 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::env_vars;
 use crate::base::shell::quoted_line;
 use crate::base::show_duration;
+use crate::base::{NodeRank, WorkerExit, env_vars};
 use crate::transport::manager::command::ManagerCommand;
+use crate::transport::manager::ended_tasks::hosts_of_ended_tasks;
 use crate::transport::manager::kind::ProcessManager;
-use crate::transport::manager::ticket::Ticket;
+use crate::transport::manager::ticket::{Ticket, TicketHost, hosts_named};
 use crate::transport::process::HelperProcess;
 use crate::transport::stderr::{PrintedLines, StderrCapture};
 use crate::transport::{Fault, FaultKind, LinkReader};
 
 /// The command of remuda on a node.
 const NODE_COMMAND: &str = "node";
+
+/// Time in which a manager ends after the first of its processes, if all of them end at the same time.
+const END_TOGETHER_LIMIT: Duration = Duration::from_millis(500);
 
 /// How agents are started through a process manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +41,11 @@ pub struct ManagerOptions {
 
 /// A process manager that has started one process on each of some hosts. Dropping it ends it.
 pub struct ManagerProcess {
-    program: &'static str,
-    advice: String,
+    started: Arc<StartedCommand>,
     process: HelperProcess,
     stderr: StderrCapture,
+    /// What it has printed and nobody has read yet.
+    unread: PrintedLines,
     /// The ticket, if processes do not read standard input.
     _file: Option<PrivateFile>,
 }
@@ -53,12 +59,12 @@ impl ManagerProcess {
     #[expect(clippy::disallowed_methods, reason = "a transport is what starts agents")]
     pub fn start(options: &ManagerOptions, ticket: &Ticket) -> Result<Self, Fault> {
         let manager = options.manager;
-        let manager_program = find_program(manager);
+        let started = Arc::new(StartedCommand::new(options, ticket));
+        let program = started.program;
         let failed = |error: std::io::Error| {
-            let program = manager_program;
             Fault::new(FaultKind::NoProgram, format!("cannot start `{program}`: {error}"))
         };
-        let mut program = vec![agent_path(options).map_err(failed)?, NODE_COMMAND.into()];
+        let mut agent = vec![agent_path(options).map_err(failed)?, NODE_COMMAND.into()];
         let line = ticket.to_line();
         let file = if manager.passes_stdin() {
             None
@@ -66,20 +72,11 @@ impl ManagerProcess {
             let home = env_vars::get(env_vars::HOME).map_or_else(|| ".".into(), PathBuf::from);
             let job = ticket.job.to_string();
             let file = PrivateFile::create(&home, &job, &line).map_err(failed)?;
-            program.push(file.0.clone().into_os_string());
+            agent.push(file.0.clone().into_os_string());
             Some(file)
         };
         let hosts: Vec<_> = ticket.hosts.iter().map(|host| host.name.as_str()).collect();
-        let starts = ManagerCommand {
-            manager,
-            manager_program,
-            hosts: &hosts,
-            words: &options.words,
-            gpus_per_node: gpus_per_node(manager),
-            is_root: rustix::process::geteuid().is_root(),
-            program: &program,
-        };
-        let (argv, advice) = (starts.argv(), advice(starts));
+        let argv = started.argv(&hosts, &agent);
         // A pipe holds less than the ticket of a large cluster.
         let input = if file.is_some() {
             Stdio::null()
@@ -93,68 +90,152 @@ impl ManagerProcess {
             command.env("I_MPI_PIN", "0");
         }
         let process = HelperProcess::start(&mut command)
-            .map_err(|fault| fault.with_advice(help_to_get(manager, manager_program)))?;
+            .map_err(|fault| fault.with_advice(help_to_get(manager, program)))?;
         drop(command);
         let stderr =
             StderrCapture::collect(LinkReader::new(read).map_err(failed)?, Box::new(|_| {}));
-        Ok(Self { program: manager_program, advice, process, stderr, _file: file })
+        let unread = stderr.printed();
+        Ok(Self { started, process, stderr, unread, _file: file })
     }
 
     /// Returns what explains why an agent has not connected while the manager runs.
     pub fn progress(&self) -> ManagerProgress {
-        let (program, advice) = (self.program, self.advice.clone());
-        ManagerProgress { program, advice, printed: self.stderr.printed() }
+        ManagerProgress { started: Arc::clone(&self.started), printed: self.stderr.printed() }
     }
 
-    /// Waits until the manager has ended; the fault states how it did, and what it printed.
-    pub async fn wait(&mut self) -> Fault {
-        let program = self.program;
-        let end = match self.process.wait().await {
+    /// Waits for the next event. If all processes end at the same time, so does the manager.
+    pub async fn next(&mut self) -> ManagerEvent {
+        loop {
+            let line = tokio::select! {
+                biased;
+                line = self.unread.next() => line,
+                exit = self.process.wait() => return ManagerEvent::Ended(self.fault_of(exit).await),
+            };
+            let mut nodes = self.started.ended_nodes(&line);
+            if nodes.is_empty() {
+                continue;
+            }
+            if let Ok(exit) = tokio::time::timeout(END_TOGETHER_LIMIT, self.process.wait()).await {
+                return ManagerEvent::Ended(self.fault_of(exit).await);
+            }
+            while let Some(line) = self.unread.take_line() {
+                nodes.extend(self.started.ended_nodes(&line));
+            }
+            return ManagerEvent::NodesEnded(self.faults_of(nodes));
+        }
+    }
+
+    /// The faults of nodes whose processes have ended while others run.
+    fn faults_of(&self, nodes: Vec<NodeRank>) -> Vec<(NodeRank, Fault)> {
+        let first = format!("`{}` reports that its process has ended", self.started.program);
+        let printed = self.stderr.printed().read();
+        let words = std::iter::once(first).chain(printed).collect::<Vec<_>>().join("\n");
+        let fault = |node| {
+            let fault = Fault::new(FaultKind::Manager, words.as_str());
+            (node, fault.with_advice(self.started.advice(Some(node))))
+        };
+        nodes.into_iter().map(fault).collect()
+    }
+
+    /// How the manager has ended, and what it printed.
+    async fn fault_of(&mut self, exit: Option<WorkerExit>) -> Fault {
+        let program = self.started.program;
+        let end = match exit {
             Some(exit) => format!("`{program}` {exit}"),
             None => format!("`{program}` has ended"),
         };
         let printed = self.stderr.output_so_far().await;
         let printed: Vec<_> = printed.lines().filter(|line| !line.trim().is_empty()).collect();
         let words = [&[end.as_str()], &printed[..]].concat().join("\n");
-        Fault::new(FaultKind::Manager, words).with_advice(self.advice.clone())
+        Fault::new(FaultKind::Manager, words).with_advice(self.started.advice(None))
+    }
+}
+
+/// What happens to a command of a process manager.
+pub enum ManagerEvent {
+    /// The processes of these nodes have ended, and others run.
+    NodesEnded(Vec<(NodeRank, Fault)>),
+    /// The manager has ended.
+    Ended(Fault),
+}
+
+/// What a manager was told to start.
+struct StartedCommand {
+    manager: ProcessManager,
+    program: &'static str,
+    words: Vec<String>,
+    hosts: Vec<TicketHost>,
+}
+
+impl StartedCommand {
+    fn new(options: &ManagerOptions, ticket: &Ticket) -> Self {
+        let path = env_vars::get(env_vars::PATH).unwrap_or_default();
+        let dirs: Vec<_> = std::env::split_paths(&path).collect();
+        Self {
+            manager: options.manager,
+            program: options.manager.find_program(&dirs),
+            words: options.words.clone(),
+            hosts: ticket.hosts.clone(),
+        }
+    }
+
+    /// The nodes whose processes have ended, if this line says so.
+    fn ended_nodes(&self, line: &str) -> Vec<NodeRank> {
+        let names = hosts_of_ended_tasks(self.manager, line);
+        hosts_named(&self.hosts, &names).map(|host| host.node).collect()
+    }
+
+    /// The command line that starts a program on these hosts.
+    fn argv(&self, hosts: &[&str], program: &[OsString]) -> Vec<OsString> {
+        let command = ManagerCommand {
+            manager: self.manager,
+            manager_program: self.program,
+            hosts,
+            words: &self.words,
+            gpus_per_node: gpus_per_node(self.manager),
+            is_root: rustix::process::geteuid().is_root(),
+            program,
+        };
+        command.argv()
+    }
+
+    /// What a user can type if the manager does not start the agent of this node, or any.
+    fn advice(&self, node: Option<NodeRank>) -> String {
+        let manager = self.manager;
+        if manager == ProcessManager::Slurm && env_vars::get(env_vars::SLURM_JOB_ID).is_none() {
+            let count = self.hosts.len();
+            return format!(
+                "this process is not in an allocation of Slurm: type `salloc -N {count} remuda …` or use \
+                 `sbatch`; `--launcher ssh` starts the agents without Slurm"
+            );
+        }
+        let is_it = |host: &&TicketHost| node.is_none_or(|node| host.node == node);
+        let host: Vec<&str> =
+            self.hosts.iter().filter(is_it).take(1).map(|host| host.name.as_str()).collect();
+        let line = quoted_line(self.argv(&host, &["hostname".into()]));
+        format!(
+            "`{line}` must print the name of the host; `--launcher ssh` starts the agents without {manager}"
+        )
     }
 }
 
 /// A process manager that runs, as far as it explains why an agent has not connected.
 #[derive(Clone)]
 pub struct ManagerProgress {
-    program: &'static str,
-    advice: String,
+    started: Arc<StartedCommand>,
     printed: PrintedLines,
 }
 
 impl ManagerProgress {
     /// The fault of a node whose agent has not connected within this time.
-    pub fn late_fault(&self, limit: Duration) -> Fault {
-        let (program, limit) = (self.program, show_duration(limit));
+    pub fn late_fault(&self, node: NodeRank, limit: Duration) -> Fault {
+        let (program, limit) = (self.started.program, show_duration(limit));
         let late = format!("`{program}` did not start it within {limit} (--agent_timeout)");
         let words = std::iter::once(late).chain(self.printed.read()).collect::<Vec<_>>().join("\n");
-        let advice = format!("{}; `--agent_timeout TIME` waits longer", self.advice);
+        let advice =
+            format!("{}; `--agent_timeout TIME` waits longer", self.started.advice(Some(node)));
         Fault::new(FaultKind::ManagerTimeout, words).with_advice(advice)
     }
-}
-
-/// What a user can type if the manager does not start the agents of this command.
-fn advice(starts: ManagerCommand<'_>) -> String {
-    let (manager, count) = (starts.manager, starts.hosts.len());
-    if manager == ProcessManager::Slurm && env_vars::get(env_vars::SLURM_JOB_ID).is_none() {
-        return format!(
-            "this process is not in an allocation of Slurm: type `salloc -N {count} remuda …` or use \
-             `sbatch`; `--launcher ssh` starts the agents without Slurm"
-        );
-    }
-    let program = ["hostname".into()];
-    let hosts = &starts.hosts[..count.min(1)];
-    let argv = ManagerCommand { hosts, program: &program, ..starts }.argv();
-    let line = quoted_line(argv);
-    format!(
-        "`{line}` must print the name of the host; `--launcher ssh` starts the agents without {manager}"
-    )
 }
 
 /// Where a user gets the program of a manager.
@@ -165,14 +246,6 @@ fn help_to_get(manager: ProcessManager, program: &str) -> String {
         "`{program}` belongs to {manager}: load its module or install it{package}; `--launcher ssh` \
          starts the agents without it"
     )
-}
-
-/// The first program of a manager that is in PATH, else the usual one.
-fn find_program(manager: ProcessManager) -> &'static str {
-    let path = env_vars::get(env_vars::PATH).unwrap_or_default();
-    let is_in_path = |name: &&str| std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
-    let names = manager.programs();
-    names.iter().copied().find(is_in_path).unwrap_or(names[names.len() - 1])
 }
 
 fn agent_path(options: &ManagerOptions) -> std::io::Result<OsString> {

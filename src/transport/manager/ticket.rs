@@ -96,16 +96,7 @@ impl Ticket {
     /// Which node the machine with these names is; `number` is that of its process in the command. `None`:
     /// it has no part in the job.
     pub fn node_of(&self, names: &[String], number: Option<usize>) -> Option<NodeRank> {
-        let is_own = |host: &&TicketHost| {
-            let short =
-                |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
-            let is_address = host.name.parse::<std::net::IpAddr>().is_ok();
-            names.iter().any(|name| {
-                name.eq_ignore_ascii_case(&host.name)
-                    || !is_address && short(name) == short(&host.name)
-            })
-        };
-        let named = self.hosts.iter().find(is_own);
+        let named = hosts_named(&self.hosts, names).next();
         let numbered = || self.hosts.get(number.filter(|_| self.is_numbered)?);
         named.or_else(numbered).map(|host| host.node)
     }
@@ -128,6 +119,20 @@ impl Ticket {
             free_restarts: 0,
         }
     }
+}
+
+/// The hosts that have one of these names, with or without their domains.
+pub(super) fn hosts_named<'a>(
+    hosts: &'a [TicketHost],
+    names: &'a [String],
+) -> impl Iterator<Item = &'a TicketHost> {
+    let short = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    hosts.iter().filter(move |host| {
+        let is_address = host.name.parse::<std::net::IpAddr>().is_ok();
+        names.iter().any(|name| {
+            name.eq_ignore_ascii_case(&host.name) || !is_address && short(name) == short(&host.name)
+        })
+    })
 }
 
 const HEX: [u8; 16] = *b"0123456789abcdef";

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaSlice, CudaStream, CudaViewMut, DriverError, PushKernelArg as _};
 
 use crate::runtime::comm::device::element::DeviceElement;
-use crate::runtime::comm::device::ffi_kernels::{KernelCache, grid_of};
+use crate::runtime::comm::device::ffi_kernels::{DeviceKernel, KernelCache, grid_of};
 use crate::runtime::comm::device::fold_kernel::FoldKernel;
 use crate::runtime::comm::device::wait::OperationFailure;
 
@@ -57,7 +57,7 @@ impl FoldExecutor {
             return Ok(());
         }
         assert!(len <= stride && stride.is_multiple_of(kernel.pack()), "a pack exceeds its part");
-        let function = self.kernels.function(&kernel.name(), || kernel.source())?;
+        let function = self.kernels.function(DeviceKernel::Fold(kernel))?;
         let (stride, packs) = (stride as u64, len.div_ceil(kernel.pack()) as u64);
         let mut parts = self.scratch::<T>(kernel.parts * stride as usize, stream)?;
         let mut launch = stream.launch_builder(&function);

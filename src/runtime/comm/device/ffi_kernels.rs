@@ -15,6 +15,7 @@ use crate::cuda::nvrtc::{Architecture, Compiler, NvrtcError};
 use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::device::element::DeviceElement;
 use crate::runtime::comm::device::ffi_pinned::driver_message;
+use crate::runtime::comm::device::fold_kernel::FoldKernel;
 use crate::runtime::comm::device::gradient_kernel::{GradientKernel, GradientOp};
 use crate::runtime::comm::device::wait::OperationFailure;
 use crate::runtime::error::Error;
@@ -29,8 +30,24 @@ pub(crate) struct KernelCache {
     compiler: Arc<Compiler>,
     context: Arc<CudaContext>,
     architecture: Architecture,
-    /// Compiled kernels by name.
-    functions: HashMap<String, CudaFunction>,
+    functions: HashMap<DeviceKernel, CudaFunction>,
+}
+
+/// A kernel of remuda.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum DeviceKernel {
+    Fold(FoldKernel),
+    Gradient(GradientKernel),
+}
+
+impl DeviceKernel {
+    /// Name and source.
+    fn text(self) -> (String, String) {
+        match self {
+            Self::Fold(kernel) => (kernel.name(), kernel.source()),
+            Self::Gradient(kernel) => (kernel.name(), kernel.source()),
+        }
+    }
 }
 
 impl From<NvrtcError> for OperationFailure {
@@ -39,7 +56,7 @@ impl From<NvrtcError> for OperationFailure {
     }
 }
 
-/// Grid with a thread for each of `threads` items, or fewer threads that each have several.
+/// Grid with a thread for each of `items`, or fewer threads that each have several.
 pub(super) fn grid_of(items: u64) -> LaunchConfig {
     let blocks = items.div_ceil(u64::from(THREADS)).min(BLOCKS_MAX) as u32;
     LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
@@ -64,20 +81,27 @@ impl KernelCache {
         Self { compiler, context, architecture: *architecture, functions: HashMap::new() }
     }
 
-    /// The kernel of a name, which is compiled from its source at the first call.
+    /// The function of a kernel, which is compiled at the first call.
     pub(super) fn function(
         &mut self,
-        name: &str,
-        source: impl FnOnce() -> String,
+        kernel: DeviceKernel,
     ) -> Result<CudaFunction, OperationFailure> {
-        if let Some(function) = self.functions.get(name) {
+        if let Some(function) = self.functions.get(&kernel) {
             return Ok(function.clone());
         }
-        let compiled = self.compiler.compile(name, &source(), self.architecture, &[])?;
+        let (name, source) = kernel.text();
+        let compiled = self.compiler.compile(&name, &source, self.architecture, &[])?;
         let module = self.context.load_module(Ptx::from_binary(compiled.cubin))?;
-        let function = module.load_function(name)?;
-        self.functions.insert(name.to_owned(), function.clone());
+        let function = module.load_function(&name)?;
+        self.functions.insert(kernel, function.clone());
         Ok(function)
+    }
+
+    fn gradient_function<T: DeviceElement>(
+        &mut self,
+        op: GradientOp,
+    ) -> Result<CudaFunction, OperationFailure> {
+        self.function(DeviceKernel::Gradient(GradientKernel { dtype: T::DTYPE, op }))
     }
 
     /// Starts to add the elements of `older` from `at` on to all elements of `newer`.
@@ -92,8 +116,7 @@ impl KernelCache {
         if len == 0 {
             return Ok(());
         }
-        let kernel = GradientKernel { dtype: T::DTYPE, op: GradientOp::Add };
-        let function = self.function(&kernel.name(), || kernel.source())?;
+        let function = self.gradient_function::<T>(GradientOp::Add)?;
         let (older, _older_use) = older.device_ptr(stream);
         let (newer, _newer_use) = newer.device_ptr_mut(stream);
         let (older, len) = (element_address::<T>(older, at), len as u64);
@@ -117,8 +140,7 @@ impl KernelCache {
         if range.is_empty() || divisor == 1 {
             return Ok(());
         }
-        let kernel = GradientKernel { dtype: T::DTYPE, op: GradientOp::Divide };
-        let function = self.function(&kernel.name(), || kernel.source())?;
+        let function = self.gradient_function::<T>(GradientOp::Divide)?;
         let (values, _use) = values.device_ptr_mut(stream);
         let (values, len) = (element_address::<T>(values, range.start), range.len() as u64);
         let mut launch = stream.launch_builder(&function);

@@ -48,25 +48,19 @@ impl GradientKernel {
     pub fn source(&self) -> String {
         let Types { stored, sum, unsigned } = types_of(self.dtype);
         let conversions = conversion_functions(self.dtype);
-        let (parameters, target, value) = match self.op {
-            GradientOp::Add => {
-                let value = combine_expr(ReduceOp::Sum, unsigned);
-                (
-                    "const stored *older",
-                    "newer",
-                    format!(
-                        "left = widen(older[at]), right = widen(newer[at]);\n        const sum_t value = {value}"
-                    ),
-                )
-            }
-            GradientOp::Divide => {
-                let value = mean_expr(self.dtype, "divisor", "whole");
-                (
-                    "unsigned long long divisor",
-                    "values",
-                    format!("whole = widen(values[at]);\n        const sum_t value = {value}"),
-                )
-            }
+        let (target, parameter, operands, value) = match self.op {
+            GradientOp::Add => (
+                "newer",
+                "const stored *older",
+                "left = widen(older[at]), right = widen(newer[at])",
+                combine_expr(ReduceOp::Sum, unsigned),
+            ),
+            GradientOp::Divide => (
+                "values",
+                "unsigned long long divisor",
+                "whole = widen(values[at])",
+                mean_expr(self.dtype, "divisor", "whole"),
+            ),
         };
         let name = self.name();
         format!(
@@ -75,10 +69,11 @@ typedef {stored} stored;
 typedef {sum} sum_t;
 
 {conversions}
-extern \"C\" __global__ void {name}(stored *{target}, {parameters}, unsigned long long len) {{
+extern \"C\" __global__ void {name}(stored *{target}, {parameter}, unsigned long long len) {{
     const unsigned long long threads = (unsigned long long)gridDim.x * blockDim.x;
     for (unsigned long long at = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; at < len; at += threads) {{
-        const sum_t {value};
+        const sum_t {operands};
+        const sum_t value = {value};
         {target}[at] = narrow(value);
     }}
 }}

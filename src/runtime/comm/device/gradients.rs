@@ -9,9 +9,8 @@ use cudarc::driver::{CudaSlice, DriverError};
 
 use crate::runtime::comm::collectives::GradientCollectives;
 use crate::runtime::comm::device::element::DeviceElement;
-use crate::runtime::comm::device::ffi_pinned::driver_message;
 use crate::runtime::comm::device::group::DeviceGroup;
-use crate::runtime::comm::device::memory::DeviceBuffer;
+use crate::runtime::comm::device::memory::{DeviceBuffer, alloc_zeros};
 use crate::runtime::comm::device::wait::OperationFailure;
 use crate::runtime::dtype::element::GradientElement;
 use crate::runtime::error::{Error, Result};
@@ -33,14 +32,7 @@ impl<T: DeviceElement + GradientElement> GradientCollectives<T> for DeviceGroup 
     type Scratch = CudaSlice<T>;
 
     fn alloc_scratch(&self, len: usize) -> Result<CudaSlice<T>> {
-        let zeros = self.stream().context().default_stream().alloc_zeros(len);
-        zeros.map_err(|error| {
-            let bytes = len * size_of::<T>();
-            Error::Device(format!(
-                "cannot allocate {bytes} B on the GPU: {}",
-                driver_message(error)
-            ))
-        })
+        alloc_zeros(&self.stream().context().default_stream(), len)
     }
 
     fn zero_scratch(&self, gradient: &mut CudaSlice<T>) -> Result<()> {

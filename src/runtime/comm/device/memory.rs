@@ -17,6 +17,17 @@ use crate::runtime::comm::device::element::DeviceElement;
 use crate::runtime::comm::device::ffi_pinned::driver_message;
 use crate::runtime::error::{Error, Result};
 
+/// Allocates `len` zeros, whose owner uses them in `stream`.
+pub(super) fn alloc_zeros<T: DeviceElement>(
+    stream: &Arc<CudaStream>,
+    len: usize,
+) -> Result<CudaSlice<T>> {
+    stream.alloc_zeros(len).map_err(|error| {
+        let bytes = len * size_of::<T>();
+        Error::Device(format!("cannot allocate {bytes} B on the GPU: {}", driver_message(error)))
+    })
+}
+
 /// Device memory whose ranges can be lent to operations in flight.
 pub struct DeviceBuffer<T> {
     memory: Arc<CudaSlice<T>>,
@@ -28,13 +39,7 @@ pub struct DeviceBuffer<T> {
 impl<T: DeviceElement> DeviceBuffer<T> {
     /// Allocates `len` zeros, whose owner uses them in `stream`.
     pub(super) fn zeros(stream: &Arc<CudaStream>, len: usize) -> Result<Self> {
-        let zeros = stream.alloc_zeros::<T>(len).map_err(|error| {
-            let bytes = len * size_of::<T>();
-            Error::Device(format!(
-                "cannot allocate {bytes} B on the GPU: {}",
-                driver_message(error)
-            ))
-        })?;
+        let zeros = alloc_zeros::<T>(stream, len)?;
         let address = zeros.device_ptr(stream).0;
         Ok(Self { memory: Arc::new(zeros), address, lent: LentRanges::new(len) })
     }
