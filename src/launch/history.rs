@@ -165,7 +165,13 @@ impl History {
                 let (reason, at) = worker.gave_up.as_ref()?;
                 Evidence::of_note(reason, *at)
             };
-            Some((place, Evidence::merge(file, printed.remove(&place)).or_else(note)?))
+            let describes_exit = |evidence: &Evidence| {
+                let mut ended = worker.outcome.iter();
+                !evidence.is_usage_error
+                    || ended.any(|ended| evidence.describes_exit(ended.exit, ended.at))
+            };
+            let printed = printed.remove(&place).filter(describes_exit);
+            Some((place, Evidence::merge(file, printed).or_else(note)?))
         });
         evidence.collect()
     }

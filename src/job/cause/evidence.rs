@@ -9,6 +9,7 @@ use crate::job::cause::rust_panic::{RustPanic, parse_panic};
 use crate::job::cause::traceback::{
     CANNOT_OPEN, CodePlace, Traceback, crash_place, last_traceback, start_failure,
 };
+use crate::job::cause::usage_error::{USAGE_STATUS, usage_error};
 
 /// Where the evidence was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,9 @@ pub struct Evidence {
     pub missing: Vec<Rank>,
     /// Whether it certainly describes what ended the process.
     pub is_final: bool,
+    /// Whether it says that a program refused its arguments: the worker, if it exited with 2, or one that the worker
+    /// started.
+    pub is_usage_error: bool,
     /// The first output that was received at least [`WENT_ON_AFTER`] later: the worker may have
     /// survived an exception that it printed.
     pub later_output: Option<Instant>,
@@ -91,6 +95,7 @@ impl Evidence {
             root: root_of(root, message),
             place: traceback.and_then(|traceback| traceback.place),
             is_final: true,
+            is_usage_error: false,
             later_output: None,
             recorded_stack: Some(recorded.call_stack.clone()).filter(|stack| !stack.is_empty()),
         }
@@ -116,7 +121,11 @@ impl Evidence {
             let printed = Self::printed(FailureClass::Own, at(offset));
             return Some(Self { exception: Some(reason), ..printed });
         }
-        let (offset, class, line) = last_phrase(text)?;
+        let Some((offset, class, line)) = last_phrase(text) else {
+            let (offset, reason) = usage_error(text)?;
+            let printed = Self::printed(FailureClass::Own, at(offset));
+            return Some(Self { exception: Some(reason), is_usage_error: true, ..printed });
+        };
         if let Some(RustPanic { message, place }) = parse_panic(&text[offset..]) {
             // A program that unwraps an error panics with its message.
             let class = classify(&message).unwrap_or(FailureClass::Own);
@@ -147,6 +156,7 @@ impl Evidence {
             place: None,
             missing: Vec::new(),
             is_final: false,
+            is_usage_error: false,
             later_output: None,
             recorded_stack: None,
         }
@@ -173,6 +183,7 @@ impl Evidence {
             WorkerExit::Code(PANIC_STATUS) => {
                 self.exception.as_ref().is_some_and(|reason| reason.starts_with(PANIC))
             }
+            WorkerExit::Code(USAGE_STATUS) if self.is_usage_error => true,
             WorkerExit::Code(_) => is_start_failure,
             WorkerExit::Lost => true,
         }

@@ -5,7 +5,7 @@
 //! | `failure` | failures and their verdict, as data |
 //! | `root_cause` | which failure of several is the cause |
 //! | `missing_ranks` | ranks for which the others waited until their timeout |
-//! | `evidence`, `error_file`, `traceback`, `rust_panic`, `known_texts` | what a failed worker left behind |
+//! | `evidence`, `error_file`, `traceback`, `rust_panic`, `usage_error`, `known_texts` | what a failed worker left behind |
 
 pub(crate) mod error_file;
 pub(crate) mod evidence;
@@ -15,3 +15,4 @@ mod missing_ranks;
 pub(crate) mod root_cause;
 mod rust_panic;
 pub(crate) mod traceback;
+mod usage_error;
