@@ -298,6 +298,7 @@ impl JobReport<'_> {
                     signal_name(signal),
                     self.show_other_workers()
                 ),
+                log: self.run_dir(),
                 ..Failure::default()
             }),
             _ => None,

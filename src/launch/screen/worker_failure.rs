@@ -131,7 +131,7 @@ impl JobReport<'_> {
     }
 
     /// The directory with the record of the job, if it is kept.
-    fn run_dir(&self) -> Option<PathBuf> {
+    pub(in crate::launch) fn run_dir(&self) -> Option<PathBuf> {
         self.options.output.run_dir.as_ref().map(|dir| dir.path().to_owned())
     }
 
