@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
+use super::command::entry::CommandEntry;
 use super::command::parse::print_requested;
 use super::command::{accelerate, run, torchrun};
 use super::error::CliError;
@@ -74,7 +75,10 @@ pub fn main() -> ExitCode {
     let words = words.collect();
     let dispatched = std::panic::catch_unwind(|| match invoked_as {
         InvokedAs::Remuda => dispatch(words),
-        InvokedAs::DeepSpeed(name) => run::main(name, words),
+        InvokedAs::DeepSpeed(name) => {
+            note_command(name, &words);
+            run::main(name, words)
+        }
         InvokedAs::Other(name) => Err(unknown_launcher(name, words)),
         InvokedAs::Torchrun => torchrun::main(TORCHRUN, TorchLauncher::Torchrun, words),
         InvokedAs::Accelerate(ACCELERATE_LAUNCH) => accelerate::launch(ACCELERATE_LAUNCH, words),
@@ -110,6 +114,16 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
             Ok(Status::Success)
         }
         _ => Err(unknown_command(words)),
+    }
+}
+
+/// Says which command a user may mean whose first word is no script here: under this name there are no commands.
+fn note_command(program: &str, words: &[OsString]) {
+    let Some(word) = words.first().filter(|word| !Path::new(word).exists()) else { return };
+    let mut commands = COMMANDS.iter().filter(|entry| entry.help.is_some());
+    if let Some(CommandEntry { name, .. }) = commands.find(|entry| *word == *entry.name) {
+        let meant = format!("the command is `remuda {name}`");
+        print_error(&format!("note: `{program}` reads `{name}` as a script; {meant}\n"));
     }
 }
 

@@ -140,7 +140,10 @@ impl JobState {
         let line_of = |evidence: &Evidence| {
             let exception = evidence.exception.as_ref()?;
             let is_own = evidence.class == FailureClass::Own;
-            is_own.then(|| exception.lines().next().unwrap_or_default().to_owned())
+            let line = exception.lines().next().unwrap_or_default();
+            // A refused `--local_rank=0` differs from rank to rank.
+            let is_number = |c: char| evidence.is_usage_error && c.is_ascii_digit();
+            is_own.then(|| line.replace(is_number, ""))
         };
         let Some(exception) = self.evidence_of(cause).and_then(|evidence| line_of(&evidence))
         else {
