@@ -41,7 +41,7 @@ mod tests {
     fn check(text: &str, expected: Option<&str>) {
         let found = usage_error(text.as_bytes());
         assert_eq!(found.as_ref().map(|(_, reason)| reason.as_str()), expected);
-        for (offset, reason) in found {
+        if let Some((offset, reason)) = found {
             assert!(text[offset..].starts_with(&reason));
         }
     }
