@@ -44,7 +44,7 @@ pub struct ManagerProcess {
     started: Arc<StartedCommand>,
     process: HelperProcess,
     stderr: StderrCapture,
-    /// What it has printed and nobody has read yet.
+    /// What it has printed that was not examined yet.
     unread: PrintedLines,
     /// The ticket, if processes do not read standard input.
     _file: Option<PrivateFile>,
@@ -159,7 +159,7 @@ pub enum ManagerEvent {
     Ended(Fault),
 }
 
-/// What a manager was told to start.
+/// The command of a manager.
 struct StartedCommand {
     manager: ProcessManager,
     program: &'static str,
