@@ -32,12 +32,12 @@ fn count(outcome: &Outcome, text: &str) -> usize {
     outcome.stdout_text().lines().filter(|line| line.contains(text)).count()
 }
 
-/// The third pause lasts from 3 s to 7 s.
+/// The fourth pause begins after three of 7 s together and the attempts, and lasts for 8 s.
 #[test]
 fn timeout_in_a_pause_shows_the_last_failure() {
-    let launch = workers(1).options(["--max_restarts", "9", "--timeout", "5s"]);
+    let launch = workers(1).options(["--max_restarts", "9", "--timeout", "12s"]);
     let outcome = launch.sh("echo bad >&2; exit 3").end().code(124);
-    let title = "error[R105]: the job did not end within 5.0 s (--timeout), which passed while remuda \
+    let title = "error[R105]: the job did not end within 12 s (--timeout), which passed while remuda \
                  waited to restart it\n";
     let outcome = outcome.says(title);
     let outcome = outcome.says("  the last failure: rank 0 (localhost) exited with code 3 after ");

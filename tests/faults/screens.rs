@@ -110,7 +110,7 @@ fn stopped_job_has_no_hint_about_early_exits() {
     job.signal(Signal::TERM);
     let outcome = job.end().code(143);
     let screen = redacted(&outcome);
-    let last = "error[R106]: the job was stopped by SIGTERM; 2 workers were stopped\n";
+    let last = "error[R106]: the job was stopped by SIGTERM; 2 workers were stopped\n  log: DIR/runs/RUN\n";
     assert!(screen.ends_with(last), "the user knows why: {screen}");
 }
 
@@ -356,7 +356,8 @@ fn interrupt_screen() {
         &job.end().code(130),
         "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
          \x20 Stopping  2 workers: SIGINT received, grace 10 s; send it again to kill them now\n\
-         error[R106]: the job was stopped by SIGINT; 2 workers were stopped\n",
+         error[R106]: the job was stopped by SIGINT; 2 workers were stopped\n\
+         \x20 log: DIR/runs/RUN\n",
     );
 }
 
@@ -421,7 +422,8 @@ fn state_of_all_workers_screen() {
          \x20    State  rank 1 (n1): pid PID, running for TIME, last output TIME ago\n\
          help: `gdb -p PID -batch -ex 'thread apply all bt'` on the host of a rank shows where it waits\n\
          \x20 Stopping  2 workers: SIGTERM received, grace 10 s; send it again to kill them now\n\
-         error[R106]: the job was stopped by SIGTERM; 2 workers were stopped\n",
+         error[R106]: the job was stopped by SIGTERM; 2 workers were stopped\n\
+         \x20 log: DIR/runs/RUN\n",
     );
 }
 
