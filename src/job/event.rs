@@ -172,8 +172,9 @@ pub enum Event {
         node: NodeRank,
         /// How the node was lost.
         loss: NodeLoss,
-        /// Time of its last message before the silence in which it may have been lost, if there was one.
-        silent_since: Option<Instant>,
+        /// When it was lost at the earliest, if that is before the event: when its link ended, or when a silence
+        /// began in which it was lost.
+        since: Option<Instant>,
     },
     /// Nodes without a heartbeat for the length of the lease: all are lost at once. The first of them, which has
     /// been silent longest, is the cause.

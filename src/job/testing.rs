@@ -77,9 +77,9 @@ pub(super) fn verdict_of_pause(effects: &[Effect], expected: Duration) -> Verdic
     verdict.clone()
 }
 
-/// A node is lost without a silence before it.
+/// A node is lost when that is noticed.
 pub(super) fn node_lost(node: u32, loss: NodeLoss) -> Event {
-    Event::NodeLost { node: NodeRank(node), loss, silent_since: None }
+    Event::NodeLost { node: NodeRank(node), loss, since: None }
 }
 
 /// The leases of these nodes have expired, all at once.

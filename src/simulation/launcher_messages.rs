@@ -60,6 +60,10 @@ impl Simulation {
         }
         connection.is_over = true;
         let exit = connection.exit;
+        let (node, link, now) = (connection.node, connection.link, self.instant(self.now()));
+        if self.launcher.table.is_current(node, link) {
+            self.launcher.table.on_link_ended(node, now);
+        }
         // The exit of the agent is awaited.
         let time = if exit.is_some() { MS } else { AGENT_EXIT_TIMEOUT };
         self.after(time, Happening::LinkIsReported { connection: index });
@@ -258,8 +262,8 @@ impl Simulation {
     }
 
     fn node_lost(&self, node: NodeRank, loss: NodeLoss) -> Event {
-        let silent_since = self.launcher.table.silence_before_loss(node, self.instant(self.now()));
-        Event::NodeLost { node, loss, silent_since }
+        let since = self.launcher.table.begin_of_loss(node, self.instant(self.now()));
+        Event::NodeLost { node, loss, since: Some(since) }
     }
 
     /// Kills what lost local nodes have left.

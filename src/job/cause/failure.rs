@@ -92,13 +92,16 @@ impl NodeLoss {
         }
     }
 
-    /// Whether the launcher notices the loss when it happens, not only after a silence.
-    pub(crate) fn is_noticed_at_once(&self) -> bool {
+    /// Whether it is known when the node was lost at the earliest: the loss is noticed when it happens, or after a
+    /// silence.
+    pub(crate) fn has_known_begin(&self) -> bool {
         match self {
-            Self::LinkClosed(Some(_)) | Self::ShimExited | Self::InvalidData(_) | Self::Evicted => {
-                true
-            }
-            Self::LinkClosed(None) | Self::LeaseExpired | Self::ShimNotResponding => false,
+            Self::LinkClosed(Some(_))
+            | Self::LeaseExpired
+            | Self::ShimExited
+            | Self::InvalidData(_)
+            | Self::Evicted => true,
+            Self::LinkClosed(None) | Self::ShimNotResponding => false,
         }
     }
 
@@ -283,8 +286,8 @@ pub(crate) struct LostNode {
     pub(crate) loss: NodeLoss,
     /// When that was noticed.
     pub(crate) at: Instant,
-    /// Time of its last message before the silence in which it was lost, if there was one.
-    pub(crate) silent_since: Option<Instant>,
+    /// When it was lost at the earliest, as far as is known.
+    pub(crate) since: Instant,
 }
 
 /// All failures other than the exits of workers.

@@ -85,20 +85,16 @@ pub(crate) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
 fn first_lost_node(failures: &Failures, own_at: Option<Instant>) -> Option<(Instant, &LostNode)> {
     let is_after_stop =
         |at: Instant| failures.stopped_at.is_some_and(|stop| stop + COMPETITION_WINDOW < at);
-    // A loss that is noticed at once, but only while the job is being stopped, did not cause the stop.
-    let is_late = |lost: &LostNode| {
-        let begin = lost.silent_since.or_else(|| lost.loss.is_noticed_at_once().then_some(lost.at));
-        begin.is_some_and(is_after_stop)
-    };
+    // A loss that began while the job was being stopped did not cause the stop.
+    let is_late = |lost: &LostNode| lost.loss.has_known_begin() && is_after_stop(lost.since);
     // A loss that led to the stop precedes those noticed later, which may have begun before it or after it. Of
     // nodes that were lost at the same time, the first one reported.
     let is_later = |lost: &LostNode| failures.stopped_at.is_some_and(|stop| stop < lost.at);
-    let begin = |lost: &LostNode| lost.silent_since.unwrap_or(lost.at);
-    let by_order = |lost: &&LostNode| (is_late(lost), is_later(lost), begin(lost));
+    let by_order = |lost: &&LostNode| (is_late(lost), is_later(lost), lost.since);
     let lost = failures.nodes.iter().min_by_key(by_order)?;
     // A worker that failed while it was being stopped did not cause the stop; a silence before it may have.
     let precedes_own = own_at.is_some_and(is_after_stop) && !is_late(lost);
-    Some((if precedes_own { begin(lost) } else { lost.at }, lost))
+    Some((if precedes_own { lost.since } else { lost.at }, lost))
 }
 
 /// Compares tracebacks of stopped workers, which may only have been logged, with what the others
@@ -349,7 +345,7 @@ mod tests {
     }
 
     fn lost(node: u32, loss: NodeLoss, at: Instant) -> LostNode {
-        LostNode { node: NodeRank(node), loss, at, silent_since: None }
+        LostNode { node: NodeRank(node), loss, at, since: at }
     }
 
     #[test]
@@ -357,11 +353,11 @@ mod tests {
         let now = clock::now();
         let at = |seconds| now + Duration::from_secs(seconds);
         // The shim of node 0 is found frozen when the job is stopped, which began at 8 s.
-        let check = |silent_since, node, loss| {
+        let check = |since, node, loss| {
             let silent = lost(1, NodeLoss::LeaseExpired, at(40));
             let nodes = vec![
                 lost(0, NodeLoss::ShimNotResponding, at(18)),
-                LostNode { silent_since: Some(at(silent_since)), ..silent },
+                LostNode { since: at(since), ..silent },
             ];
             let failures = Failures { nodes, stopped_at: Some(at(8)), ..Failures::default() };
             assert_eq!(
@@ -380,9 +376,9 @@ mod tests {
         // Rank 0 lost a peer on node 1, and the job was stopped; rank 2 was killed from outside meanwhile.
         let ends =
             [end(0, WorkerExit::Code(1), 8000, &[], now), end(2, signal(9), 9000, &[15], now)];
-        let check = |silent_since, expected: &dyn Fn(&FailureCause) -> bool| {
+        let check = |since, expected: &dyn Fn(&FailureCause) -> bool| {
             let silent = lost(1, NodeLoss::LeaseExpired, at(40));
-            let nodes = vec![LostNode { silent_since: Some(at(silent_since)), ..silent }];
+            let nodes = vec![LostNode { since: at(since), ..silent }];
             let lost_peer = Evidence::printed(FailureClass::LostPeer, at(8));
             let evidence = [(Rank(0), lost_peer)].into();
             let stopped_at = Some(at(8));
@@ -399,7 +395,7 @@ mod tests {
         let now = clock::now();
         let at = |seconds| now + Duration::from_secs(seconds);
         let silent = |node, loss, since, noticed| LostNode {
-            silent_since: Some(at(since)),
+            since: at(since),
             ..lost(node, loss, at(noticed))
         };
         let check = |nodes, node, loss| {

@@ -247,8 +247,9 @@ impl JobState {
             Event::Exited(end) => self.on_worker_exited(now, end),
             Event::Evidence(evidence) => self.on_evidence(now, evidence),
             Event::Idle { node, is_clean } => self.on_node_idle(now, node, is_clean),
-            Event::NodeLost { node, loss, silent_since } => {
-                self.on_node_lost(now, LostNode { node, loss, at: now, silent_since })
+            Event::NodeLost { node, loss, since } => {
+                let since = since.unwrap_or(now);
+                self.on_node_lost(now, LostNode { node, loss, at: now, since })
             }
             Event::LeaseExpired(nodes) => self.on_leases_expired(now, &nodes),
             Event::Signal(signal) => self.on_signal(now, signal),

@@ -60,8 +60,8 @@ impl JobState {
     fn record_losses(&mut self, now: Instant, silent: &[SilentNode]) -> Vec<Effect> {
         let mut is_news = false;
         for &SilentNode { node, since } in silent {
-            let (loss, silent_since) = (NodeLoss::LeaseExpired, Some(since));
-            is_news |= self.record_loss(LostNode { node, loss, at: now, silent_since });
+            let loss = NodeLoss::LeaseExpired;
+            is_news |= self.record_loss(LostNode { node, loss, at: now, since });
         }
         if is_news { self.start_or_fail(now) } else { Vec::new() }
     }

@@ -74,7 +74,7 @@ impl JobState {
                 node,
                 loss: NodeLoss::Evicted,
                 at: now,
-                silent_since: None,
+                since: now,
             });
         }
         self.stop(now, StopReason::Eviction, SIGTERM)

@@ -58,7 +58,8 @@ impl Dispatcher<'_> {
                 self.startup.faults.push((node, fault));
                 if is_late { self.refuse(node) } else { self.on_node_refused(node) }
             }
-            NodeMessage::Closed(AgentEnd { exit, output: words }) => {
+            NodeMessage::Closed(AgentEnd { exit, output: words }, at) => {
+                self.nodes.table.on_link_ended(node, at);
                 if let Some(words) = words {
                     let line = format!("{}: {}", self.host(node), escape_control(&words));
                     self.reporter.print_message(show_step("Lost", &line));

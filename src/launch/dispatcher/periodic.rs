@@ -209,8 +209,8 @@ impl Dispatcher<'_> {
 
     /// The event that a node is lost.
     pub(super) fn node_lost(&self, node: NodeRank, loss: NodeLoss) -> Event {
-        let silent_since = self.nodes.table.silence_before_loss(node, clock::now());
-        Event::NodeLost { node, loss, silent_since }
+        let since = self.nodes.table.begin_of_loss(node, clock::now());
+        Event::NodeLost { node, loss, since: Some(since) }
     }
 
     /// Reports a lost node to the others, because ranks that wait for its ranks in a collective do

@@ -62,8 +62,8 @@ pub(in crate::launch) enum NodeMessage {
     /// No link could be made.
     Unreachable(Fault),
     Message(FromAgent),
-    /// The link has ended.
-    Closed(AgentEnd),
+    /// The link has ended, at this instant.
+    Closed(AgentEnd, Instant),
     /// The data received is no valid message.
     InvalidData(String),
     /// A process of remuda on the node received a signal.
@@ -525,7 +525,10 @@ async fn serve(link: Link, context: LinkContext, queue: FrameQueue) {
         let end = read_messages(&reader, &early, &context).await;
         drop(reader);
         let what = match end {
-            Ok(()) => NodeMessage::Closed(agent.wait_for_exit(AGENT_EXIT_TIMEOUT).await),
+            Ok(()) => {
+                let at = clock::now();
+                NodeMessage::Closed(agent.wait_for_exit(AGENT_EXIT_TIMEOUT).await, at)
+            }
             Err(why) => NodeMessage::InvalidData(why),
         };
         context.send_event(what).await;

@@ -48,21 +48,26 @@ impl NodeTable {
         self.heartbeat_at = now + self.limits.heartbeat_interval;
     }
 
-    /// Time of the last message of a node, if it has sent nothing for longer than two heartbeats take.
+    /// Time of the last message of a node, if it has sent nothing for longer than two heartbeats take. Time in
+    /// which the launcher was suspended is no silence.
     pub(super) fn silent_since(&self, node: NodeRank, now: Instant) -> Option<Instant> {
-        let since = self.nodes[node.index()].silent_since?;
-        let is_long = 2 * self.limits.heartbeat_interval < now.saturating_duration_since(since);
-        is_long.then_some(since)
+        let entry = &self.nodes[node.index()];
+        let suspended = now.saturating_duration_since(self.heartbeat_at);
+        let silence = now.saturating_duration_since(entry.last_message_at?);
+        let is_long = 2 * self.limits.heartbeat_interval < silence.saturating_sub(suspended);
+        entry.silent_since.filter(|_| is_long)
     }
 
-    /// Time of the last message of a node before the silence in which it may have been lost, if its loss is
-    /// noticed now: a suspended agent, for example, reports what it missed once it is continued.
-    pub(crate) fn silence_before_loss(&self, node: NodeRank, now: Instant) -> Option<Instant> {
+    /// When a node was lost at the earliest whose loss is noticed now: when its link ended, or when a silence began
+    /// that has just ended. A suspended agent, for example, reports what it missed once it is continued.
+    pub(crate) fn begin_of_loss(&self, node: NodeRank, now: Instant) -> Instant {
+        let entry = &self.nodes[node.index()];
+        let until = entry.link_ended_at.unwrap_or(now);
         let has_just_ended = |silence: &EndedSilence| {
-            now.saturating_duration_since(silence.until) <= self.limits.heartbeat_interval
+            until.saturating_duration_since(silence.until) <= self.limits.heartbeat_interval
         };
-        let ended = self.nodes[node.index()].last_silence.filter(has_just_ended);
-        self.silent_since(node, now).or(ended.map(|silence| silence.since))
+        let ended = entry.last_silence.filter(has_just_ended).map(|silence| silence.since);
+        self.silent_since(node, until).or(ended).unwrap_or(until)
     }
 
     /// Nodes that have sent nothing for a while.
@@ -125,25 +130,36 @@ mod tests {
     }
 
     #[test]
-    fn loss_reported_after_a_silence_may_have_begun_with_it() {
+    fn loss_noticed_after_a_silence_may_have_begun_with_it() {
         let start = clock::now();
         let mut table = table(start);
         let (node, at) = (NodeRank(0), |seconds| start + seconds * SECOND);
-        assert_eq!(table.silence_before_loss(node, at(20)), None, "there was no link");
-        for second in [0, 3, 9] {
+        let message = |table: &mut NodeTable, second| {
             table.on_message(node, at(second));
+            table.heartbeat_at = at(second + 3);
+        };
+        for second in [0, 3, 9] {
+            message(&mut table, second);
             assert_eq!(
-                table.silence_before_loss(node, at(second)),
-                None,
+                table.begin_of_loss(node, at(second)),
+                at(second),
                 "two heartbeats take 6 s"
             );
         }
-        assert_eq!(table.silence_before_loss(node, at(16)), Some(at(9)), "it is silent still");
-        table.on_message(node, at(16));
-        table.on_message(node, at(17));
-        assert_eq!(table.silence_before_loss(node, at(19)), Some(at(9)));
-        table.on_message(node, at(20));
-        assert_eq!(table.silence_before_loss(node, at(20)), None);
+        table.heartbeat_at = at(18);
+        assert_eq!(table.begin_of_loss(node, at(16)), at(9), "it is silent still");
+        message(&mut table, 16);
+        message(&mut table, 17);
+        assert_eq!(table.begin_of_loss(node, at(19)), at(9));
+        message(&mut table, 20);
+        assert_eq!(table.begin_of_loss(node, at(21)), at(21));
+        assert_eq!(
+            table.begin_of_loss(node, at(33)),
+            at(33),
+            "the launcher was suspended from 23 s on"
+        );
+        table.on_link_ended(node, at(22));
+        assert_eq!(table.begin_of_loss(node, at(23)), at(22), "the exit of its agent was awaited");
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub(super) struct NodeEntry {
     pub(super) silent_since: Option<Instant>,
     /// The last silence that has ended.
     pub(super) last_silence: Option<EndedSilence>,
+    /// When the link ended.
+    pub(super) link_ended_at: Option<Instant>,
     /// Whether the node is lost: its later messages and the end of its link are ignored.
     is_lost: bool,
     /// Number of attempts in a row to connect to it that failed.
@@ -79,6 +81,7 @@ impl NodeEntry {
             last_message_at: None,
             silent_since: None,
             last_silence: None,
+            link_ended_at: None,
             is_lost: false,
             absences: 0,
         }
@@ -173,6 +176,11 @@ impl NodeTable {
             entry.last_silence = Some(EndedSilence { since, until: now });
         }
         (entry.last_message_at, entry.silent_since) = (Some(now), Some(now));
+    }
+
+    /// The link has ended.
+    pub(crate) fn on_link_ended(&mut self, node: NodeRank, at: Instant) {
+        self.node(node).link_ended_at = Some(at);
     }
 
     /// The node was asked whether it can start.
