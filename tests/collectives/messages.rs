@@ -1,5 +1,6 @@
 //! Messages in flight: started sends and receives run together, in order for each pair of ranks.
 
+use std::sync::Barrier;
 use std::time::Duration;
 
 use remuda::runtime::{Error, Group, InitOptions, ReduceOp};
@@ -131,16 +132,17 @@ fn messages_that_differ_fail() {
 fn messages_without_a_partner_name_it_at_the_deadline() {
     let options = InitOptions { timeout: Duration::from_millis(300), ..InitOptions::default() };
     for groups in [Group::threads_with(3, &options), Group::threads_on_with(&[1, 1, 1], &options)] {
+        // A rank that leaves before the deadline would be the cause.
+        let all_have_failed = Barrier::new(3);
         let errors = on_ranks(groups.expect("threads form a group"), |group| {
             let recv = match group.rank() {
-                0 => group.start_recv(vec![0u8], 2),
-                1 => group.start_recv(vec![0u8], 0),
-                _ => {
-                    std::thread::sleep(Duration::from_millis(600));
-                    return String::new();
-                }
+                0 => Some(group.start_recv(vec![0u8], 2)),
+                1 => Some(group.start_recv(vec![0u8], 0)),
+                _ => None,
             };
-            recv.wait().expect_err("no rank sends").to_string()
+            let error = recv.map(|recv| recv.wait().expect_err("no rank sends").to_string());
+            all_have_failed.wait();
+            error.unwrap_or_default()
         });
         let found =
             errors.iter().any(|error| error.contains("the deadline passed while waiting for rank"));
