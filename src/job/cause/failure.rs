@@ -92,6 +92,22 @@ impl NodeLoss {
         }
     }
 
+    /// Whether a new agent on the node would fail in the same way: it has a bug, or another protocol.
+    pub(crate) fn would_recur(&self) -> bool {
+        match self {
+            Self::InvalidData(_) => true,
+            Self::LinkClosed(Some(exit)) => match AgentExitReason::of(*exit) {
+                AgentExitReason::InternalError | AgentExitReason::InvalidData => true,
+                AgentExitReason::LeaseExpired | AgentExitReason::Unknown => false,
+            },
+            Self::LinkClosed(None)
+            | Self::LeaseExpired
+            | Self::ShimExited
+            | Self::ShimNotResponding
+            | Self::Evicted => false,
+        }
+    }
+
     /// Whether it is known when the node was lost at the earliest: the loss is noticed when it happens, or after a
     /// silence.
     pub(crate) fn has_known_begin(&self) -> bool {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::{NodeRank, Rank, Status};
 use crate::job::cause::evidence::Evidence;
-use crate::job::cause::failure::{FailureCause, Verdict, WorkerReports};
+use crate::job::cause::failure::{FailureCause, NodeLoss, Verdict, WorkerEnd, WorkerReports};
 use crate::job::cause::known_texts::FailureClass;
 use crate::job::cause::root_cause;
 use crate::job::event::{Effect, OnFailure, StopReason};
@@ -38,6 +38,7 @@ impl JobState {
         now: Instant,
         reason: StopReason,
     ) -> Option<Effect> {
+        let reason = self.reason_of_end(reason);
         let needs_cause = matches!(reason, StopReason::Failure | StopReason::Eviction);
         let is_asked = self.policy.has_evidence && self.policy.failure == OnFailure::StopAll;
         let failed = self.ends.iter().filter(|end| !end.exit.is_success() && !end.is_lost());
@@ -73,11 +74,43 @@ impl JobState {
             return Some(self.begin_pause(now, reason, verdict));
         }
         if reason == StopReason::Arrival {
-            // The job cannot go on, for example because a process could not be killed.
-            verdict = self.verdict_for(StopReason::Failure);
+            verdict = self.verdict_without_newcomer();
         }
         self.phase = JobPhase::Done(verdict);
         None
+    }
+
+    /// Why the epoch ended, if the workers were stopped for this reason: neither for a newcomer nor for a node
+    /// that leaves if all had succeeded before they were stopped, and not for a newcomer if one had failed
+    /// before.
+    fn reason_of_end(&mut self, reason: StopReason) -> StopReason {
+        let has_succeeded = |end: &WorkerEnd| end.exit.is_success() && end.signals_sent.is_empty();
+        let is_over = self.workers.len() == self.ends.len() && self.ends.iter().all(has_succeeded);
+        if is_over && matches!(reason, StopReason::Arrival | StopReason::Eviction) {
+            self.failures.nodes.retain(|lost| lost.loss != NodeLoss::Evicted);
+            return StopReason::Failure;
+        }
+        let has_failed = self.failures.stopped_at.is_some_and(|stop| self.has_failed_before(stop));
+        if has_failed && reason == StopReason::Arrival { StopReason::Failure } else { reason }
+    }
+
+    /// Whether a worker failed by itself, or a node was lost, before this time.
+    fn has_failed_before(&self, stop: Instant) -> bool {
+        let failed = self.ends.iter().filter(|end| end.is_own_failure()).map(|end| end.at);
+        let lost = self.failures.nodes.iter().filter(|lost| lost.loss != NodeLoss::Evicted);
+        let lost = lost.map(|lost| lost.since);
+        let unstarted = self.failures.unstarted.iter().map(|(at, ..)| *at);
+        failed.chain(lost).chain(unstarted).any(|at| at < stop)
+    }
+
+    /// The verdict of a job whose workers were stopped for a newcomer, and which cannot go on: a process could
+    /// not be killed, or a node did not confirm that none is left. The workers that remuda stopped are not the
+    /// cause.
+    fn verdict_without_newcomer(&self) -> Verdict {
+        if !self.failures.nodes.is_empty() {
+            return self.verdict_for(StopReason::Failure);
+        }
+        Verdict { status: Status::LeaseLost, ..self.verdict_for(StopReason::Arrival) }
     }
 
     pub(crate) fn verdict_for(&self, reason: StopReason) -> Verdict {
@@ -192,7 +225,7 @@ mod tests {
     use crate::base::{WorkerExit, clock};
     use crate::job::signal_numbers::SIGTERM;
     use crate::job::testing::{exit, idle, node_lost, running};
-    use crate::job::{Event, NodeLoss};
+    use crate::job::Event;
 
     #[test]
     fn verdict_counts_failed_and_stopped_workers_separately() {

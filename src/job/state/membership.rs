@@ -6,8 +6,8 @@
 use std::time::Instant;
 
 use crate::base::NodeRank;
-use crate::job::cause::failure::{FailureCause, Verdict};
-use crate::job::event::{Effect, ElasticNodes, FAILURES_MAX, MeetingPoint, Newcomers, StopReason};
+use crate::job::cause::failure::{FailureCause, NodeLoss, Verdict};
+use crate::job::event::{Effect, ElasticNodes, MeetingPoint, Newcomers, StopReason};
 use crate::job::signal_numbers::SIGTERM;
 use crate::job::state::job_state::{JobNode, JobPhase, JobState, JobWorker, NodeState};
 
@@ -39,10 +39,18 @@ impl JobState {
 
     /// Number of nodes that are missing for a start, if their number may vary.
     pub fn missing(&self) -> usize {
+        let Some(elastic) = self.policy.elastic else { return 0 };
         let is_there =
-            |node: &&JobNode| !matches!(node.state, NodeState::Vacant | NodeState::Refused);
+            |node: &&JobNode| matches!(node.state, NodeState::Preparing | NodeState::Ready);
         let there = self.nodes.iter().filter(is_there).count();
-        self.policy.elastic.map_or(0, |elastic| elastic.min.saturating_sub(there))
+        // Enough nodes may be there whose workers cannot share the lanes.
+        let cannot_start = || {
+            !self.has_node_in(NodeState::Preparing) && self.choose_members(elastic).is_empty()
+        };
+        match elastic.min.saturating_sub(there) {
+            0 => usize::from(cannot_start()),
+            missing => missing,
+        }
     }
 
     pub(crate) fn on_node_arrived(&mut self, now: Instant, node: NodeRank) -> Vec<Effect> {
@@ -54,12 +62,9 @@ impl JobState {
             return Vec::new();
         }
         self.nodes[node.index()].state = NodeState::Standby;
-        let members = self.nodes.iter().filter(|node| node.state == NodeState::Running).count();
-        let is_failing = FAILURES_MAX <= self.nodes[node.index()].faults;
         let is_wanted = |elastic: ElasticNodes| {
             elastic.newcomers == Newcomers::AtOnce
-                && members < elastic.max
-                && !(elastic.excludes_failing && is_failing)
+                && self.workers.len() < self.workers_of_next_epoch(elastic)
         };
         // A job of which a worker has succeeded is about to end.
         let is_ending = self.ends.iter().any(|end| end.exit.is_success());
@@ -104,7 +109,8 @@ impl JobState {
             return Vec::new();
         }
         if ready < elastic.min {
-            return if self.is_join_time_over { self.refuse_start() } else { Vec::new() };
+            let may_join = self.has_node_in(NodeState::Vacant) && !self.is_join_time_over;
+            return if may_join { Vec::new() } else { self.refuse_start() };
         }
         let is_called = match elastic.meeting {
             MeetingPoint::Node0 => self.previous_verdict.is_none(),
@@ -143,10 +149,8 @@ impl JobState {
     /// Whether a node that is lost now leaves its number vacant, and nothing else changes.
     pub(crate) fn may_become_vacant(&self, node: NodeRank) -> bool {
         let has_part = match self.nodes[node.index()].state {
-            NodeState::Standby => false,
-            NodeState::Preparing | NodeState::Ready | NodeState::Refused => {
-                !matches!(self.phase, JobPhase::Preparing)
-            }
+            NodeState::Standby | NodeState::Refused => false,
+            NodeState::Preparing | NodeState::Ready => !matches!(self.phase, JobPhase::Preparing),
             NodeState::Vacant | NodeState::Running | NodeState::Idle | NodeState::Lost => true,
         };
         !self.is_meeting_point(node) && !has_part
@@ -162,8 +166,9 @@ impl JobState {
         for node in &nodes {
             self.nodes[node.index()].state = NodeState::Vacant;
         }
-        let mut effects = vec![Effect::Replace(nodes)];
-        effects.extend(self.start_if_all_ready(now));
+        // A node on the launcher's machine is there as soon as it is replaced, and then finds the workers started.
+        let mut effects = self.start_if_all_ready(now);
+        effects.push(Effect::Replace(nodes));
         effects
     }
 
@@ -183,12 +188,22 @@ impl JobState {
         }
     }
 
-    /// Whether a restart for this reason is not counted.
-    pub(crate) fn is_free(&self, reason: StopReason) -> bool {
-        match reason {
-            StopReason::Arrival => true,
-            StopReason::Eviction => self.policy.elastic.is_some(),
-            StopReason::Failure | StopReason::Timeout | StopReason::Signal(_) => false,
+    /// Whether a restart after this verdict needs none of those that are left: no failure caused it.
+    pub(crate) fn is_free(&self, reason: StopReason, verdict: &Verdict) -> bool {
+        match &verdict.cause {
+            None => reason == StopReason::Arrival,
+            Some(FailureCause::Node { loss: NodeLoss::Evicted, .. }) => {
+                self.policy.elastic.is_some()
+            }
+            Some(_) => false,
+        }
+    }
+
+    /// Whether a failure caused this verdict, so that a restart after it is counted.
+    pub(crate) fn is_charged(&self, reason: StopReason, verdict: &Verdict) -> bool {
+        match self.policy.elastic {
+            Some(_) => !self.is_free(reason, verdict),
+            None => reason != StopReason::Eviction,
         }
     }
 
@@ -201,7 +216,9 @@ impl JobState {
     /// Whether the number of nodes may vary, and enough are left without this one.
     pub(crate) fn has_enough_without(&self, node: NodeRank) -> bool {
         let is_left = |(number, other): &(NodeRank, &JobNode)| {
-            *number != node && !matches!(other.state, NodeState::Vacant | NodeState::Lost)
+            let is_gone =
+                matches!(other.state, NodeState::Vacant | NodeState::Refused | NodeState::Lost);
+            *number != node && !is_gone && !self.is_evicted(*number)
         };
         let left = (0..).map(NodeRank).zip(&self.nodes).filter(is_left).count();
         self.policy.elastic.is_some_and(|elastic| elastic.min <= left)
@@ -217,7 +234,7 @@ mod tests {
     use crate::job::testing::{
         exit, idle, node_lost, nodes_of_ranks, policy, stop_workers, verdict_of_pause,
     };
-    use crate::job::{Event, NodeLoss, OnTerm, Policy};
+    use crate::job::{Event, OnTerm, Policy};
 
     const LAST_CALL: Duration = Duration::from_secs(30);
 

@@ -9,7 +9,11 @@ use crate::job::state::job_state::{JobPhase, JobState, NodeState};
 
 impl JobState {
     pub(crate) fn on_node_lost(&mut self, now: Instant, lost: LostNode) -> Vec<Effect> {
-        if lost.loss.is_whole_node() && self.may_be_replaced(lost.node) {
+        let is_replaceable = match self.policy.elastic {
+            Some(_) => !lost.loss.would_recur(),
+            None => lost.loss.is_whole_node(),
+        };
+        if is_replaceable && self.may_be_replaced(lost.node) {
             return self.await_replacements(now, vec![lost.node]);
         }
         if self.record_loss(lost) { self.start_or_fail(now) } else { Vec::new() }
@@ -71,16 +75,16 @@ impl JobState {
         let node = lost.node;
         match self.nodes[node.index()].state {
             NodeState::Lost | NodeState::Vacant => return false,
-            NodeState::Idle => {
+            NodeState::Idle | NodeState::Standby => {
                 // The next epoch needs a new link.
                 self.nodes[node.index()].state = NodeState::Lost;
                 return false;
             }
-            NodeState::Standby
-            | NodeState::Preparing
-            | NodeState::Ready
-            | NodeState::Refused
-            | NodeState::Running => {}
+            NodeState::Refused if self.policy.elastic.is_some() => {
+                self.nodes[node.index()].state = NodeState::Lost;
+                return false;
+            }
+            NodeState::Preparing | NodeState::Ready | NodeState::Refused | NodeState::Running => {}
         }
         let was_running = self.nodes[node.index()].state == NodeState::Running;
         self.nodes[node.index()].faults += u32::from(was_running);

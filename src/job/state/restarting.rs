@@ -33,7 +33,10 @@ impl JobState {
         };
         let is_clean = verdict.unconfirmed.is_empty() && !self.is_dirty;
         let is_wanted = self.request_count == 0 && self.policy.failure == OnFailure::StopAll;
-        can_pass && is_clean && is_wanted && (self.is_free(reason) || self.has_restarts_left())
+        can_pass
+            && is_clean
+            && is_wanted
+            && (self.is_free(reason, verdict) || self.has_restarts_left())
     }
 
     /// Whether the job could restart after another failure.
@@ -62,7 +65,7 @@ impl JobState {
         let lasted = self
             .workers_started_at
             .map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
-        let has_failed = !matches!(reason, StopReason::Eviction | StopReason::Arrival);
+        let has_failed = self.is_charged(reason, &verdict);
         self.free_restarts += u32::from(!has_failed);
         self.note_fault(&verdict);
         let is_short = has_failed && lasted < CRASH_LOOP_EPOCH_MAX;

@@ -14,23 +14,52 @@ impl JobState {
     }
 
     /// Nodes that are ready, at most the largest number of them whose workers can share the lanes: those that
-    /// failed least often, in the order of their numbers.
+    /// failed least often, in the order of their numbers. Empty if fewer than the smallest number can.
     pub(crate) fn choose_members(&self, elastic: ElasticNodes) -> BTreeSet<NodeRank> {
+        self.choose_among(elastic, |state| state == NodeState::Ready)
+    }
+
+    /// Number of workers that an epoch would have if all nodes that have joined were ready.
+    pub(crate) fn workers_of_next_epoch(&self, elastic: ElasticNodes) -> usize {
+        let has_joined = |state| match state {
+            NodeState::Standby | NodeState::Running | NodeState::Idle => true,
+            NodeState::Vacant
+            | NodeState::Preparing
+            | NodeState::Ready
+            | NodeState::Refused
+            | NodeState::Lost => false,
+        };
+        let members = self.choose_among(elastic, has_joined);
+        members.iter().map(|node| self.nodes[node.index()].workers).sum()
+    }
+
+    fn choose_among(
+        &self,
+        elastic: ElasticNodes,
+        is_there: impl Fn(NodeState) -> bool,
+    ) -> BTreeSet<NodeRank> {
         let faults = |node: &NodeRank| self.nodes[node.index()].faults;
         let nodes = (0..).map(NodeRank).zip(&self.nodes);
-        let ready = nodes.filter(|(_, node)| node.state == NodeState::Ready);
-        let mut ready: Vec<NodeRank> = ready.map(|(node, _)| node).collect();
-        ready.sort_by_key(|node| (!self.is_meeting_point(*node), faults(node), *node));
-        let good = ready.iter().filter(|node| faults(node) < FAILURES_MAX).count();
-        let wanted = if elastic.excludes_failing { good.max(elastic.min) } else { ready.len() };
-        let workers = |count: &usize| -> usize {
-            ready[..*count].iter().map(|node| self.nodes[node.index()].workers).sum()
+        let there = nodes.filter(|(_, node)| is_there(node.state));
+        let mut there: Vec<NodeRank> = there.map(|(node, _)| node).collect();
+        there.sort_by_key(|node| (!self.is_meeting_point(*node), faults(node), *node));
+        let is_failing =
+            |node: &&NodeRank| FAILURES_MAX <= faults(node) && !self.is_meeting_point(**node);
+        let failing = there.iter().filter(is_failing).count();
+        let most = there.len().min(elastic.max);
+        let good = if elastic.excludes_failing { there.len() - failing } else { there.len() };
+        let good = good.min(most);
+        let workers = |count: usize| -> usize {
+            there[..count].iter().map(|node| self.nodes[node.index()].workers).sum()
         };
         let can_share = |count: &usize| {
-            elastic.lanes.is_none_or(|lanes| lanes.is_multiple_of(workers(count).max(1)))
+            elastic.lanes.is_none_or(|lanes| lanes.is_multiple_of(workers(*count).max(1)))
         };
-        let count = (0..=wanted.min(elastic.max)).rev().find(can_share).unwrap_or(0);
-        ready.into_iter().take(count).collect()
+        let of_good = (elastic.min..=good).rev().find(can_share);
+        // Too few: with as few as possible of those that fail.
+        let with_failing = || (elastic.min.max(good + 1)..=most).find(can_share);
+        let count = of_good.or_else(with_failing).unwrap_or(0);
+        there.into_iter().take(count).collect()
     }
 
     /// Nodes that failed so often that they have no part in this epoch.

@@ -49,7 +49,11 @@ impl JobState {
             return vec![self.skip_used_epochs()];
         }
         match self.policy.elastic {
-            Some(elastic) => self.mark_members_running(elastic),
+            Some(elastic) => {
+                self.mark_members_running(elastic);
+                // Nodes that were lost before have no part in this epoch, and are no cause of its end.
+                self.failures.nodes.clear();
+            }
             None => self.mark_ready_nodes_running(),
         }
         self.phase = JobPhase::Running;
@@ -59,7 +63,7 @@ impl JobState {
 
     /// Ends the job because too few nodes can start.
     pub(crate) fn refuse_start(&mut self) -> Vec<Effect> {
-        if let Some(before) = self.previous_verdict.take() {
+        if let Some(before) = self.previous_verdict.take_if(|before| before.cause.is_some()) {
             // The failure that made the restart necessary is the cause; the launcher keeps the
             // reasons why the restart was refused.
             self.phase = JobPhase::Done(before);

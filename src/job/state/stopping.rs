@@ -7,7 +7,7 @@ use crate::job::OnTerm;
 use crate::job::cause::failure::{LostNode, NodeLoss, Verdict};
 use crate::job::event::{Effect, StopReason, Warning};
 use crate::job::signal_numbers::SIGTERM;
-use crate::job::state::job_state::{JobPhase, JobState, StopStage};
+use crate::job::state::job_state::{JobPhase, JobState, NodeState, StopStage};
 
 pub(crate) const SIGINT: i32 = 2;
 
@@ -31,11 +31,14 @@ impl JobState {
         at: NodeRank,
         signal: i32,
     ) -> Vec<Effect> {
+        if signal == SIGTERM && self.has_left(at) {
+            return Vec::new();
+        }
+        if signal == SIGTERM && self.may_leave_without_part(at) {
+            return self.await_replacements(now, vec![at]);
+        }
         if signal == SIGTERM && self.can_replace_running_node(at) {
             return self.evict(now, at);
-        }
-        if signal == SIGTERM && self.may_leave_before_start(at) {
-            return self.await_replacements(now, vec![at]);
         }
         let count = self.node_request_counts.entry(at).or_default();
         *count += 1;
@@ -47,10 +50,10 @@ impl JobState {
     fn can_replace_running_node(&self, node: NodeRank) -> bool {
         let goes_on = match &self.phase {
             JobPhase::Running | JobPhase::PausedBeforeRestart { .. } => true,
-            JobPhase::Stopping { reason, .. } => {
+            JobPhase::Stopping { reason, .. } | JobPhase::CollectingEvidence { reason, .. } => {
                 matches!(reason, StopReason::Failure | StopReason::Eviction | StopReason::Arrival)
             }
-            JobPhase::Preparing | JobPhase::CollectingEvidence { .. } | JobPhase::Done(_) => false,
+            JobPhase::Preparing | JobPhase::Done(_) => false,
         };
         goes_on
             && node != NodeRank(0)
@@ -59,9 +62,15 @@ impl JobState {
             && (self.has_enough_without(node) || self.has_restarts_left())
     }
 
-    /// Whether a node may leave before the start: nothing was started there, so no restart is
-    /// needed.
-    fn may_leave_before_start(&self, node: NodeRank) -> bool {
+    /// Whether the job goes on without the node already: it is lost, or its number is vacant.
+    fn has_left(&self, node: NodeRank) -> bool {
+        let is_gone =
+            matches!(self.nodes[node.index()].state, NodeState::Vacant | NodeState::Lost);
+        is_gone && self.policy.elastic.is_some() && self.policy.on_term == OnTerm::EndNode
+    }
+
+    /// Whether a node may leave on which nothing was started, so that no restart is needed.
+    fn may_leave_without_part(&self, node: NodeRank) -> bool {
         self.request_count == 0
             && self.policy.on_term == OnTerm::EndNode
             && self.may_be_replaced(node)
@@ -69,6 +78,13 @@ impl JobState {
 
     /// Stops all workers because a node leaves: its workers and the others need each other.
     fn evict(&mut self, now: Instant, node: NodeRank) -> Vec<Effect> {
+        if self.nodes[node.index()].state == NodeState::Idle
+            && matches!(self.phase, JobPhase::Running)
+        {
+            // Its workers have exited. Another epoch would need a new link.
+            self.nodes[node.index()].state = NodeState::Lost;
+            return Vec::new();
+        }
         if !self.is_evicted(node) {
             self.failures.nodes.push(LostNode {
                 node,
