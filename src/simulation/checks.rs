@@ -7,11 +7,11 @@ use super::traffic::KEEPALIVE;
 use super::words::describe_cause;
 use super::workers::KILLED;
 use super::world::Simulation;
-use crate::base::{NodeRank, Rank, Status, WorkerExit};
+use crate::base::{Rank, Status, WorkerExit};
 use crate::job::{FailureCause, NodeLoss, OnFailure, Verdict, WorkerEnd};
 
 /// Failures this close to the first one compete with it, by the rules of `job::cause`.
-const COMPETITION: Micros = 200 * MS;
+pub(super) const COMPETITION: Micros = 200 * MS;
 /// Time in which everything ends after the last lease and grace period: the kills of shim and agent
 /// are confirmed one after the other.
 const END_MARGIN: Micros = 25 * SECOND;
@@ -19,9 +19,15 @@ const END_MARGIN: Micros = 25 * SECOND;
 impl Simulation {
     /// Checks the end of an epoch after which the job restarts.
     pub(super) fn check_epoch(&mut self, verdict: &Verdict) {
-        self.truth.endings.push(ending_of(verdict));
         self.check_ends(verdict);
-        self.check_cause(verdict);
+        if verdict.cause.is_none() && self.scenario.policy.elastic.is_some() {
+            self.truth.endings.push(Ending::Newcomer);
+            self.check_newcomer();
+        } else {
+            self.truth.endings.push(ending_of(verdict));
+            self.check_cause(verdict);
+        }
+        self.check_restart(verdict);
     }
 
     /// Checks the end of the job.
@@ -43,7 +49,7 @@ impl Simulation {
                     }
             };
             let has_other = self.truth.incidents.iter().any(|incident| is_other(&incident));
-            if self.truth.refusals == 0 && !has_other {
+            if self.truth.refusals == 0 && !has_other && !self.cannot_share_lanes() {
                 self.truth
                     .fail(Check::ExitStatus, || "a restart failed without a reason".to_owned());
             }
@@ -51,8 +57,11 @@ impl Simulation {
         }
         self.check_ends(verdict);
         self.truth.endings.push(ending_of(verdict));
+        self.check_last_restart(verdict);
         match verdict.status {
             Status::Success => self.check_success(),
+            Status::LeaseLost
+                if verdict.cause.is_none() && self.is_stuck_after_newcomer(verdict) => {}
             Status::Interrupted(signal) if verdict.cause.is_none() => {
                 let mut signals = self.truth.user_signals.iter().chain(&self.truth.node_signals);
                 if !signals.any(|sent| *sent == signal) {
@@ -66,7 +75,7 @@ impl Simulation {
                 }
             }
             Status::Config if verdict.cause.is_none() => {
-                if self.truth.refusals == 0 {
+                if self.truth.refusals == 0 && !self.cannot_share_lanes() {
                     self.truth.fail(Check::ExitStatus, || "no node has refused".to_owned());
                 }
             }
@@ -82,7 +91,7 @@ impl Simulation {
     /// Success: every worker of the last epoch exited with 0.
     fn check_success(&mut self) {
         let starts_all = self.scenario.policy.failure == OnFailure::StopAll;
-        let ranks = (0..self.scenario.habits.len() as u32).map(Rank);
+        let ranks = (0..self.world_size() as u32).map(Rank);
         let has_failed = ranks.into_iter().find(|rank| {
             let of_rank =
                 |worker: &&SimulatedWorker| worker.rank == *rank && self.is_of_epoch(worker);
@@ -100,7 +109,8 @@ impl Simulation {
     fn check_ends(&mut self, verdict: &Verdict) {
         let job = &self.launcher.job;
         let epoch = job.epoch();
-        let is_open = |rank: Rank| verdict.unconfirmed.contains(&self.node_of(rank));
+        let is_open =
+            |rank: Rank| self.node_of(rank).is_some_and(|node| verdict.unconfirmed.contains(&node));
         for rank in (0..self.scenario.habits.len() as u32).map(Rank) {
             let ends: Vec<&WorkerEnd> = job.ends().iter().filter(|end| end.rank == rank).collect();
             let workers = self.workers.iter().filter(|it| it.rank == rank && self.is_of_epoch(it));
@@ -125,7 +135,7 @@ impl Simulation {
     }
 
     /// Whether this launcher has started the worker in this epoch.
-    fn is_of_epoch(&self, worker: &SimulatedWorker) -> bool {
+    pub(super) fn is_of_epoch(&self, worker: &SimulatedWorker) -> bool {
         let connection = self.agents[worker.agent].connection;
         worker.epoch == self.launcher.job.epoch()
             && self.connections[connection].launcher == self.launcher.number
@@ -133,17 +143,6 @@ impl Simulation {
 
     fn is_start_failure(&self, worker: &SimulatedWorker) -> bool {
         !worker.is_alive && worker.exit.is_none() && self.hosts[worker.host].cannot_execute
-    }
-
-    fn node_of(&self, rank: Rank) -> NodeRank {
-        let mut first = 0;
-        for (node, workers) in (0..).map(NodeRank).zip(&self.scenario.workers) {
-            first += workers;
-            if rank.0 < first {
-                return node;
-            }
-        }
-        unreachable!("the rank is one of the job")
     }
 
     /// The cause is the first incident. Incidents compete if they happened before the launcher could
@@ -185,7 +184,7 @@ impl Simulation {
     }
 
     /// A failure of a worker that its shim noticed before this time, and of which the launcher knows.
-    fn earlier_failure(&self, before: Micros) -> Option<Blame> {
+    pub(super) fn earlier_failure(&self, before: Micros) -> Option<Blame> {
         let epoch = self.launcher.job.epoch();
         let is_known = |rank: Rank| {
             let mut ends = self.launcher.job.ends().iter();
@@ -234,7 +233,7 @@ impl Simulation {
                 is_it && (self.truth.gave_up_suspended || has_left && self.was_cut_short())
             }
             (FailureCause::NotStarted { rank, .. }, Blame::NotStarted(node)) => {
-                self.node_of(*rank) == node
+                self.node_of(*rank) == Some(node)
             }
             (FailureCause::Node { node, loss }, Blame::Evicted(evicted)) => {
                 *node == evicted && *loss == NodeLoss::Evicted

@@ -15,6 +15,16 @@ const SSH_TIMEOUT: Micros = 10 * SECOND;
 /// Pause between two attempts of a node to connect.
 const DIAL_PAUSE: Micros = SECOND;
 
+/// The launcher's greeting of a node.
+pub(super) fn hello_to(node: NodeRank) -> ToAgent {
+    ToAgent::Hello(LauncherHello {
+        version: wire::VERSION,
+        build: String::new(),
+        job: "job".to_owned(),
+        node,
+    })
+}
+
 impl Simulation {
     /// Begins to make a link to a node, in place of an earlier one.
     pub(super) fn connect(&mut self, node: NodeRank, epoch: Epoch) {
@@ -27,13 +37,7 @@ impl Simulation {
             is_awaited: false,
             queue: Vec::new(),
         };
-        let hello = LauncherHello {
-            version: wire::VERSION,
-            build: String::new(),
-            job: "job".to_owned(),
-            node,
-        };
-        fresh.queue.push(wire::encode(epoch, &ToAgent::Hello(hello)));
+        fresh.queue.push(wire::encode(epoch, &hello_to(node)));
         match self.launcher.nodes.get_mut(node.index()) {
             Some(place) => *place = fresh,
             None => self.launcher.nodes.push(fresh),
@@ -41,8 +45,10 @@ impl Simulation {
         match self.scenario.reach {
             Reach::Dial if node != NodeRank(0) => {
                 self.launcher.nodes[node.index()].is_awaited = true;
-                let limit = self.join_deadline();
-                self.agenda.add(limit, Happening::JoinLimit { node, link });
+                if self.scenario.policy.elastic.is_none() {
+                    let limit = self.join_deadline();
+                    self.agenda.add(limit, Happening::JoinLimit { node, link });
+                }
             }
             Reach::Local | Reach::Dial => {
                 let host = self.host_of(node);
@@ -51,7 +57,8 @@ impl Simulation {
                 self.launcher.table.on_message(node, now);
             }
             Reach::Ssh => {
-                let time = self.random.between(20 * MS, 2 * SECOND);
+                let pause = self.launcher.table.retry_pause(node).as_micros() as Micros;
+                let time = self.random.between(20 * MS, 2 * SECOND) + pause;
                 self.after(time, Happening::SshConnects { node, link });
             }
         }
@@ -137,9 +144,9 @@ impl Simulation {
         }
         self.launcher.nodes[node.index()].is_awaited = false;
         let link = self.launcher.table.link(node);
-        let next_epoch = machine.next_epoch;
+        let (next_epoch, free) = (machine.next_epoch, machine.free_restarts);
         if Epoch(0) < next_epoch {
-            self.queue_news(node, link, LinkNews::EarlierEpochs(next_epoch));
+            self.queue_news(node, link, LinkNews::EarlierEpochs(next_epoch, free));
         }
         self.establish(node, host, false);
         self.queue_news(node, link, LinkNews::Connected);

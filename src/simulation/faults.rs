@@ -83,6 +83,11 @@ impl Simulation {
             InjectedKind::NodeIsEvicted { node } => self.evict(node),
             InjectedKind::EverythingIsSuspended { time } => self.suspend_everything(time),
             InjectedKind::LauncherIsReplaced { after } => self.replace_launcher(after),
+            InjectedKind::NodeKeepsFailing { node } => {
+                let host = self.host_of(NodeRank(node as u32));
+                self.hosts[host].keeps_failing = true;
+                true
+            }
         }
     }
 
@@ -203,12 +208,14 @@ impl Simulation {
         let ahead = self.random.between(0, 1_000 * SECOND);
         self.hosts.push(SimulatedHost::new(NodeRank(0), ahead));
         let number = self.launcher.number + 1;
-        self.launcher = SimulatedLauncher::new(&self.scenario, self.instant(self.now()));
+        self.launcher =
+            SimulatedLauncher::new(&self.scenario, self.mistake, self.instant(self.now()));
         let now = self.now();
         self.launcher.number = number;
         self.launcher.timeout_at = self.scenario.timeout.map(|timeout| now + timeout);
         self.truth.launcher_gone_at = None;
         self.truth.previous = None;
+        self.truth.membership.begin_launcher();
         self.truth.noticed_at = None;
         self.truth.epoch_began_at = now;
         self.truth.refusals = 0;

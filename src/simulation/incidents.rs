@@ -1,6 +1,7 @@
 //! What really happened in a run, by which its verdict is judged.
 
 use super::clock::Micros;
+use super::membership::Membership;
 use super::scenario::InjectedKind;
 use crate::base::{Epoch, NodeRank, Rank, WorkerExit};
 use crate::job::Verdict;
@@ -46,10 +47,11 @@ pub(super) enum Ending {
     Interrupted,
     TimedOut,
     LauncherGone,
+    Newcomer,
 }
 
 impl Ending {
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Success,
         Self::WorkerFailed,
         Self::NodeLost,
@@ -59,6 +61,7 @@ impl Ending {
         Self::Interrupted,
         Self::TimedOut,
         Self::LauncherGone,
+        Self::Newcomer,
     ];
 }
 
@@ -86,6 +89,10 @@ pub(super) enum Check {
     Liveness,
     /// Remuda's processes understand each other.
     Protocol,
+    /// Workers run on nodes that are ready, as many as are allowed, and only these nodes count.
+    Members,
+    /// Only failures use restarts.
+    Charge,
 }
 
 /// What happened so far.
@@ -122,6 +129,8 @@ pub(super) struct Truth {
     /// Whether the reports of the workers arrived in time, in this epoch.
     pub(super) has_evidence: bool,
     pub(super) restarts: u32,
+    /// The nodes of an elastic job.
+    pub(super) membership: Membership,
     pub(super) verdict: Option<Verdict>,
     /// The verdict of the epoch before.
     pub(super) previous: Option<Verdict>,

@@ -9,18 +9,17 @@ use super::draw::Draw;
 use super::incidents::Check;
 use super::mistakes::Mistake;
 use super::network::{Parcel, Way};
-use super::output::WINDOW_BYTES;
 use super::processes::SimulatedLauncher;
 use super::scenario::{Reach, Scenario};
 use super::story::Teller;
 use super::words::{describe_event, describe_verdict};
 use super::world::{FaultEnd, Happening, Simulation};
-use crate::base::{Epoch, LocalRank, NodeRank, Rank};
-use crate::job::{Effect, Event, JobState, NodeLoss, OnFailure};
+use crate::base::{Epoch, NodeRank, Rank, Status};
+use crate::job::{Effect, Event, JobState, NodeLoss, OnFailure, Policy};
 use crate::launch::node::table::{NodeLimits, NodeTable};
 use crate::launch::user::pause::Pause;
 use crate::secure::JobKey;
-use crate::wire::{self, NodeRoster, Prepare, Start, ToAgent, WorkerStart};
+use crate::wire::{self, Prepare, ToAgent};
 
 /// Time limit for the ends of all links after the verdict.
 const CLOSE_LIMIT: Micros = 3 * SECOND;
@@ -29,7 +28,7 @@ const DISK_WAIT_MAX: Micros = SECOND;
 
 impl SimulatedLauncher {
     /// A launcher that starts now.
-    pub(super) fn new(scenario: &Scenario, now: Instant) -> Self {
+    pub(super) fn new(scenario: &Scenario, mistake: Option<Mistake>, now: Instant) -> Self {
         let limits = NodeLimits {
             lease: Duration::from_micros(scenario.lease),
             heartbeat_interval: Duration::from_micros(scenario.heartbeat),
@@ -40,9 +39,10 @@ impl SimulatedLauncher {
             .flat_map(|(node, workers)| std::iter::repeat_n(node, *workers as usize))
             .collect();
         Self {
-            job: JobState::new(scenario.policy, node_of_rank),
+            job: JobState::new(policy_of(scenario, mistake), node_of_rank),
             number: 0,
             will_be_replaced: false,
+            has_started: false,
             is_alive: true,
             suspensions: 0,
             table: NodeTable::new(scenario.workers.len(), limits, now),
@@ -65,6 +65,15 @@ impl SimulatedLauncher {
             has_evidence: false,
         }
     }
+}
+
+/// The policy of a job, as a defective launcher would take it.
+fn policy_of(scenario: &Scenario, mistake: Option<Mistake>) -> Policy {
+    let mut policy = scenario.policy;
+    if let (Some(Mistake::JobStartsBelowMin), Some(elastic)) = (mistake, &mut policy.elastic) {
+        elastic.min = 1;
+    }
+    policy
 }
 
 impl Simulation {
@@ -176,7 +185,8 @@ impl Simulation {
 
     /// Applies an event to the job and performs the effects.
     pub(super) fn step_job(&mut self, event: Event) {
-        let event = self.mistake_job_event(event);
+        let received = event.clone();
+        let Some(event) = self.mistake_job_event(event) else { return };
         let was_stopping = self.launcher.job.is_stopping();
         let is_failure = match &event {
             Event::Exited(end) => !end.exit.is_success(),
@@ -186,27 +196,49 @@ impl Simulation {
         self.tell(Teller::Launcher, || describe_event(&event));
         let now = self.instant(self.now());
         let effects = self.launcher.job.step(now, event);
+        let is_elastic = self.scenario.policy.elastic.is_some();
+        let is_starting = self.launcher.job.is_preparing() && !is_elastic;
         let goes_on = effects.iter().any(|effect| matches!(effect, Effect::Replace(_)))
-            || !(self.launcher.job.is_stopping() || self.launcher.job.is_preparing());
+            || !(self.launcher.job.is_stopping() || is_starting);
         let lets_run = self.scenario.policy.failure == OnFailure::LetRun;
         if is_failure && !was_stopping && (lets_run || !goes_on) {
             let now = self.now();
             self.truth.noticed_at.get_or_insert(now);
         }
+        self.check_stop(&received, &effects);
         for effect in effects {
             self.perform_for_job(effect);
         }
     }
 
     /// What a defective job would take the event for.
-    fn mistake_job_event(&self, mut event: Event) -> Event {
+    fn mistake_job_event(&self, mut event: Event) -> Option<Event> {
         if let (Some(Mistake::JobNamesLastFailure), Event::Exited(end)) = (self.mistake, &mut event)
         {
             // Later exits seem to be earlier.
             let mirror = self.instant(3_600 * SECOND);
             end.at = self.start + (mirror - end.at);
         }
-        event
+        let is_loss = matches!(event, Event::NodeLost { .. } | Event::LeaseExpired(_));
+        match self.mistake {
+            Some(Mistake::LostNodeStaysMember) if is_loss && self.launcher.job.is_preparing() => {
+                None
+            }
+            Some(Mistake::LossOfSpareIsFailure) => Some(self.mistake_spare(event)),
+            _ => Some(event),
+        }
+    }
+
+    /// The loss of a node without a part in the epoch, taken for that of one with a part.
+    fn mistake_spare(&self, event: Event) -> Event {
+        match (event, self.node_of(Rank(0))) {
+            (Event::NodeLost { node, loss, silent_since }, Some(first))
+                if !self.launcher.job.is_member(node) =>
+            {
+                Event::NodeLost { node: first, loss, silent_since }
+            }
+            (event, _) => event,
+        }
     }
 
     fn perform_for_job(&mut self, effect: Effect) {
@@ -230,6 +262,9 @@ impl Simulation {
                 self.after(time, Happening::EvidenceIsFound);
             }
             Effect::PauseBeforeRestart { verdict, next, pause } => {
+                if self.mistake == Some(Mistake::ArrivalIsCharged) && verdict.cause.is_none() {
+                    self.launcher.job.free_restarts -= 1;
+                }
                 self.check_epoch(&verdict);
                 self.truth.restarts += 1;
                 self.tell(Teller::Launcher, || {
@@ -254,50 +289,12 @@ impl Simulation {
     }
 
     /// A slow disk blocks the loop for a moment.
-    fn wait_for_disk(&mut self) {
+    pub(super) fn wait_for_disk(&mut self) {
         let wait = self.launcher.slow_until.saturating_sub(self.now()).min(DISK_WAIT_MAX);
         if 0 < wait {
             self.launcher.suspensions += 1;
             self.after(wait, Happening::FaultEnds(FaultEnd::LauncherResumes));
         }
-    }
-
-    fn start_epoch(&mut self) {
-        let epoch = self.launcher.job.epoch();
-        self.tell(Teller::Launcher, || format!("starts the workers of epoch {epoch}"));
-        self.truth.has_evidence = false;
-        let nodes = self.scenario.workers.iter();
-        let roster = NodeRoster {
-            nodes: (0..)
-                .zip(nodes)
-                .map(|(node, workers): (u32, _)| (format!("n{node}"), *workers))
-                .collect(),
-        };
-        let roster = ToAgent::Roster(roster.pack());
-        let mut first = 0;
-        for node in (0..self.scenario.workers.len() as u32).map(NodeRank) {
-            let count = self.scenario.workers[node.index()];
-            if self.launcher.table.prepared(node).is_some() {
-                let worker = |local: u32| WorkerStart {
-                    rank: Rank(first + local),
-                    local_rank: LocalRank(local),
-                    argv: Vec::new(),
-                    env: Vec::new(),
-                    env_default: Vec::new(),
-                    env_without_gpu: Vec::new(),
-                    stdin: false,
-                };
-                let workers = (0..count).map(worker).collect();
-                let start =
-                    Start { workers, store: None, window_bytes: WINDOW_BYTES, group_limit_ms: 0 };
-                self.send_to(node, &roster);
-                self.send_to(node, &ToAgent::Start(start));
-                let host = self.host_of(node);
-                self.hosts[host].next_epoch = epoch.next();
-            }
-            first += count;
-        }
-        self.wait_for_disk();
     }
 
     pub(super) fn send_to_all(&mut self, message: &ToAgent) {
@@ -341,69 +338,6 @@ impl Simulation {
         self.send_to(node, &ToAgent::Prepare(Box::new(prepare)));
     }
 
-    pub(super) fn prepare_epoch(&mut self, disconnected: Vec<NodeRank>) {
-        let Some(disconnected) = self.launcher.table.defer_epoch(disconnected) else { return };
-        let epoch = self.launcher.job.epoch();
-        self.reset_preparation();
-        for node in (0..self.launcher.nodes.len() as u32).map(NodeRank) {
-            if disconnected.contains(&node) {
-                self.reconnect(node, epoch);
-            } else {
-                self.send_to(node, &ToAgent::NextEpoch);
-                self.set_epoch(node, epoch);
-                self.send_prepare(node);
-            }
-        }
-    }
-
-    fn await_replacements(&mut self, lost: &[NodeRank]) {
-        if !self.launcher.table.await_replacements(lost) {
-            return;
-        }
-        let epoch = self.launcher.job.epoch();
-        for node in lost {
-            self.reconnect(*node, epoch);
-        }
-    }
-
-    fn skip_to_epoch(&mut self, epoch: Epoch) {
-        self.reset_preparation();
-        for node in (0..self.launcher.nodes.len() as u32).map(NodeRank) {
-            self.send_to(node, &ToAgent::SkipToEpoch(epoch));
-            self.set_epoch(node, epoch);
-            self.send_prepare(node);
-        }
-    }
-
-    fn set_epoch(&mut self, node: NodeRank, epoch: Epoch) {
-        let place = &mut self.launcher.nodes[node.index()];
-        place.epoch = epoch;
-        if let Some(connection) = place.connection {
-            self.connections[connection].epoch = epoch;
-        }
-    }
-
-    fn reset_preparation(&mut self) {
-        let now = self.instant(self.now());
-        self.launcher.table.begin_preparation(now);
-        self.truth.epoch_began_at = self.now();
-        self.truth.previously_noticed_at = self.truth.noticed_at.take();
-        self.truth.refusals = 0;
-        self.truth.gave_up_suspended = false;
-    }
-
-    fn reconnect(&mut self, node: NodeRank, epoch: Epoch) {
-        self.send_to(node, &ToAgent::Bye);
-        let connection = self.launcher.nodes[node.index()].connection;
-        let is_lost = self.launcher.table.is_lost(node);
-        let is_remote = connection.is_none_or(|connection| !self.connections[connection].is_local);
-        if let (true, true, Some(connection)) = (is_remote, is_lost, connection) {
-            self.close_by_launcher(connection);
-        }
-        self.launcher.table.replace_link(node);
-        self.connect(node, epoch);
-    }
-
     fn on_heartbeat_timer(&mut self) {
         let now = self.instant(self.now());
         self.launcher.table.on_heartbeat_timer(now);
@@ -411,6 +345,7 @@ impl Simulation {
             self.send_heartbeat(node);
         }
         self.refuse_late_nodes();
+        self.end_join_time();
         let mut expired = self.launcher.table.silence(now).expired;
         if self.mistake == Some(Mistake::LauncherIgnoresLease) {
             expired.clear();
@@ -475,7 +410,10 @@ impl Simulation {
     /// The job has a verdict: the launcher says so to all nodes and waits for the ends of the links.
     fn finish_launcher(&mut self) {
         self.launcher.is_finishing = true;
-        let verdict = self.launcher.job.verdict().expect("it has one").clone();
+        let mut verdict = self.launcher.job.verdict().expect("it has one").clone();
+        if self.mistake == Some(Mistake::RefusalIsSuccess) && verdict.status == Status::Config {
+            verdict.status = Status::Success;
+        }
         self.tell(Teller::Launcher, || format!("ends the job: {}", describe_verdict(&verdict)));
         self.send_to_all(&ToAgent::Bye);
         let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { 0 };

@@ -12,6 +12,7 @@ use super::story::Teller;
 use super::world::{Happening, Simulation};
 use crate::base::{NodeRank, Rank};
 use crate::job::{Event, Evidence, FailureClass, NodeLoss, StartFailure, StartStep, WorkerEnd};
+use crate::launch::node::elastic::{self, Unreached};
 use crate::launch::user::pause::PauseScope;
 use crate::wire::{AgentHello, FromAgent, ToAgent, WorkerStartStep};
 
@@ -101,16 +102,18 @@ impl Simulation {
                 let now = self.now();
                 self.launcher.nodes[node.index()].hello_sent_at = now;
                 self.launcher.table.on_message(node, self.start + Duration::from_micros(now));
-                None
+                self.scenario.policy.elastic.is_some().then_some(Event::Arrived(node))
             }
-            LinkNews::EarlierEpochs(epoch) => {
-                Some(Event::EarlierEpochs { epoch, free_restarts: 0 })
+            LinkNews::EarlierEpochs(epoch, free_restarts) => {
+                Some(Event::EarlierEpochs { epoch, free_restarts })
             }
             LinkNews::Unreachable { is_late } => {
-                if !is_late {
-                    self.stop_waiting_for_others(node);
+                match elastic::unreached(self.scenario.policy.elastic) {
+                    Unreached::IsReplaced => self.reconnect(node, self.launcher.job.epoch()),
+                    Unreached::IsRetried => self.retry_absent(node),
+                    Unreached::IsRefused => self.refuse_unreachable(node, is_late),
                 }
-                return self.refuse(node);
+                return;
             }
             LinkNews::Closed(exit) => self.mark_node_lost(node, NodeLoss::LinkClosed(exit)),
             LinkNews::InvalidData(why) => {
@@ -157,7 +160,9 @@ impl Simulation {
                 Some(Event::Ready(node))
             }
             FromAgent::Refused(_) => {
-                self.stop_waiting_for_others(node);
+                if !elastic::waits_for_others(self.scenario.policy.elastic, node) {
+                    self.stop_waiting_for_others(node);
+                }
                 self.refuse(node);
                 None
             }
@@ -204,8 +209,31 @@ impl Simulation {
         let offset = received - self.now();
         let place = &mut self.launcher.nodes[node.index()];
         place.clock.add(place.hello_sent_at + offset, hello.clock_us, received);
+        self.launcher.table.on_hello(node);
         self.send_heartbeat(node);
-        self.send_prepare(node);
+        let launcher = &self.launcher;
+        if elastic::asks_at_hello(
+            self.scenario.policy.elastic,
+            &launcher.job,
+            &launcher.table,
+            node,
+        ) {
+            self.send_prepare(node);
+        }
+    }
+
+    /// A node that cannot be reached is connected to again later.
+    fn retry_absent(&mut self, node: NodeRank) {
+        self.launcher.table.on_absent(node);
+        self.reconnect(node, self.launcher.job.epoch());
+        self.step_job(Event::Absent(node));
+    }
+
+    fn refuse_unreachable(&mut self, node: NodeRank, is_late: bool) {
+        if !is_late {
+            self.stop_waiting_for_others(node);
+        }
+        self.refuse(node);
     }
 
     /// Converts a time of a node's clock to the launcher's.
@@ -288,6 +316,9 @@ impl Simulation {
         self.launcher.reaping_until = None;
         if let Some(disconnected) = self.launcher.table.allow_reconnects() {
             self.prepare_epoch(disconnected);
+        }
+        for node in self.launcher.table.take_held_back() {
+            self.reconnect(node, self.launcher.job.epoch());
         }
     }
 

@@ -22,4 +22,16 @@ pub(super) enum Mistake {
     AgentIgnoresWindow,
     /// An agent reports twice that its checks have passed.
     AgentAnswersTwice,
+    /// An elastic job starts with fewer nodes than it needs.
+    JobStartsBelowMin,
+    /// The job does not learn that a node was lost before the start.
+    LostNodeStaysMember,
+    /// The loss of a node without a part in the epoch counts as that of one with a part.
+    LossOfSpareIsFailure,
+    /// A restart for a newcomer counts as one after a failure.
+    ArrivalIsCharged,
+    /// The launcher does not greet a node again whose link skips an epoch.
+    LauncherGreetsOnce,
+    /// A job that cannot start again counts as a success.
+    RefusalIsSuccess,
 }

@@ -31,8 +31,12 @@ pub(super) struct SimulatedHost {
     pub(super) is_gone: bool,
     /// The first epoch in which it has not taken part, as its own process knows.
     pub(super) next_epoch: Epoch,
+    /// Number of restarts without a failure, as its own process knows.
+    pub(super) free_restarts: u32,
     pub(super) cannot_execute: bool,
     pub(super) refuses: bool,
+    /// Whether its workers fail soon after they were started.
+    pub(super) keeps_failing: bool,
 }
 
 /// An agent with its shim.
@@ -165,6 +169,8 @@ pub(super) struct SimulatedLauncher {
     /// 0, or one more than that of the launcher that it replaces.
     pub(super) number: u32,
     pub(super) will_be_replaced: bool,
+    /// Whether it has started workers.
+    pub(super) has_started: bool,
     pub(super) is_alive: bool,
     pub(super) suspensions: u32,
     pub(super) table: NodeTable,
@@ -220,7 +226,7 @@ pub(super) enum LinkNews {
     Closed(Option<WorkerExit>),
     InvalidData(String),
     Signal(i32),
-    EarlierEpochs(Epoch),
+    EarlierEpochs(Epoch, u32),
 }
 
 impl SimulatedHost {
@@ -236,8 +242,10 @@ impl SimulatedHost {
             suspensions: 0,
             is_gone: false,
             next_epoch: Epoch(0),
+            free_restarts: 0,
             cannot_execute: false,
             refuses: false,
+            keeps_failing: false,
         }
     }
 

@@ -54,7 +54,7 @@ fn story(seed: u64, mistake: Option<Mistake>) -> String {
     let scenario = &world.scenario;
     format!(
         "PROVE_SEED={seed} PROVE_COUNT=1\n{:?}, workers {:?}, lease {} s, grace {:?}, restarts {}, \
-         {:?}{}\n{}\n{end}\n",
+         {:?}{}\n{:?}\n{}\n{end}\n",
         scenario.reach,
         scenario.workers,
         scenario.lease / 1_000_000,
@@ -62,6 +62,7 @@ fn story(seed: u64, mistake: Option<Mistake>) -> String {
         scenario.policy.restarts_max,
         scenario.policy.failure,
         if scenario.is_group { ", a group" } else { "" },
+        scenario.policy.elastic,
         world.story.text()
     )
 }
@@ -216,7 +217,7 @@ fn signal_that_counts_as_success_is_caught() {
 
 #[test]
 fn launcher_that_loses_the_end_of_a_node_is_caught() {
-    assert_caught(Mistake::IdleIsLost, 3, Check::Liveness);
+    assert_caught(Mistake::IdleIsLost, 2, Check::Liveness);
 }
 
 #[test]
@@ -232,4 +233,34 @@ fn agent_that_ignores_its_window_is_caught() {
 #[test]
 fn agent_that_answers_twice_is_caught() {
     assert_caught(Mistake::AgentAnswersTwice, 1, Check::Protocol);
+}
+
+#[test]
+fn job_that_starts_below_its_smallest_number_is_caught() {
+    assert_caught(Mistake::JobStartsBelowMin, 8, Check::Members);
+}
+
+#[test]
+fn lost_node_that_stays_a_member_is_caught() {
+    assert_caught(Mistake::LostNodeStaysMember, 65, Check::Members);
+}
+
+#[test]
+fn spare_whose_loss_is_a_failure_is_caught() {
+    assert_caught(Mistake::LossOfSpareIsFailure, 109, Check::Members);
+}
+
+#[test]
+fn arrival_that_is_charged_is_caught() {
+    assert_caught(Mistake::ArrivalIsCharged, 94, Check::Charge);
+}
+
+#[test]
+fn launcher_that_greets_only_once_is_caught() {
+    assert_caught(Mistake::LauncherGreetsOnce, 468, Check::Liveness);
+}
+
+#[test]
+fn refused_restart_that_counts_as_success_is_caught() {
+    assert_caught(Mistake::RefusalIsSuccess, 25, Check::ExitStatus);
 }

@@ -103,11 +103,15 @@ pub(super) enum InjectedKind {
     NodeIsEvicted { node: usize },
     EverythingIsSuspended { time: Micros },
     LauncherIsReplaced { after: Micros },
+    NodeKeepsFailing { node: usize },
 }
+
+/// Number of kinds of faults of jobs whose number of nodes is fixed.
+const FIXED_KINDS: usize = 24;
 
 impl InjectedKind {
     /// Number of kinds.
-    pub(super) const COUNT: usize = 24;
+    pub(super) const COUNT: usize = 25;
 
     const NAMES: [&str; Self::COUNT] = [
         "a worker exits with a code",
@@ -134,6 +138,7 @@ impl InjectedKind {
         "a node is evicted",
         "everything is suspended",
         "the launcher is killed and replaced",
+        "the workers of a node keep failing",
     ];
 
     /// Name of a kind, by its number.
@@ -168,6 +173,7 @@ impl InjectedKind {
             Self::NodeIsEvicted { .. } => 21,
             Self::EverythingIsSuspended { .. } => 22,
             Self::LauncherIsReplaced { .. } => 23,
+            Self::NodeKeepsFailing { .. } => 24,
         }
     }
 }
@@ -211,7 +217,7 @@ impl Scenario {
         scenario
     }
 
-    fn draw_fault(&self, random: &mut Random) -> InjectedFault {
+    pub(super) fn draw_fault(&self, random: &mut Random) -> InjectedFault {
         let node = random.below(self.workers.len());
         let rank = random.below(self.habits.len());
         // Around the lease, where the decisions are.
@@ -220,7 +226,7 @@ impl Scenario {
             1 => random.between(self.lease / 2, self.lease * 3 / 2),
             _ => random.between(self.lease * 3 / 2, self.lease * 4),
         };
-        let kind = match random.below(InjectedKind::COUNT + 4) {
+        let kind = match random.below(FIXED_KINDS + 4) {
             0 | 24 => InjectedKind::WorkerExits { rank, code: 1 + random.below(255) as u8 },
             1 | 25 => InjectedKind::WorkerIsKilled { rank, signal: [9, 9, 11, 6][random.below(4)] },
             2 => InjectedKind::CannotExecute { node },
@@ -280,7 +286,7 @@ fn draw_policy(random: &mut Random, reach: Reach, silence_max: Duration) -> Poli
 }
 
 impl Habits {
-    fn draw(random: &mut Random) -> Self {
+    pub(super) fn draw(random: &mut Random) -> Self {
         let on_term = match random.below(8) {
             0 => OnStop::IgnoresIt,
             1..=3 => {

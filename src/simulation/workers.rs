@@ -70,6 +70,11 @@ impl Simulation {
         let run_time = self.scenario.run_time + self.random.between(0, 200 * MS);
         let (exit, reason) = (WorkerExit::Code(0), EndReason::Finished);
         self.after(run_time, Happening::WorkerExits { worker, exit, reason });
+        if self.hosts[host].keeps_failing {
+            let time = self.random.between(MS, 3_000 * MS);
+            let (exit, reason) = (WorkerExit::Code(3), EndReason::Fault);
+            self.after(time, Happening::WorkerExits { worker, exit, reason });
+        }
         self.plan_output(worker);
         worker
     }

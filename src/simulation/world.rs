@@ -17,8 +17,10 @@ use crate::launch::scale::proof::Random;
 use crate::wire::Stream;
 
 /// No job of the simulation takes longer, and none needs as many events.
-const TIME_MAX: Micros = 1_800 * SECOND;
+const TIME_MAX: Micros = 3_600 * SECOND;
 const EVENTS_MAX: u64 = 500_000;
+/// Marks the random numbers of elastic jobs, so that all other jobs have the same ones as without them.
+const ELASTIC_DRAWS: u64 = 0xe1a5_71c0_0000_0000;
 
 /// Everything of a run.
 pub(super) struct Simulation {
@@ -85,14 +87,15 @@ impl Simulation {
     /// The world of a seed, before anything has happened.
     pub(super) fn new(seed: u64, mistake: Option<Mistake>, is_requested: bool) -> Self {
         let mut random = Random::new(seed);
-        let scenario = Scenario::draw(&mut random);
+        let mut scenario = Scenario::draw(&mut random);
+        scenario.vary_nodes(&mut Random::new(seed ^ ELASTIC_DRAWS));
         let start = clock::now();
         let hosts = (0..scenario.workers.len() as u32).map(NodeRank);
         let hosts =
             hosts.map(|node| SimulatedHost::new(node, random.between(0, 1_000 * SECOND))).collect();
         Self {
             agenda: Agenda::new(),
-            launcher: SimulatedLauncher::new(&scenario, start),
+            launcher: SimulatedLauncher::new(&scenario, mistake, start),
             random,
             story: Story::new(is_requested),
             mistake,

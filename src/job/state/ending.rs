@@ -223,9 +223,9 @@ impl JobState {
 mod tests {
     use super::*;
     use crate::base::{WorkerExit, clock};
+    use crate::job::Event;
     use crate::job::signal_numbers::SIGTERM;
     use crate::job::testing::{exit, idle, node_lost, running};
-    use crate::job::Event;
 
     #[test]
     fn verdict_counts_failed_and_stopped_workers_separately() {

@@ -44,9 +44,8 @@ impl JobState {
             |node: &&JobNode| matches!(node.state, NodeState::Preparing | NodeState::Ready);
         let there = self.nodes.iter().filter(is_there).count();
         // Enough nodes may be there whose workers cannot share the lanes.
-        let cannot_start = || {
-            !self.has_node_in(NodeState::Preparing) && self.choose_members(elastic).is_empty()
-        };
+        let cannot_start =
+            || !self.has_node_in(NodeState::Preparing) && self.choose_members(elastic).is_empty();
         match elastic.min.saturating_sub(there) {
             0 => usize::from(cannot_start()),
             missing => missing,
@@ -227,6 +226,7 @@ impl JobState {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use super::*;
@@ -430,5 +430,130 @@ mod tests {
         job.step(now, Event::Signal(2));
         stop_workers(&mut job, now, &[0, 1]);
         assert_eq!(job.verdict().expect("over").status, Status::Interrupted(2));
+    }
+
+    #[test]
+    fn agent_or_shim_that_fails_before_the_start_is_replaced() {
+        let now = clock::now();
+        let killed = WorkerExit::Signal { signal: 9, core: false };
+        for loss in [NodeLoss::LinkClosed(Some(killed)), NodeLoss::ShimExited] {
+            let mut job = elastic(0, Newcomers::AtOnce);
+            join(&mut job, now, 1);
+            let effects = job.step(now, node_lost(1, loss));
+            assert_eq!(effects, [Effect::Replace(vec![NodeRank(1)])]);
+            assert_eq!((job.is_vacant(NodeRank(1)), job.missing()), (true, 1));
+            assert_eq!(join(&mut job, now, 1), [Effect::Wake(now + LAST_CALL)]);
+        }
+    }
+
+    #[test]
+    fn node_that_always_fails_before_the_start_is_missing() {
+        let now = clock::now();
+        let mut job = elastic(0, Newcomers::AtOnce);
+        join(&mut job, now, 1);
+        let bug = WorkerExit::Code(Status::Bug.code());
+        assert_eq!(job.step(now, node_lost(1, NodeLoss::LinkClosed(Some(bug)))), []);
+        assert_eq!((job.is_vacant(NodeRank(1)), job.missing()), (false, 1));
+        job.step(now, Event::JoinTimeOver);
+        let verdict = job.verdict().expect("over");
+        assert!(matches!(verdict.cause, Some(FailureCause::Node { node: NodeRank(1), .. })));
+    }
+
+    #[test]
+    fn node_lost_before_the_start_is_no_later_cause() {
+        let now = clock::now();
+        let mut job = elastic(0, Newcomers::AtOnce);
+        join(&mut job, now, 1);
+        join(&mut job, now, 2);
+        job.step(now, node_lost(2, NodeLoss::InvalidData("x".to_owned())));
+        let later = now + LAST_CALL;
+        assert_eq!(job.step(later, Event::Timer), [Effect::Start]);
+        job.step(later, exit(1, WorkerExit::Code(7), later, &[]));
+        stop_workers(&mut job, later, &[0, 1]);
+        assert_eq!(job.verdict().expect("over").status, Status::Worker(7));
+    }
+
+    #[test]
+    fn newcomer_restarts_no_job_that_has_succeeded() {
+        let now = clock::now();
+        let mut job = running(0, now, &[1]);
+        job.step(now, Event::Arrived(NodeRank(2)));
+        for rank in 0..4 {
+            job.step(now, exit(rank, WorkerExit::Code(0), now, &[]));
+        }
+        job.step(now, idle(0));
+        job.step(now, idle(1));
+        assert_eq!(job.verdict().expect("over").status, Status::Success);
+    }
+
+    #[test]
+    fn failure_before_a_newcomer_is_charged() {
+        let now = clock::now();
+        let mut job = running(0, now, &[1]);
+        let later = now + Duration::from_secs(1);
+        job.step(later, Event::Arrived(NodeRank(2)));
+        job.step(later, exit(1, WorkerExit::Code(7), now, &[]));
+        stop_workers(&mut job, later, &[0, 1]);
+        assert_eq!(job.verdict().expect("over").status, Status::Worker(7));
+    }
+
+    #[test]
+    fn refused_restart_for_a_newcomer_is_no_success() {
+        let now = clock::now();
+        let mut job = running(0, now, &[1]);
+        job.step(now, Event::Arrived(NodeRank(2)));
+        stop_workers(&mut job, now, &[0, 1]);
+        job.step(now, Event::Timer);
+        job.step(now, Event::Refused(NodeRank(0)));
+        let verdict = job.verdict().expect("over");
+        assert_eq!((verdict.status, &verdict.cause), (Status::Config, &None));
+    }
+
+    #[test]
+    fn node_that_confirms_no_stop_for_a_newcomer_fails_no_worker() {
+        let now = clock::now();
+        let mut job = running(5, now, &[1]);
+        job.step(now, Event::Arrived(NodeRank(2)));
+        let term = WorkerExit::Signal { signal: SIGTERM, core: false };
+        for rank in 0..4 {
+            job.step(now, exit(rank, term, now, &[SIGTERM]));
+        }
+        job.step(now, idle(0));
+        job.step(now + Duration::from_secs(10), Event::Timer);
+        job.step(now + Duration::from_secs(100), Event::Timer);
+        let verdict = job.verdict().expect("over");
+        assert_eq!((verdict.status, &verdict.cause), (Status::LeaseLost, &None));
+        assert_eq!(verdict.unconfirmed, [NodeRank(1)]);
+    }
+
+    #[test]
+    fn node_may_leave_while_reports_are_collected() {
+        let now = clock::now();
+        let mut job = running(1, now, &[1, 2]);
+        job.policy.has_evidence = true;
+        job.step(now, exit(1, WorkerExit::Code(7), now, &[]));
+        stop_workers(&mut job, now, &[0, 1, 2]);
+        let (later, second) = (now + Duration::from_secs(1), Duration::from_secs(1));
+        assert_eq!(job.step(later, Event::NodeSignal(NodeRank(2), SIGTERM)).len(), 1, "a timer");
+        let effects = job.step(later, Event::Evidence(BTreeMap::new()));
+        assert_eq!(verdict_of_pause(&effects, second).status, Status::Worker(7));
+        let effects = job.step(later + second, Event::Timer);
+        assert_eq!(effects, [Effect::BeginEpoch(vec![NodeRank(2)])]);
+    }
+
+    #[test]
+    fn node_whose_workers_have_succeeded_may_leave() {
+        let now = clock::now();
+        let mut job = running(0, now, &[1, 2]);
+        for rank in [4, 5, 0, 1, 2, 3] {
+            job.step(now, exit(rank, WorkerExit::Code(0), now, &[]));
+            if rank == 5 {
+                job.step(now, idle(2));
+                assert_eq!(job.step(now, Event::NodeSignal(NodeRank(2), SIGTERM)), []);
+            }
+        }
+        job.step(now, idle(0));
+        job.step(now, idle(1));
+        assert_eq!(job.verdict().expect("over").status, Status::Success);
     }
 }

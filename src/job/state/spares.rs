@@ -91,7 +91,7 @@ mod tests {
     use crate::job::testing::{
         exit, node_lost, nodes_of_ranks, policy, stop_workers, verdict_of_pause,
     };
-    use crate::job::{NodeLoss, Policy};
+    use crate::job::{NodeLoss, OnTerm, Policy};
 
     const LAST_CALL: Duration = Duration::from_secs(30);
 
@@ -220,5 +220,80 @@ mod tests {
         assert_eq!(job.missing(), 1);
         job.step(now, Event::JoinTimeOver);
         assert_eq!(job.verdict().expect("over").status, Status::Config);
+    }
+
+    #[test]
+    fn spare_that_ends_stops_no_worker() {
+        let now = clock::now();
+        let killed = WorkerExit::Signal { signal: 9, core: false };
+        let replaced = [Effect::Replace(vec![NodeRank(2)])];
+        let running = || {
+            let mut job = with_spares(2, 2);
+            job.policy.on_term = OnTerm::EndNode;
+            answer(&mut job, now, &[0, 1, 2]);
+            job
+        };
+        for loss in [NodeLoss::LinkClosed(Some(killed)), NodeLoss::ShimExited] {
+            let mut job = running();
+            assert_eq!(job.step(now, node_lost(2, loss)), replaced);
+            assert_eq!(job.running(), 4);
+        }
+        let mut job = running();
+        assert_eq!(job.step(now, node_lost(2, NodeLoss::InvalidData("x".to_owned()))), []);
+        assert_eq!(job.running(), 4);
+        let mut job = running();
+        assert_eq!(job.step(now, Event::NodeSignal(NodeRank(2), 15)), replaced);
+        assert_eq!(job.running(), 4);
+    }
+
+    #[test]
+    fn node_that_refused_and_is_lost_stops_no_worker() {
+        let now = clock::now();
+        let mut job = with_spares(2, 3);
+        answer(&mut job, now, &[0, 1]);
+        assert_eq!(job.step(now, Event::Refused(NodeRank(2))), [Effect::Start]);
+        let effects = job.step(now, node_lost(2, NodeLoss::LeaseExpired));
+        assert_eq!(effects, [Effect::Replace(vec![NodeRank(2)])]);
+        assert_eq!(job.running(), 4);
+    }
+
+    #[test]
+    fn newcomer_that_brings_no_worker_waits() {
+        let now = clock::now();
+        let mut job = with_spares(2, 3);
+        job.policy.elastic.as_mut().expect("elastic").lanes = Some(4);
+        job.step(now, Event::Absent(NodeRank(2)));
+        answer(&mut job, now, &[0, 1]);
+        assert_eq!(job.step(now + LAST_CALL, Event::Timer), [Effect::Start]);
+        assert_eq!(job.step(now, Event::Arrived(NodeRank(2))), [], "6 workers share no 4 lanes");
+        job.policy.elastic.as_mut().expect("elastic").lanes = Some(12);
+        job.step(now, node_lost(2, NodeLoss::LeaseExpired));
+        let effects = job.step(now, Event::Arrived(NodeRank(2)));
+        assert_eq!(effects[..1], [Effect::ReportStopping(StopReason::Arrival)]);
+    }
+
+    #[test]
+    fn lanes_that_too_few_nodes_can_share_end_the_start() {
+        let now = clock::now();
+        let mut job = with_spares(2, 2);
+        job.policy.elastic.as_mut().expect("elastic").lanes = Some(6);
+        answer(&mut job, now, &[0]);
+        assert_eq!((job.missing(), job.spares()), (0, 0), "two answers are awaited");
+        answer(&mut job, now, &[1]);
+        answer(&mut job, now, &[2]);
+        assert_eq!(
+            job.verdict().expect("2 of 3 nodes cannot share 6 lanes").status,
+            Status::Config
+        );
+    }
+
+    #[test]
+    fn failing_node_has_a_part_if_the_others_cannot_share_the_lanes() {
+        let now = clock::now();
+        let mut job = with_spares(2, 3);
+        job.policy.elastic.as_mut().expect("elastic").lanes = Some(6);
+        job.nodes[1].faults = FAILURES_MAX;
+        assert_eq!(answer(&mut job, now, &[0, 1, 2]), [Effect::Start]);
+        assert_eq!(job.running(), 6);
     }
 }

@@ -64,8 +64,7 @@ impl JobState {
 
     /// Whether the job goes on without the node already: it is lost, or its number is vacant.
     fn has_left(&self, node: NodeRank) -> bool {
-        let is_gone =
-            matches!(self.nodes[node.index()].state, NodeState::Vacant | NodeState::Lost);
+        let is_gone = matches!(self.nodes[node.index()].state, NodeState::Vacant | NodeState::Lost);
         is_gone && self.policy.elastic.is_some() && self.policy.on_term == OnTerm::EndNode
     }
 

@@ -7,6 +7,7 @@ use crate::job::Event;
 use crate::launch::dispatcher::Dispatcher;
 use crate::launch::dispatcher::start::labels;
 use crate::launch::history::History;
+use crate::launch::node::elastic::{self, EpochChange};
 use crate::launch::node::handle::Connector;
 use crate::launch::options::Framing;
 use crate::launch::screen::messages;
@@ -115,14 +116,14 @@ impl Dispatcher<'_> {
         let epoch = self.job.epoch();
         self.begin_preparation(epoch);
         for place in self.nodes.table.all() {
-            if disconnected.contains(&place) {
-                self.reconnect(place, epoch);
-                continue;
-            }
-            if self.epoch_plan.nodes[place.index()].workers.is_empty() {
-                self.nodes.skip_to_epoch(place, epoch);
-            } else {
-                self.nodes.begin_epoch(place, epoch);
+            let had_workers = !self.epoch_plan.nodes[place.index()].workers.is_empty();
+            match elastic::epoch_change(disconnected.contains(&place), had_workers) {
+                EpochChange::Reconnect => {
+                    self.reconnect(place, epoch);
+                    continue;
+                }
+                EpochChange::Begin => self.nodes.begin_epoch(place, epoch),
+                EpochChange::Skip => self.skip_on_link(place, epoch),
             }
             if !self.job.is_vacant(place) {
                 self.send_prepare(place);
@@ -141,7 +142,10 @@ impl Dispatcher<'_> {
         self.reporter.print_message(line);
         if self.nodes.table.await_replacements(lost) {
             for place in lost {
-                self.reconnect(*place, self.job.epoch());
+                let is_local = self.nodes.is_local(*place);
+                if !(is_local && self.nodes.table.holds_back(*place)) {
+                    self.reconnect(*place, self.job.epoch());
+                }
             }
         }
     }
@@ -154,10 +158,19 @@ impl Dispatcher<'_> {
         self.reporter.print_message(show_step("Resuming", &which));
         self.begin_preparation(epoch);
         for place in self.nodes.table.all() {
-            self.nodes.skip_to_epoch(place, epoch);
+            self.skip_on_link(place, epoch);
             if !self.job.is_vacant(place) {
                 self.send_prepare(place);
             }
+        }
+    }
+
+    /// The link to a node on which nothing was started, or which is not made yet, skips to an epoch.
+    fn skip_on_link(&mut self, place: NodeRank, epoch: Epoch) {
+        let greets_again = elastic::greets_again(self.options.elastic, &self.nodes.table, place);
+        self.nodes.skip_to_epoch(place, epoch);
+        if greets_again {
+            self.nodes.greet(place);
         }
     }
 

@@ -5,6 +5,7 @@ use crate::base::{NodeRank, Note, clock};
 use crate::job::{Event, MeetingPoint, NodeLoss, StartFailure, StartStep, WorkerEnd};
 use crate::launch::dispatcher::Dispatcher;
 use crate::launch::history::{ErrorFileCopy, WorkerOutcome};
+use crate::launch::node::elastic::{self, Unreached};
 use crate::launch::node::handle::{Connector, NodeEvent, NodeMessage};
 use crate::launch::node::protocol::Expected;
 use crate::launch::screen::messages;
@@ -42,22 +43,14 @@ impl Dispatcher<'_> {
             NodeMessage::EarlierEpochs { epoch, free_restarts } => {
                 Some(Event::EarlierEpochs { epoch, free_restarts })
             }
-            NodeMessage::Unreachable(fault) if self.options.meets_at(MeetingPoint::Node0) => {
-                self.reject_joiner(node, &fault);
-                None
-            }
-            NodeMessage::Unreachable(fault) if self.options.meets_at(MeetingPoint::Launcher) => {
-                Some(self.on_absent(node, fault))
-            }
-            NodeMessage::Unreachable(fault) => {
-                // All missing nodes have one deadline, and each is to be named.
-                let is_late = matches!(
-                    fault.kind,
-                    FaultKind::NotJoined | FaultKind::ManagerTimeout | FaultKind::OtherKey
-                );
-                self.startup.faults.push((node, fault));
-                if is_late { self.refuse(node) } else { self.on_node_refused(node) }
-            }
+            NodeMessage::Unreachable(fault) => match elastic::unreached(self.options.elastic) {
+                Unreached::IsReplaced => {
+                    self.reject_joiner(node, &fault);
+                    None
+                }
+                Unreached::IsRetried => Some(self.on_absent(node, fault)),
+                Unreached::IsRefused => self.on_unreachable(node, fault),
+            },
             NodeMessage::Closed(AgentEnd { exit, output: words }, at) => {
                 self.nodes.table.on_link_ended(node, at);
                 if let Some(words) = words {
@@ -87,6 +80,17 @@ impl Dispatcher<'_> {
         let line = format!("{} received {}", self.host(node), signal_name(signal));
         self.reporter.print_message(show_step("Signal", &line));
         self.on_user_request(request, Some(node))
+    }
+
+    /// Handles a node that cannot be reached and without which the job does not start.
+    fn on_unreachable(&mut self, node: NodeRank, fault: Fault) -> Option<Event> {
+        // All missing nodes have one deadline, and each is to be named.
+        let is_late = matches!(
+            fault.kind,
+            FaultKind::NotJoined | FaultKind::ManagerTimeout | FaultKind::OtherKey
+        );
+        self.startup.faults.push((node, fault));
+        if is_late { self.refuse(node) } else { self.on_node_refused(node) }
     }
 
     /// Handles a node that cannot take part. Where another system starts the nodes, the launcher
@@ -159,7 +163,7 @@ impl Dispatcher<'_> {
 
     /// Handles a node that has answered that it cannot start.
     fn on_problems(&mut self, node: NodeRank, problems: Vec<Problem>) -> Option<Event> {
-        if self.options.meets_at(MeetingPoint::Node0) && node != NodeRank(0) {
+        if elastic::waits_for_others(self.options.elastic, node) {
             self.print_problems(node, &problems);
             return self.refuse(node);
         }
@@ -290,8 +294,7 @@ impl Dispatcher<'_> {
         if self.options.meets_at(MeetingPoint::Launcher) {
             self.startup.forget(node);
         }
-        // A node that joins while workers run is asked for the next epoch.
-        if !self.is_elastic() || self.job.is_asked(node) && !self.nodes.table.was_asked(node) {
+        if elastic::asks_at_hello(self.options.elastic, &self.job, &self.nodes.table, node) {
             self.send_prepare(node);
         }
         None

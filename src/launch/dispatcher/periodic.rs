@@ -6,6 +6,7 @@ use crate::base::Status;
 use crate::base::{NodeRank, clock};
 use crate::job::{Event, MeetingPoint, NodeLoss};
 use crate::launch::dispatcher::Dispatcher;
+use crate::launch::node::elastic;
 use crate::launch::node::handle::Connector;
 use crate::launch::node::heartbeats::Silence;
 use crate::launch::node::orphan_reaper;
@@ -18,9 +19,6 @@ use crate::launch::user::pause::PauseScope;
 use crate::report::text::{show_duration, show_processes};
 use crate::transport::{Fault, FaultKind};
 use crate::wire::{Problem, ToAgent};
-
-/// Time for which a job with too few nodes waits until lost ones can be reached again.
-const RETURN_LIMIT: Duration = Duration::from_secs(600);
 
 impl Dispatcher<'_> {
     /// The instant has come that the job asked for.
@@ -166,14 +164,12 @@ impl Dispatcher<'_> {
 
     /// Gives up the start if too few nodes have joined in time.
     fn end_join_time(&mut self, now: Instant) {
-        let missing = self.job.missing();
         let limit = self.time_to_join(now);
-        if !self.job.is_preparing() || missing == 0 || !limit.is_zero() {
+        let Some(missed) = elastic::missed_nodes(&self.job, &self.nodes.table, limit) else {
             return;
-        }
-        let vacant = self.nodes.table.all().filter(|node| self.job.is_vacant(*node));
+        };
         let joins = self.options.meets_at(MeetingPoint::Node0);
-        for node in vacant.take(missing).filter(|_| joins).collect::<Vec<_>>() {
+        for node in missed.into_iter().filter(|_| joins) {
             let limit = self.nodes.join_limit().show();
             let message = format!("node {node} did not join within {limit}");
             self.startup.faults.push((node, Fault::new(FaultKind::NotJoined, message)));
@@ -181,14 +177,13 @@ impl Dispatcher<'_> {
         self.step(Event::JoinTimeOver);
     }
 
-    /// How long nodes that are missing are still waited for. Before the first start the launcher has
-    /// connected to all nodes that can be reached.
+    /// How long nodes that are missing are still waited for.
     fn time_to_join(&self, now: Instant) -> Duration {
+        let Some(elastic) = self.options.elastic else { return self.nodes.time_to_join(now) };
         let is_first = self.recorder.first_started_at().is_none();
-        if self.options.meets_at(MeetingPoint::Launcher) && !is_first {
-            return RETURN_LIMIT.saturating_sub(now - self.nodes.table.asked_at());
-        }
-        self.nodes.time_to_join(now)
+        let waited = now - self.nodes.table.asked_at();
+        let join_limit = self.nodes.join_limit().time;
+        elastic::time_to_join(elastic, is_first, (join_limit, waited))
     }
 
     /// Handles the loss of a node. On this machine the launcher ends what the node left, together
@@ -228,6 +223,9 @@ impl Dispatcher<'_> {
         let Some(left) = self.reaper.check(clock::now()) else { return };
         if let Some(disconnected) = self.nodes.table.allow_reconnects() {
             self.prepare_epoch(disconnected);
+        }
+        for node in self.nodes.table.take_held_back() {
+            self.reconnect(node, self.job.epoch());
         }
         if !left.is_empty() {
             let left = show_processes(left.len());

@@ -220,7 +220,7 @@ impl NodeHandle {
         // An agent that does not read loses its lease, and its task is then aborted; standard input has a
         // limit of its own.
         let (to_agent, queue) = mpsc::unbounded_channel();
-        let (job, epoch) = (caller.job, Arc::new(AtomicU32::new(since.0)));
+        let epoch = Arc::new(AtomicU32::new(since.0));
         let (events, output) = (caller.events.clone(), caller.output.clone());
         let traffic = Arc::clone(&caller.traffic);
         let own_epoch = Arc::clone(&epoch);
@@ -247,13 +247,18 @@ impl NodeHandle {
             hello_sent_us: clock::machine_us(),
             task,
         };
-        node_handle.send(&ToAgent::Hello(LauncherHello {
+        node_handle.send_hello(caller.job, node);
+        Ok(node_handle)
+    }
+
+    /// Queues the hello, which the agent answers.
+    pub(super) fn send_hello(&self, job: &JobId, node: NodeRank) {
+        self.send(&ToAgent::Hello(LauncherHello {
             version: wire::VERSION,
             build: env!("CARGO_PKG_VERSION").to_owned(),
             job: job.to_string(),
             node,
         }));
-        Ok(node_handle)
     }
 
     /// Notes that the link exists; messages queued so far are sent over it.
@@ -286,8 +291,11 @@ impl NodeHandle {
         self.epoch.store(epoch.0, Ordering::Relaxed);
     }
 
-    /// Changes the epoch of a link on which nothing was started.
+    /// Changes the epoch of a link on which nothing was started, unless the link was made for it.
     pub(super) fn skip_to_epoch(&self, epoch: Epoch) {
+        if self.epoch() == epoch {
+            return;
+        }
         self.send(&ToAgent::SkipToEpoch(epoch));
         self.epoch.store(epoch.0, Ordering::Relaxed);
     }

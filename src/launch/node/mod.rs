@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `table` | what is known of nodes and links: which nodes are connected, ready, or to be replaced |
 //! | `heartbeats` | when a heartbeat is due, and which nodes are late or lost without one |
+//! | `elastic` | nodes of a job whose number may vary: when they are connected to, asked and waited for |
 //! | `nodes` | the table together with the links |
 //! | `handle` | the queue of messages to a node, and the task that serves its link |
 //! | `join_limit` | the time limit for nodes that connect by themselves |
 //! | `protocol` | which messages of a node are valid now |
 //! | `orphan_reaper` | processes that lost local nodes left behind |
 
+pub(crate) mod elastic;
 pub(in crate::launch) mod handle;
 pub(crate) mod heartbeats;
 pub(crate) mod join_limit;

@@ -146,6 +146,11 @@ impl<'a> Nodes<'a> {
         self.handle(node).skip_to_epoch(epoch);
     }
 
+    /// Greets a node once more, in the epoch of its link.
+    pub(in crate::launch) fn greet(&self, node: NodeRank) {
+        self.handle(node).send_hello(self.context.job, node);
+    }
+
     /// Notes which ranks the nodes of an epoch may report on.
     pub(in crate::launch) fn assign_ranks(&self, plan: &LaunchPlan) {
         for NodeToConnect { node, ranks, .. } in requests::nodes_to_connect(plan) {

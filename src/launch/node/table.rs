@@ -69,6 +69,8 @@ pub(super) struct NodeEntry {
     is_lost: bool,
     /// Number of attempts in a row to connect to it that failed.
     absences: u32,
+    /// Whether its agent has introduced itself over this link.
+    was_greeted: bool,
 }
 
 impl NodeEntry {
@@ -84,6 +86,7 @@ impl NodeEntry {
             link_ended_at: None,
             is_lost: false,
             absences: 0,
+            was_greeted: false,
         }
     }
 
@@ -114,6 +117,8 @@ pub(crate) struct NodeTable {
     /// When the nodes were asked whether they can start: all have the same deadline.
     asked_at: Instant,
     reconnects: Reconnects,
+    /// Replaced nodes of this machine that are connected to once that is allowed.
+    held_back: Vec<NodeRank>,
 }
 
 impl NodeTable {
@@ -125,6 +130,7 @@ impl NodeTable {
             heartbeat_at: now + limits.heartbeat_interval,
             asked_at: now,
             reconnects: Reconnects::Allowed,
+            held_back: Vec::new(),
         }
     }
 
@@ -242,7 +248,13 @@ impl NodeTable {
 
     /// The agent of the node has introduced itself.
     pub(crate) fn on_hello(&mut self, node: NodeRank) {
-        self.node(node).absences = 0;
+        let entry = self.node(node);
+        (entry.absences, entry.was_greeted) = (0, true);
+    }
+
+    /// Whether the agent of the node has introduced itself over its current link.
+    pub(crate) fn was_greeted(&self, node: NodeRank) -> bool {
+        self.nodes[node.index()].was_greeted
     }
 
     /// Asks all nodes again: their answers are awaited from now on.
@@ -297,6 +309,11 @@ impl NodeTable {
         }
     }
 
+    /// Whether an epoch waits until what lost nodes left is gone.
+    pub(crate) fn is_epoch_deferred(&self) -> bool {
+        matches!(self.reconnects, Reconnects::Held(Some(_)))
+    }
+
     /// These nodes are to be replaced before anything was started. Returns whether they are to be
     /// connected to now; else that happens with the epoch that waits.
     pub(crate) fn await_replacements(&mut self, lost: &[NodeRank]) -> bool {
@@ -312,6 +329,21 @@ impl NodeTable {
         }
     }
 
+    /// Whether a replaced node of this machine is connected to later: what lost nodes left is being ended, and a
+    /// new agent would be ended with it.
+    pub(crate) fn holds_back(&mut self, node: NodeRank) -> bool {
+        let is_held = matches!(self.reconnects, Reconnects::Held(_));
+        if is_held && !self.held_back.contains(&node) {
+            self.held_back.push(node);
+        }
+        is_held
+    }
+
+    /// The nodes that were held back, once reconnects are allowed.
+    pub(crate) fn take_held_back(&mut self) -> Vec<NodeRank> {
+        std::mem::take(&mut self.held_back)
+    }
+
     /// What lost nodes left is gone. Returns the nodes to connect to for an epoch that has waited
     /// for this.
     pub(crate) fn allow_reconnects(&mut self) -> Option<Vec<NodeRank>> {
@@ -323,7 +355,7 @@ impl NodeTable {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::launch::node) mod tests {
     use super::*;
     use crate::base::clock;
 
@@ -372,6 +404,17 @@ pub(super) mod tests {
         assert_eq!(table.replace_link(NodeRank(1)), 1);
         assert!(!table.is_current(NodeRank(1), 0) && table.is_current(NodeRank(1), 1));
         assert!(!table.is_lost(NodeRank(1)) && !table.is_connected(NodeRank(1)));
+    }
+
+    #[test]
+    fn local_node_is_replaced_once_what_lost_nodes_left_is_gone() {
+        let mut table = table(clock::now());
+        assert!(!table.holds_back(NodeRank(1)));
+        table.hold_reconnects();
+        assert!(table.holds_back(NodeRank(1)) && table.holds_back(NodeRank(1)));
+        table.allow_reconnects();
+        assert_eq!(table.take_held_back(), places(&[1]));
+        assert_eq!(table.take_held_back(), []);
     }
 
     #[test]
