@@ -1,7 +1,6 @@
 //! What really happened in a run, by which its verdict is judged.
 
 use super::clock::Micros;
-use super::membership::Membership;
 use super::scenario::InjectedKind;
 use crate::base::{Epoch, NodeRank, Rank, WorkerExit};
 use crate::job::Verdict;
@@ -130,7 +129,7 @@ pub(super) struct Truth {
     pub(super) has_evidence: bool,
     pub(super) restarts: u32,
     /// The nodes of an elastic job.
-    pub(super) membership: Membership,
+    pub(super) membership: MemberTruth,
     pub(super) verdict: Option<Verdict>,
     /// The verdict of the epoch before.
     pub(super) previous: Option<Verdict>,
@@ -138,6 +137,33 @@ pub(super) struct Truth {
     pub(super) endings: Vec<Ending>,
     pub(super) launcher_gone_at: Option<Micros>,
     pub(super) violation: Option<Violation>,
+}
+
+/// What happened to the nodes of an elastic job.
+#[derive(Debug, Default)]
+pub(super) struct MemberTruth {
+    /// The node of each rank of the epoch that was started last.
+    pub(super) node_of_rank: Vec<NodeRank>,
+    /// The epoch that was started last.
+    pub(super) epoch: Option<Epoch>,
+    /// When the workers were stopped for a newcomer.
+    pub(super) stopped_for_newcomer_at: Option<Micros>,
+    /// Number of workers before such a stop, as long as nothing else has happened to the nodes.
+    pub(super) workers_before: Option<usize>,
+    /// Number of restarts after failures, and of all others.
+    pub(super) charged: u32,
+    pub(super) free: u32,
+}
+
+impl MemberTruth {
+    /// A launcher takes the place of another one.
+    pub(super) fn begin_launcher(&mut self) {
+        *self = Self { charged: self.charged, ..Self::default() };
+    }
+
+    pub(super) fn is_member(&self, node: NodeRank) -> bool {
+        self.node_of_rank.contains(&node)
+    }
 }
 
 impl Truth {

@@ -1,44 +1,17 @@
 //! The nodes of an elastic job: which of them a launcher starts, what stops their workers, and which restarts
 //! count, compared with what is allowed.
 
-use super::clock::{MS, Micros};
+use super::clock::MS;
 use super::incidents::Check;
 use super::processes::{EndReason, SimulatedWorker};
 use super::world::Simulation;
-use crate::base::{Epoch, NodeRank, Rank, Status};
+use crate::base::{NodeRank, Rank, Status};
 use crate::job::{
     Effect, ElasticNodes, Event, FailureCause, MeetingPoint, NodeLoss, StopReason, Verdict,
     WorkerEnd,
 };
 
 const SIGTERM: i32 = 15;
-
-/// What happened to the nodes of an elastic job.
-#[derive(Debug, Default)]
-pub(super) struct Membership {
-    /// The node of each rank of the epoch that was started last.
-    node_of_rank: Vec<NodeRank>,
-    /// The epoch that was started last.
-    epoch: Option<Epoch>,
-    /// When the workers were stopped for a newcomer.
-    stopped_for_newcomer_at: Option<Micros>,
-    /// Number of workers before such a stop, as long as nothing else has happened to the nodes.
-    workers_before: Option<usize>,
-    /// Number of restarts after failures, and of all others.
-    charged: u32,
-    free: u32,
-}
-
-impl Membership {
-    /// A launcher takes the place of another one.
-    pub(super) fn begin_launcher(&mut self) {
-        *self = Self { charged: self.charged, ..Self::default() };
-    }
-
-    fn is_member(&self, node: NodeRank) -> bool {
-        self.node_of_rank.contains(&node)
-    }
-}
 
 impl Simulation {
     fn elastic(&self) -> Option<ElasticNodes> {

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_nodes_are_waited_for_longer_than_those_of_the_first_start() {
+    fn wait_for_lost_nodes_is_longer_than_that_of_the_first_start() {
         let left = |meeting, is_first, waited: u32| {
             time_to_join(elastic(meeting), is_first, (60 * SECOND, waited * SECOND))
         };
