@@ -114,8 +114,10 @@ impl Simulation {
         self.reset_preparation();
         for node in (0..self.launcher.nodes.len() as u32).map(NodeRank) {
             self.skip_on_link(node, epoch);
-            if !self.launcher.job.is_vacant(node) {
+            if self.launcher.job.is_asked(node) {
                 self.send_prepare(node);
+            } else if !self.launcher.job.is_vacant(node) {
+                self.launcher.table.on_refused(node);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::clock::{MS, Micros, SECOND};
 use super::draw::Draw;
-use super::incidents::{Blame, Incident};
+use super::incidents::{Blame, Incident, InjectedSilence};
 use super::network::Way;
 use super::processes::{
     EndReason, LeftoverState, LinkNews, SimulatedHost, SimulatedLauncher, SimulatedWorker,
@@ -143,15 +143,35 @@ impl Simulation {
     /// together with the silences before it.
     fn blame_silence(&mut self, blame: Blame, time: Micros) {
         self.disturb(time);
-        let margin = 2 * self.scenario.heartbeat + 2 * SECOND;
+        let margin = self.silence_margin();
         let now = self.now();
-        let before = self.truth.silences.iter().filter(|(_, end)| now < *end + margin);
-        let begin = before.map(|(begin, _)| *begin).min().unwrap_or(now);
-        self.truth.silences.push((begin, now + time));
+        let begin = self.begin_of_silence(|_| true).unwrap_or(now);
+        self.truth.silences.push(InjectedSilence { of: blame, begin, end: now + time });
         if self.scenario.lease < now + time - begin + margin {
             let until = time + 2 * self.scenario.lease + margin;
             self.blame(blame, until);
         }
+    }
+
+    /// Time after a silence until the launcher has certainly received something.
+    fn silence_margin(&self) -> Micros {
+        2 * self.scenario.heartbeat + 2 * SECOND
+    }
+
+    /// When the present silence began, or the one that has just ended, if it is one of these.
+    fn begin_of_silence(&self, is_it: impl Fn(Blame) -> bool) -> Option<Micros> {
+        let is_present = |silence: &&InjectedSilence| {
+            self.now() < silence.end + self.silence_margin() && is_it(silence.of)
+        };
+        self.truth.silences.iter().filter(is_present).map(|silence| silence.begin).min()
+    }
+
+    /// Notes the loss of a node. For the launcher it may have begun with a silence of the node.
+    fn blame_loss(&mut self, node: NodeRank) {
+        let is_of_node = |of| of == Blame::Node(node) || of == Blame::AnyNode;
+        let at = self.begin_of_silence(is_of_node).unwrap_or(self.now());
+        let until = self.now() + 2 * self.scenario.lease + 30 * SECOND;
+        self.truth.incidents.push(Incident { at, until, blame: Blame::Node(node) });
     }
 
     /// Suspends all machines for the same time, after which no process has failed.
@@ -222,10 +242,6 @@ impl Simulation {
         self.begin_launcher();
     }
 
-    fn node_blame_time(&self) -> Micros {
-        2 * self.scenario.lease + 30 * SECOND
-    }
-
     /// The agent that serves a node now.
     fn agent_of(&self, node: usize) -> Option<usize> {
         let host = self.host_of(NodeRank(node as u32));
@@ -241,7 +257,7 @@ impl Simulation {
 
     fn kill_agent(&mut self, node: usize) -> bool {
         let Some(agent) = self.agent_of(node) else { return false };
-        self.blame(Blame::Node(NodeRank(node as u32)), self.node_blame_time());
+        self.blame_loss(NodeRank(node as u32));
         let has_workers = self.has_workers(agent);
         // Only a parent learns which signal it was.
         let is_child = self.scenario.reach != Reach::Ssh;
@@ -272,7 +288,7 @@ impl Simulation {
         if !self.agents[agent].shim.is_alive {
             return false;
         }
-        self.blame(Blame::Node(NodeRank(node as u32)), self.node_blame_time());
+        self.blame_loss(NodeRank(node as u32));
         self.exit_shim(agent);
         true
     }
@@ -319,7 +335,7 @@ impl Simulation {
         if !self.is_remote(node) || !self.hosts[host].has_power {
             return false;
         }
-        self.blame(Blame::Node(rank), self.node_blame_time());
+        self.blame_loss(rank);
         self.hosts[host].has_power = false;
         for connection in 0..self.connections.len() {
             if self.connections[connection].host == host {
@@ -352,7 +368,7 @@ impl Simulation {
         let Some(agent) = self.agent_of(node).filter(|_| self.is_remote(node)) else {
             return false;
         };
-        self.blame(Blame::Node(NodeRank(node as u32)), self.node_blame_time());
+        self.blame_loss(NodeRank(node as u32));
         self.break_connection(self.agents[agent].connection);
         true
     }

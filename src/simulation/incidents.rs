@@ -34,6 +34,16 @@ pub(super) enum Blame {
     AnyNode,
 }
 
+/// A time in which the launcher receives nothing from a node, or from any.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InjectedSilence {
+    /// The one that may be lost by it.
+    pub(super) of: Blame,
+    /// When it began, or the one before with which it overlaps.
+    pub(super) begin: Micros,
+    pub(super) end: Micros,
+}
+
 /// How an epoch ended, for counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
@@ -112,8 +122,7 @@ pub(super) struct Truth {
     pub(super) has_timed_out: bool,
     /// How often a fault of each kind has hit something.
     pub(super) faults: [u32; InjectedKind::COUNT],
-    /// Begin and end of every silence so far; those that overlap have one begin.
-    pub(super) silences: Vec<(Micros, Micros)>,
+    pub(super) silences: Vec<InjectedSilence>,
     /// Whether the launcher was suspended while it stopped this epoch: its time limits passed, and
     /// it may know only workers that lost their peers, not the node that was lost.
     pub(super) gave_up_suspended: bool,

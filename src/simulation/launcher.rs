@@ -232,10 +232,10 @@ impl Simulation {
     /// The loss of a node without a part in the epoch, taken for that of one with a part.
     fn mistake_spare(&self, event: Event) -> Event {
         match (event, self.node_of(Rank(0))) {
-            (Event::NodeLost { node, loss, silent_since }, Some(first))
+            (Event::NodeLost { node, loss, since }, Some(first))
                 if !self.launcher.job.is_member(node) =>
             {
-                Event::NodeLost { node: first, loss, silent_since }
+                Event::NodeLost { node: first, loss, since }
             }
             (event, _) => event,
         }

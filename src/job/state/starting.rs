@@ -89,9 +89,15 @@ impl JobState {
     /// taken for a part of this one.
     fn skip_used_epochs(&mut self) -> Effect {
         self.epoch = self.first_unused_epoch;
-        // A lost node has no link over which it could become ready.
-        let is_there =
-            |node: &&mut JobNode| !matches!(node.state, NodeState::Lost | NodeState::Vacant);
+        // A lost node has no link over which it could become ready; one that has refused would refuse again.
+        let is_there = |node: &&mut JobNode| match node.state {
+            NodeState::Lost | NodeState::Vacant | NodeState::Refused => false,
+            NodeState::Standby
+            | NodeState::Preparing
+            | NodeState::Ready
+            | NodeState::Running
+            | NodeState::Idle => true,
+        };
         for node in self.nodes.iter_mut().filter(is_there) {
             node.state = NodeState::Preparing;
         }

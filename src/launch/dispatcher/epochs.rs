@@ -159,8 +159,10 @@ impl Dispatcher<'_> {
         self.begin_preparation(epoch);
         for place in self.nodes.table.all() {
             self.skip_on_link(place, epoch);
-            if !self.job.is_vacant(place) {
+            if self.job.is_asked(place) {
                 self.send_prepare(place);
+            } else if !self.job.is_vacant(place) {
+                self.nodes.table.on_refused(place);
             }
         }
     }
