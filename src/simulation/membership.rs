@@ -98,6 +98,7 @@ impl Simulation {
                 return;
             }
             Event::Arrived(_) => {
+                membership.workers_before = None;
                 if reason == Some(StopReason::Arrival) {
                     membership.stopped_for_newcomer_at = Some(self.agenda.now);
                     membership.workers_before = Some(membership.node_of_rank.len());

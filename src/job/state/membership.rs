@@ -61,8 +61,10 @@ impl JobState {
             return Vec::new();
         }
         self.nodes[node.index()].state = NodeState::Standby;
+        let members = self.nodes.iter().filter(|node| node.state == NodeState::Running).count();
         let is_wanted = |elastic: ElasticNodes| {
             elastic.newcomers == Newcomers::AtOnce
+                && members < elastic.max
                 && self.workers.len() < self.workers_of_next_epoch(elastic)
         };
         // A job of which a worker has succeeded is about to end.

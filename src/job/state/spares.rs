@@ -1,5 +1,6 @@
 //! Which of the nodes that are ready take part in an epoch, and which are spares.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use crate::base::NodeRank;
@@ -14,7 +15,7 @@ impl JobState {
     }
 
     /// Nodes that are ready, at most the largest number of them whose workers can share the lanes: those that
-    /// failed least often, in the order of their numbers. Empty if fewer than the smallest number can.
+    /// failed least often, of these those with the most workers, in the order of their numbers. Empty if fewer than the smallest number can.
     pub(crate) fn choose_members(&self, elastic: ElasticNodes) -> BTreeSet<NodeRank> {
         self.choose_among(elastic, |state| state == NodeState::Ready)
     }
@@ -42,7 +43,8 @@ impl JobState {
         let nodes = (0..).map(NodeRank).zip(&self.nodes);
         let there = nodes.filter(|(_, node)| is_there(node.state));
         let mut there: Vec<NodeRank> = there.map(|(node, _)| node).collect();
-        there.sort_by_key(|node| (!self.is_meeting_point(*node), faults(node), *node));
+        let size = |node: &NodeRank| Reverse(self.nodes[node.index()].workers);
+        there.sort_by_key(|node| (!self.is_meeting_point(*node), faults(node), size(node), *node));
         let is_failing =
             |node: &&NodeRank| FAILURES_MAX <= faults(node) && !self.is_meeting_point(**node);
         let failing = there.iter().filter(is_failing).count();
@@ -270,6 +272,15 @@ mod tests {
         job.step(now, node_lost(2, NodeLoss::LeaseExpired));
         let effects = job.step(now, Event::Arrived(NodeRank(2)));
         assert_eq!(effects[..1], [Effect::ReportStopping(StopReason::Arrival)]);
+    }
+
+    #[test]
+    fn nodes_with_most_workers_have_a_part() {
+        let now = clock::now();
+        let mut job = with_spares(1, 1);
+        job.nodes[1].workers = 3;
+        answer(&mut job, now, &[0, 1, 2]);
+        assert_eq!(nodes_of_ranks(&job), [1, 1, 1].map(NodeRank));
     }
 
     #[test]
