@@ -46,6 +46,23 @@ fn slow_exit_is_named_by_its_traceback() {
     assert_eq!(outcome.record()["cause"]["evidence"], "output");
 }
 
+/// Every rank refuses the same word, which is one mistake of the user. Each has printed it before one exits.
+#[test]
+fn refused_argument_is_one_failure_of_all_ranks() {
+    let launch = workers(3);
+    let flags = launch.dir().join("flags");
+    std::fs::create_dir(&flags).expect("a directory");
+    let script = "trap '' TERM; echo 'usage: t.py [-h]' >&2; echo 't.py: error: unrecognized arguments: --lrr' >&2; \
+                  touch $FLAGS/$RANK; while [ $(ls $FLAGS | wc -l) -lt 3 ]; do sleep 0.01; done; exit 2";
+    let outcome = launch.env("FLAGS", flags).sh(script).end().code(2);
+    let screen = &outcome.stderr[outcome.stderr.find("error[").expect("an error")..];
+    let words = "t.py: error: unrecognized arguments: --lrr";
+    let first = screen.lines().next().unwrap_or_default();
+    assert!(first.starts_with("error[R101]: rank ") && first.ends_with(words), "{outcome:#?}");
+    assert!(screen.contains("; all 3 ranks failed the same way\n"), "{outcome:#?}");
+    assert_eq!(outcome.record()["cause"]["exception"], words);
+}
+
 #[test]
 fn malformed_error_file_leaves_the_traceback() {
     let outcome = cascade(workers(3), "malformed").code(1);
