@@ -317,6 +317,8 @@ pub(crate) struct Failures {
     pub(crate) evidence: BTreeMap<Rank, Evidence>,
     /// When workers were asked to stop, if they were.
     pub(crate) stopped_at: Option<Instant>,
+    /// Number of workers that were started.
+    pub(crate) workers: usize,
 }
 
 #[cfg(test)]

@@ -65,9 +65,11 @@ fn find_missing_ranks(
     };
     let silent: Vec<Rank> = ends.iter().filter(is_silent).map(|end| end.rank).collect();
     // Many silent ranks were stopped before they could report anything: their silence is no
-    // evidence.
+    // evidence. Neither is it if others have not ended, which may be the missing ones.
     let silent_max = if is_late { witnesses } else { 1 };
-    let is_clear = !silent.is_empty() && silent.len() <= silent_max && 0 < witnesses;
+    let have_all_ended = failures.workers <= ends.len();
+    let is_clear =
+        !silent.is_empty() && silent.len() <= silent_max && 0 < witnesses && have_all_ended;
     is_clear.then(|| {
         let mut silent = silent;
         silent.sort_unstable();

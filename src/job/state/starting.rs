@@ -57,6 +57,7 @@ impl JobState {
             None => self.mark_ready_nodes_running(),
         }
         self.phase = JobPhase::Running;
+        self.failures.workers = self.workers.len();
         self.workers_started_at = Some(now);
         vec![Effect::Start]
     }

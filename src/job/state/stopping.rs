@@ -282,9 +282,11 @@ impl JobState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{NodeRank, Status, WorkerExit, clock};
+    use crate::base::{NodeRank, Rank, Status, WorkerExit, clock};
+    use crate::job::cause::evidence::Evidence;
+    use crate::job::cause::known_texts::FailureClass;
     use crate::job::testing::{GRACE, SILENCE_MAX, exit, idle, leases_expired, preparing, running};
-    use crate::job::{Event, REQUEST_MERGE_INTERVAL};
+    use crate::job::{Event, FailureCause, REQUEST_MERGE_INTERVAL};
 
     #[test]
     fn worker_ignoring_sigterm_is_killed_after_grace() {
@@ -411,6 +413,30 @@ mod tests {
         job.step(now + GRACE, Event::Timer);
         job.step(later, Event::Timer);
         assert!(job.verdict().is_some(), "the user need not wait for it");
+    }
+
+    #[test]
+    fn rank_is_not_missing_while_others_have_not_ended() {
+        let now = clock::now();
+        let mut job = running(2, now);
+        job.policy.has_evidence = true;
+        job.step(now, exit(1, WorkerExit::Code(1), now, &[]));
+        job.step(
+            now,
+            exit(0, WorkerExit::Signal { signal: SIGTERM, core: false }, now, &[SIGTERM]),
+        );
+        job.step(now, idle(0));
+        // The user does not wait until it is known what became of the other node.
+        job.step(now, Event::Signal(SIGTERM));
+        job.step(now + GRACE, Event::Timer);
+        job.step(now + GRACE + KILL_CONFIRM_TIMEOUT, Event::Timer);
+        let lost_peer = Evidence::printed(FailureClass::LostPeer, now);
+        job.step(now, Event::Evidence([(Rank(1), lost_peer)].into()));
+        let verdict = job.verdict().expect("over");
+        assert!(
+            matches!(&verdict.cause, Some(FailureCause::Worker(end)) if end.rank == Rank(1)),
+            "{verdict:?}"
+        );
     }
 
     #[test]
