@@ -109,9 +109,9 @@ impl Simulation {
             }
             LinkNews::Unreachable { is_late } => {
                 match elastic::unreached(self.scenario.policy.elastic) {
-                    Unreached::IsReplaced => self.reconnect(node, self.launcher.job.epoch()),
-                    Unreached::IsRetried => self.retry_absent(node),
-                    Unreached::IsRefused => self.refuse_unreachable(node, is_late),
+                    Unreached::Replaced => self.reconnect(node, self.launcher.job.epoch()),
+                    Unreached::Retried => self.retry_absent(node),
+                    Unreached::Refused => self.refuse_unreachable(node, is_late),
                 }
                 return;
             }

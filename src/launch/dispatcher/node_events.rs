@@ -44,12 +44,12 @@ impl Dispatcher<'_> {
                 Some(Event::EarlierEpochs { epoch, free_restarts })
             }
             NodeMessage::Unreachable(fault) => match elastic::unreached(self.options.elastic) {
-                Unreached::IsReplaced => {
+                Unreached::Replaced => {
                     self.reject_joiner(node, &fault);
                     None
                 }
-                Unreached::IsRetried => Some(self.on_absent(node, fault)),
-                Unreached::IsRefused => self.on_unreachable(node, fault),
+                Unreached::Retried => Some(self.on_absent(node, fault)),
+                Unreached::Refused => self.on_unreachable(node, fault),
             },
             NodeMessage::Closed(AgentEnd { exit, output: words }, at) => {
                 self.nodes.table.on_link_ended(node, at);
