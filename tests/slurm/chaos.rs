@@ -6,7 +6,7 @@
 use rustix::process::Signal;
 
 use crate::slurm::allocation::job;
-use crate::slurm::cluster::{Slurm, can_run};
+use crate::slurm::cluster::{NODES, Slurm, can_run};
 use crate::support::launch::{Outcome, Running};
 use crate::support::process::Process;
 use crate::support::proof::{Random, proof_cases};
@@ -95,7 +95,9 @@ fn judge(victim: Victim, process: &Process, outcome: Outcome) {
         }
         Victim::Member | Victim::Agent | Victim::Shim => {
             let error = loss_of(&outcome);
-            let named = (1..=3).filter(|node| error.contains(&format!("node{node:02}"))).count();
+            // The allocation has three of the cluster's nodes.
+            let is_named = |node: &usize| error.contains(&format!("node{node:02}"));
+            let named = (1..=NODES).filter(is_named).count();
             assert_eq!(named, 1, "one node is the cause: {outcome:#?}");
         }
     }
