@@ -159,12 +159,12 @@ impl Simulation {
         // Without the end of the wait, the job does not know of the first incident, and names another.
         let is_any = lets_run || self.was_cut_short();
         let is_candidate = |incident: &&Incident| {
-            (is_any || incident.at <= noticed + window)
+            (is_any || incident.since <= noticed + window)
                 && self.truth.epoch_began_at <= incident.until
         };
         let named = self.truth.incidents.iter().filter(is_candidate);
         let named: Vec<&Incident> = named.filter(|it| self.is_blamed(cause, it)).collect();
-        let Some(first) = named.iter().map(|incident| incident.at).min() else {
+        let Some(first) = named.iter().map(|incident| incident.since).min() else {
             let text =
                 format!("{} is no incident before {} µs", describe_cause(cause), noticed + window);
             return self.truth.fail(Check::Cause, || text);

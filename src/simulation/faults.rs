@@ -131,7 +131,7 @@ impl Simulation {
     fn blame(&mut self, blame: Blame, until: Micros) {
         let at = self.now();
         let until = at.saturating_add(until);
-        self.truth.incidents.push(Incident { at, until, blame });
+        self.truth.incidents.push(Incident { at, since: at, until, blame });
     }
 
     /// Notes something that lasts.
@@ -169,9 +169,10 @@ impl Simulation {
     /// Notes the loss of a node. For the launcher it may have begun with a silence of the node.
     fn blame_loss(&mut self, node: NodeRank) {
         let is_of_node = |of| of == Blame::Node(node) || of == Blame::AnyNode;
-        let at = self.begin_of_silence(is_of_node).unwrap_or(self.now());
-        let until = self.now() + 2 * self.scenario.lease + 30 * SECOND;
-        self.truth.incidents.push(Incident { at, until, blame: Blame::Node(node) });
+        let at = self.now();
+        let since = self.begin_of_silence(is_of_node).unwrap_or(at);
+        let until = at + 2 * self.scenario.lease + 30 * SECOND;
+        self.truth.incidents.push(Incident { at, since, until, blame: Blame::Node(node) });
     }
 
     /// Suspends all machines for the same time, after which no process has failed.

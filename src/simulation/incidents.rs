@@ -9,6 +9,8 @@ use crate::job::Verdict;
 #[derive(Clone, Debug)]
 pub(super) struct Incident {
     pub(super) at: Micros,
+    /// When it may have happened at the earliest, as far as the launcher can know.
+    pub(super) since: Micros,
     /// Until when it can still end an epoch.
     pub(super) until: Micros,
     pub(super) blame: Blame,

@@ -114,7 +114,7 @@ impl Simulation {
         };
         if let Some(blame) = blame {
             let at = self.now();
-            self.truth.incidents.push(Incident { at, until: Micros::MAX, blame });
+            self.truth.incidents.push(Incident { at, since: at, until: Micros::MAX, blame });
         }
         // SIGKILL of remuda hits everything that the worker has started, too.
         let leftover = self.scenario.habits[rank.index()]
