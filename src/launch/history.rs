@@ -166,9 +166,9 @@ impl History {
                 Evidence::of_note(reason, *at)
             };
             let describes_exit = |evidence: &Evidence| {
-                let mut ended = worker.outcome.iter();
+                let ended = worker.outcome.as_ref();
                 !evidence.is_usage_error
-                    || ended.any(|ended| evidence.describes_exit(ended.exit, ended.at))
+                    || ended.is_some_and(|ended| evidence.describes_exit(ended.exit, ended.at))
             };
             let printed = printed.remove(&place).filter(describes_exit);
             Some((place, Evidence::merge(file, printed).or_else(note)?))

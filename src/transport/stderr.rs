@@ -43,6 +43,11 @@ impl PrintedLines {
 }
 
 impl PrintedLines {
+    /// A text with these lines below it.
+    pub(in crate::transport) fn below(&self, first: String) -> String {
+        std::iter::once(first).chain(self.read()).collect::<Vec<_>>().join("\n")
+    }
+
     /// Waits for the next line that is kept; none is lost if the wait is cancelled.
     pub(in crate::transport) async fn next(&mut self) -> String {
         loop {

@@ -82,7 +82,7 @@ impl ProcessManager {
 
     /// Returns the names of the program that starts processes, the least ambiguous first: a system can
     /// have several MPIs.
-    pub(super) fn programs(self) -> &'static [ProgramName] {
+    fn programs(self) -> &'static [ProgramName] {
         match self {
             Self::Slurm => &[SRUN],
             Self::OpenMpi => &[MPIRUN_OPENMPI, MPIRUN],

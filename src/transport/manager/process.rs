@@ -128,8 +128,7 @@ impl ManagerProcess {
     /// The faults of nodes whose processes have ended while others run.
     fn faults_of(&self, nodes: Vec<NodeRank>) -> Vec<(NodeRank, Fault)> {
         let first = format!("`{}` reports that its process has ended", self.started.program);
-        let printed = self.stderr.printed().read();
-        let words = std::iter::once(first).chain(printed).collect::<Vec<_>>().join("\n");
+        let words = self.unread.below(first);
         let fault = |node| {
             let fault = Fault::new(FaultKind::Manager, words.as_str());
             (node, fault.with_advice(self.started.advice(Some(node))))
@@ -231,7 +230,7 @@ impl ManagerProgress {
     pub fn late_fault(&self, node: NodeRank, limit: Duration) -> Fault {
         let (program, limit) = (self.started.program, show_duration(limit));
         let late = format!("`{program}` did not start it within {limit} (--agent_timeout)");
-        let words = std::iter::once(late).chain(self.printed.read()).collect::<Vec<_>>().join("\n");
+        let words = self.printed.below(late);
         let advice =
             format!("{}; `--agent_timeout TIME` waits longer", self.started.advice(Some(node)));
         Fault::new(FaultKind::ManagerTimeout, words).with_advice(advice)

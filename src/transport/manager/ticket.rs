@@ -1,6 +1,7 @@
 //! What a process on a node must know to join: one line of text, with the key of the job. It travels on
 //! standard input or in a private file, never in arguments or the environment.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -124,14 +125,16 @@ impl Ticket {
 /// The hosts that have one of these names, with or without their domains.
 pub(super) fn hosts_named<'a>(
     hosts: &'a [TicketHost],
-    names: &'a [String],
-) -> impl Iterator<Item = &'a TicketHost> {
+    names: &[String],
+) -> impl Iterator<Item = &'a TicketHost> + use<'a> {
     let short = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    // A command can have thousands of hosts, and all of them can be named at once.
+    let whole: HashSet<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+    let shortened: HashSet<String> = names.iter().map(|name| short(name)).collect();
     hosts.iter().filter(move |host| {
         let is_address = host.name.parse::<std::net::IpAddr>().is_ok();
-        names.iter().any(|name| {
-            name.eq_ignore_ascii_case(&host.name) || !is_address && short(name) == short(&host.name)
-        })
+        whole.contains(&host.name.to_ascii_lowercase())
+            || !is_address && shortened.contains(&short(&host.name))
     })
 }
 
