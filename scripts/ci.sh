@@ -50,10 +50,10 @@ lints() {
     cargo clippy --locked --quiet --all-targets -- -D warnings
 }
 
-# Checks the links of the documentation for several sets of features.
+# Checks the links of the documentation: that of all features, also of private items, and that without features.
 documentation() {
     local features problems=0
-    for features in "" "--no-default-features" "--no-default-features --features "{cli,train,nccl} --document-private-items; do
+    for features in "" "--document-private-items" "--no-default-features"; do
         # shellcheck disable=SC2086 # several words
         RUSTDOCFLAGS="-Dwarnings" cargo doc --locked --quiet --no-deps --lib $features || {
             echo "failed: cargo doc --no-deps --lib $features"
@@ -63,10 +63,10 @@ documentation() {
     return "$problems"
 }
 
-# Checks the library without features, and with each feature alone.
+# Checks the library without features, and with each feature alone; the lints check it with all.
 features() {
     local features problems=0
-    for features in "" cli,train,nccl cli train nccl; do
+    for features in "" cli train nccl; do
         cargo check --locked --quiet --lib --no-default-features --features "$features" || {
             echo "failed: cargo check --lib --no-default-features --features \"$features\""
             problems=1
