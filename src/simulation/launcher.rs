@@ -263,7 +263,7 @@ impl Simulation {
             }
             Effect::PauseBeforeRestart { verdict, next, pause } => {
                 if self.mistake == Some(Mistake::ArrivalIsCharged) && verdict.cause.is_none() {
-                    self.launcher.job.free_restarts -= 1;
+                    self.launcher.job.epochs.charge_free_restart();
                 }
                 self.check_epoch(&verdict);
                 self.truth.restarts += 1;

@@ -8,15 +8,12 @@ use crate::base::{Epoch, NodeRank, Rank};
 use crate::job::cause::failure::{Failures, LostNode, Verdict, WorkerEnd};
 use crate::job::event::{Effect, Event, MeetingPoint, Policy, StopReason};
 use crate::job::requests::Requests;
+use crate::job::state::epoch_numbers::EpochNumbers;
 
 /// One job, from the first answer of a node to the verdict.
 pub struct JobState {
     pub(crate) policy: Policy,
-    pub(crate) epoch: Epoch,
-    /// The first epoch in which no node has taken part.
-    pub(crate) first_unused_epoch: Epoch,
-    /// Number of restarts that do not count against `--max_restarts`: no failure caused them.
-    pub(crate) free_restarts: u32,
+    pub(crate) epochs: EpochNumbers,
     /// When the workers of this epoch were started.
     pub(crate) workers_started_at: Option<Instant>,
     /// Number of consecutive epochs that failed soon after their start.
@@ -130,9 +127,7 @@ impl JobState {
         }
         Self {
             policy,
-            epoch: Epoch(0),
-            first_unused_epoch: Epoch(0),
-            free_restarts: 0,
+            epochs: EpochNumbers::default(),
             workers_started_at: None,
             short_epochs: 0,
             previous_verdict: None,
@@ -173,12 +168,12 @@ impl JobState {
 
     /// The number of this start.
     pub fn epoch(&self) -> Epoch {
-        self.epoch
+        self.epochs.current()
     }
 
     /// Number of restarts so far that do not count against `--max_restarts`.
     pub fn free_restarts(&self) -> u32 {
-        self.free_restarts
+        self.epochs.free_restarts()
     }
 
     /// Whether a node may answer whether it can start: it has not answered, or it was lost
@@ -237,8 +232,7 @@ impl JobState {
             Event::Absent(node) => self.on_node_absent(now, node),
             Event::JoinTimeOver => self.on_join_time_over(now),
             Event::EarlierEpochs { epoch, free_restarts } => {
-                self.first_unused_epoch = self.first_unused_epoch.max(epoch);
-                self.free_restarts = self.free_restarts.max(free_restarts);
+                self.epochs.on_earlier_epochs(epoch, free_restarts);
                 Vec::new()
             }
             Event::Started(_) => Vec::new(),

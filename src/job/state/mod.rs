@@ -1,6 +1,7 @@
 //! The state of a job, and each phase of it.
 
 pub(crate) mod ending;
+pub(crate) mod epoch_numbers;
 pub(crate) mod job_state;
 mod membership;
 pub(crate) mod node_loss;

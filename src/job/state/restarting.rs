@@ -41,8 +41,7 @@ impl JobState {
 
     /// Whether the job could restart after another failure.
     pub(crate) fn has_restarts_left(&self) -> bool {
-        // In the pause before a free restart, its epoch has not begun.
-        self.epoch.0 < self.policy.restarts_max.saturating_add(self.free_restarts)
+        self.epochs.has_restarts_left(self.policy.restarts_max)
     }
 
     /// Whether a replacement of node 0 would continue the job, which SIGTERM has ended on this one.
@@ -66,7 +65,7 @@ impl JobState {
             .workers_started_at
             .map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
         let has_failed = self.is_charged(reason, &verdict);
-        self.free_restarts += u32::from(!has_failed);
+        self.epochs.count_restart(!has_failed);
         self.note_fault(&verdict);
         let is_short = has_failed && lasted < CRASH_LOOP_EPOCH_MAX;
         self.short_epochs = if is_short { self.short_epochs + 1 } else { 0 };
@@ -77,7 +76,7 @@ impl JobState {
         };
         self.phase = JobPhase::PausedBeforeRestart { until: now + pause };
         self.previous_verdict = Some(verdict.clone());
-        Effect::PauseBeforeRestart { verdict, next: self.epoch.next(), pause }
+        Effect::PauseBeforeRestart { verdict, next: self.epochs.next(), pause }
     }
 
     /// Begins the next epoch: all nodes are asked again whether they can start, as in the first
@@ -87,7 +86,7 @@ impl JobState {
         let cut_off = cut_off
             .filter(|(number, node)| node.state == NodeState::Lost || self.is_unusable(*number));
         let cut_off: Vec<_> = cut_off.map(|(number, _)| number).collect();
-        self.epoch = self.epoch.next();
+        self.epochs.begin_next();
         self.ask_nodes(&cut_off);
         self.ends.clear();
         self.workers.iter_mut().for_each(|worker| worker.has_ended = false);

@@ -45,7 +45,7 @@ impl JobState {
 
     /// Starts the workers of the nodes that are ready.
     pub(crate) fn start(&mut self, now: Instant) -> Vec<Effect> {
-        if self.epoch < self.first_unused_epoch {
+        if self.epochs.must_skip() {
             return vec![self.skip_used_epochs()];
         }
         match self.policy.elastic {
@@ -56,6 +56,7 @@ impl JobState {
             }
             None => self.mark_ready_nodes_running(),
         }
+        self.epochs.on_started();
         self.phase = JobPhase::Running;
         self.failures.workers = self.workers.len();
         self.workers_started_at = Some(now);
@@ -89,7 +90,7 @@ impl JobState {
     /// Skips the epochs that a previous launcher began, so that what is left of them cannot be
     /// taken for a part of this one.
     fn skip_used_epochs(&mut self) -> Effect {
-        self.epoch = self.first_unused_epoch;
+        self.epochs.skip_used();
         // A lost node has no link over which it could become ready; one that has refused would refuse again.
         let is_there = |node: &&mut JobNode| match node.state {
             NodeState::Lost | NodeState::Vacant | NodeState::Refused => false,
@@ -102,7 +103,7 @@ impl JobState {
         for node in self.nodes.iter_mut().filter(is_there) {
             node.state = NodeState::Preparing;
         }
-        Effect::SkipToEpoch(self.epoch)
+        Effect::SkipToEpoch(self.epoch())
     }
 
     /// Excludes nodes that are not ready: they have no part in the job, and their workers count as
