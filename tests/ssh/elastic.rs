@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 
 use crate::ssh::cluster::{Cluster, can_run};
-use crate::support::launch::{Outcome, Running};
+use crate::support::launch::{Launch, Outcome, Running};
 
 /// Number of connections that are refused before a host is there again: more than any test makes.
 const GONE: usize = 1 << 20;
@@ -148,28 +148,76 @@ fn training_that_loses_a_host_has_the_same_bits() {
     if !can_run("training_that_loses_a_host_has_the_same_bits") {
         return;
     }
-    let names = [("n1", 1), ("n2", 1), ("n3", 1)];
-    let (hosts, launch) = Cluster::new(&names);
-    let small = ["--layers", "1", "--heads", "2", "--width", "16", "--block", "8"];
-    let train = |metrics: &Path| {
-        let train = launch.another().command("train").options(small);
-        train.options(["--steps", "400", "--eval_every", "0"]).option("--metrics").option(metrics)
-    };
-    let (disturbed, alone) = (hosts.dir().join("disturbed"), hosts.dir().join("alone"));
-    let running = train(&disturbed).on(&names).option("--ssh_config");
-    let running = running.option(hosts.dir().join("ssh_config"));
-    let running = running.option("--checkpoint_dir").option(hosts.dir().join("kept"));
-    let running = running.options(["--save_every", "1", "--keep", "2", "--accumulate", "2"]);
-    let running = running.options(["--min_nodes", "1", "--grace", "2s"]).start();
+    let hosts = Training::new();
+    let running = hosts.start(&["--min_nodes", "1", "--accumulate", "2"]);
     running.wait_for_lines("is saved in", 3);
-    lose(&hosts, &running, 0);
+    lose(&hosts.cluster, &running, 0);
     let outcome = running.end().code(0);
     let expected = [
         "     Nodes  3 workers on 3 nodes (minimum 1, maximum 3)",
         "     Nodes  2 workers on 2 nodes (minimum 1, maximum 3); more nodes may join",
     ];
     assert_eq!(members(&outcome), expected);
-    let outcome = train(&alone).options(["-n", "1", "--lanes", "6"]).start().end().code(0);
-    assert_eq!(digest(&disturbed), digest(&alone));
-    let _ = fs::remove_dir_all(outcome.dir());
+    hosts.assert_same_bits_on_one_worker("6");
+}
+
+#[test]
+fn training_counts_no_lanes_for_a_spare_host() {
+    if !can_run("training_counts_no_lanes_for_a_spare_host") {
+        return;
+    }
+    let hosts = Training::new();
+    let running = hosts.start(&["--spares", "1"]);
+    running.wait_for_lines("is saved in", 3);
+    lose(&hosts.cluster, &running, 0);
+    let outcome = running.end().code(0);
+    let expected = [
+        "     Nodes  2 workers on 2 nodes; 1 spare node ready",
+        "     Nodes  2 workers on 2 nodes",
+    ];
+    assert_eq!(members(&outcome), expected);
+    hosts.assert_same_bits_on_one_worker("2");
+}
+
+/// Hosts of small trainings, with one worker each.
+struct Training {
+    cluster: Cluster,
+    launch: Launch,
+}
+
+impl Training {
+    const HOSTS: [(&str, usize); 3] = [("n1", 1), ("n2", 1), ("n3", 1)];
+
+    fn new() -> Self {
+        let (cluster, launch) = Cluster::new(&Self::HOSTS);
+        Self { cluster, launch }
+    }
+
+    fn train(&self, metrics: &Path) -> Launch {
+        let small = ["--layers", "1", "--heads", "2", "--width", "16", "--block", "8"];
+        let train = self.launch.another().command("train").options(small);
+        train.options(["--steps", "400", "--eval_every", "0"]).option("--metrics").option(metrics)
+    }
+
+    /// Where the records of the training on all hosts are.
+    fn metrics(&self) -> PathBuf {
+        self.cluster.dir().join("on_all_hosts")
+    }
+
+    fn start(&self, options: &[&str]) -> Running {
+        let train = self.train(&self.metrics()).on(&Self::HOSTS).option("--ssh_config");
+        let train = train.option(self.cluster.dir().join("ssh_config"));
+        let train = train.option("--checkpoint_dir").option(self.cluster.dir().join("kept"));
+        let train = train.options(["--save_every", "1", "--keep", "2", "--grace", "2s"]);
+        train.options(options.iter().copied()).start()
+    }
+
+    /// The same training on one worker of this machine gives the same parameters.
+    fn assert_same_bits_on_one_worker(&self, lanes: &str) {
+        let alone = self.cluster.dir().join("alone");
+        let train = self.train(&alone).options(["-n", "1", "--lanes", lanes]);
+        let outcome = train.start().end().code(0);
+        assert_eq!(digest(&self.metrics()), digest(&alone));
+        let _ = fs::remove_dir_all(outcome.dir());
+    }
 }

@@ -1,5 +1,7 @@
 //! Hosts, slots, devices and the transport of a job, from the options of `remuda run`.
 
+use std::cmp::Reverse;
+
 use crate::base::{HostName, NodeRank, Slot, Status, env_vars};
 use crate::cli::args::ClusterArgs;
 use crate::cli::args::values::LauncherArg;
@@ -109,9 +111,12 @@ impl ResolvedCluster {
         }
     }
 
-    /// Number of workers of all nodes.
+    /// Number of workers that run at once. Nodes that stand ready as spares have none; these are the smallest.
     pub(in crate::cli) fn workers(&self) -> usize {
-        self.nodes.iter().map(|(_, slots)| slots.len()).sum()
+        let mut counts: Vec<usize> = self.nodes.iter().map(|(_, slots)| slots.len()).collect();
+        counts.sort_unstable_by_key(|count| Reverse(*count));
+        let members = self.elastic.map_or(counts.len(), |elastic| elastic.max);
+        counts.iter().take(members).sum()
     }
 
     /// Number of workers of every node; `None` if it differs.
