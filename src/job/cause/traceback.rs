@@ -37,6 +37,10 @@ const MESSAGE_LINES_MAX: usize = 16;
 /// Text in front of a traceback that did not end the process.
 const NON_FATAL_HEADERS: &[&str] =
     &["Exception ignored", "Exception in thread", "Error in atexit", "Error in sys.excepthook"];
+/// Text between a traceback that did not end the process and its repetition: Cython prints both.
+const REPETITION_HEADER: &str = "Exception ignored in: '";
+/// Line in front of what NCCL reports as the cause, in the message of an exception of torch.
+const NCCL_CAUSE: &str = "Last error:";
 /// Text between two exceptions of one chain.
 const CHAIN_SEPARATORS: &[&str] = &[
     "During handling of the above exception, another exception occurred:",
@@ -83,6 +87,10 @@ impl PrintedException<'_> {
     fn place(&self) -> Option<CodePlace> {
         self.own.as_ref().or(self.innermost.as_ref()).cloned()
     }
+
+    fn has_text_of(&self, other: &Self) -> bool {
+        self.message.first() == other.message.first()
+    }
 }
 
 /// Finds the traceback that ended the process that printed this text: the last one, except those
@@ -99,13 +107,17 @@ pub fn last_traceback(text: &[u8]) -> Option<Traceback> {
             chain.push(printed);
         } else {
             let is_harmless = NON_FATAL_HEADERS.iter().any(|text| before.starts_with(text));
+            if before.starts_with(REPETITION_HEADER)
+                && let Some((is_first_harmless, first)) = chains.last_mut()
+            {
+                *is_first_harmless |= first.last().is_some_and(|first| first.has_text_of(&printed));
+            }
             chains.push((is_harmless, vec![printed]));
         }
     }
     let index = chains.iter().rposition(|(is_harmless, _)| !is_harmless);
     let (_, chain) = chains.get(index.unwrap_or(chains.len().checked_sub(1)?))?;
     let (first, last) = (chain.first()?, chain.last()?);
-    let text_of = |message: &[Cow<'_, str>]| message.join("\n").trim_end().to_owned();
     Some(Traceback {
         offset: lines.offsets[first.lines.start],
         exception: text_of(&last.message),
@@ -114,6 +126,23 @@ pub fn last_traceback(text: &[u8]) -> Option<Traceback> {
         is_carried: last.is_carried,
         is_final: lines.has_rank(last.lines.start),
     })
+}
+
+/// The text of a message. One about NCCL begins with the cause that NCCL reports, which torch prints last.
+fn text_of(message: &[Cow<'_, str>]) -> String {
+    let text = message.join("\n").trim_end().to_owned();
+    match nccl_cause(message) {
+        Some((exception, cause)) => format!("{exception}: NCCL error: {cause}\n{text}"),
+        None => text,
+    }
+}
+
+/// The name of an exception of torch about NCCL, and the cause that NCCL reports.
+fn nccl_cause<'a>(message: &'a [Cow<'_, str>]) -> Option<(&'a str, &'a str)> {
+    let (exception, _) = message.first()?.split_once(": NCCL error in")?;
+    let at = message.iter().position(|line| line.trim_end() == NCCL_CAUSE)?;
+    let cause = message.get(at + 1)?.trim();
+    (!cause.is_empty()).then_some((exception, cause))
 }
 
 /// Finds the reason for which the interpreter did not start a program: its last line.
@@ -253,7 +282,10 @@ fn parse_exception<'a>(
         at += 1;
     }
     let end = at;
-    let is_message = |line: &str| !is_head(line) && !CHAIN_SEPARATORS.contains(&line);
+    let is_message = |line: &str| {
+        let is_other = NON_FATAL_HEADERS.iter().any(|text| line.starts_with(text));
+        !is_head(line) && !is_other && !CHAIN_SEPARATORS.contains(&line)
+    };
     let message: Vec<_> = (end..lines.count())
         .map(|at| lines.at(at))
         .take(MESSAGE_LINES_MAX)
@@ -404,6 +436,44 @@ mod tests {
             let found = last_traceback(text.as_bytes()).expect("there is one");
             assert!(found.exception.starts_with("ValueError: mine"), "{found:?}");
         }
+    }
+
+    #[test]
+    fn traceback_that_cython_ignores_and_repeats_is_no_cause() {
+        let ignored = "Traceback (most recent call last):\n  File \"cupy/driver.pyx\", line 247, in unload\n\
+                       CUDADriverError: CUDA_ERROR_ILLEGAL_ADDRESS\n";
+        let text = format!(
+            "Traceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n\
+             CUDARuntimeError: an illegal memory access was encountered\n\
+             {ignored}Exception ignored in: 'cupy.Module.__dealloc__'\n{ignored}"
+        );
+        let found = last_traceback(text.as_bytes()).expect("there is one");
+        let expected = "CUDARuntimeError: an illegal memory access was encountered";
+        assert_eq!(
+            (&*found.exception, found.place),
+            (expected, Some(place("a.py", 3, "<module>")))
+        );
+        let other = text.replacen(ignored, "", 1);
+        let found = last_traceback(other.as_bytes()).expect("there is one");
+        assert_eq!(found.exception, expected, "the traceback above another one is not ignored");
+    }
+
+    #[test]
+    fn nccl_error_begins_with_the_cause() {
+        let text = "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"dup.py\", line 4, in <module>\n\
+                    [rank1]: torch.distributed.DistBackendError: NCCL error in: /pytorch/NCCLUtils.cpp:93, \
+                    invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.28.9\n\
+                    [rank1]: ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n\
+                    [rank1]: Last error:\n\
+                    [rank1]: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 60\n";
+        let found = last_traceback(text.as_bytes()).expect("there is one");
+        let expected = "torch.distributed.DistBackendError: NCCL error: Duplicate GPU detected : rank 1 \
+                        and rank 0 both on CUDA device 60\n\
+                        torch.distributed.DistBackendError: NCCL error in: /pytorch/NCCLUtils.cpp:93, ";
+        assert!(found.exception.starts_with(expected), "{}", found.exception);
+        let unknown = text.split_once("[rank1]: Duplicate").expect("it has a cause").0;
+        let found = last_traceback(unknown.as_bytes()).expect("there is one");
+        assert!(found.exception.starts_with("torch.distributed.DistBackendError: NCCL error in"));
     }
 
     #[test]
