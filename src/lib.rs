@@ -98,7 +98,7 @@
 //! | handle a failed collective | [`runtime::CollectiveError`], [`runtime::Cause`] |
 //! | start a job from a program (feature `cli`) | `launch::Job` |
 //! | start workers with a launcher of your own | [`runtime::contract`], [`base::env_vars`] |
-//! | use collectives on GPUs (feature `nccl`; not yet run on a GPU) | `runtime::device` |
+//! | use collectives on GPUs (feature `nccl`; not yet run on several) | `runtime::device` |
 //! | reuse the bundled models and trainer (feature `train`) | `train` |
 //!
 //! # Features

@@ -1,5 +1,9 @@
 //! Operations in flight on device memory. They need GPUs: without one the tests are skipped.
+//!
+//! Ranks are threads of one process. Every backend runs with a GPU for each rank; ranks that share GPUs run
+//! through host memory, and through NCCL if `NCCL_MULTI_RANK_GPU_ENABLE=1` (NCCL 2.30 or newer).
 
+use remuda::base::env_vars;
 use remuda::runtime::device::{DeviceBackend, DeviceGroup, cudarc, device_count, open_device};
 use remuda::runtime::tree::Lanes;
 use remuda::runtime::{
@@ -11,13 +15,30 @@ use crate::support::proof::skip;
 
 const LEN: usize = 1000;
 
-/// Ranges of one memory are reduced and gathered while others are in flight; every rank has a GPU.
+/// The backends of a test, each with its number of ranks; `None` without a GPU.
+fn layouts(test: &str) -> Option<Vec<(DeviceBackend, usize)>> {
+    let Ok(devices @ 1..) = device_count() else {
+        skip("gpu", test);
+        return None;
+    };
+    let (nccl, staged) = (DeviceBackend::Nccl, DeviceBackend::Staged);
+    let mut layouts = vec![(nccl, devices), (staged, devices), (staged, 3), (staged, 4)];
+    let shares = env_vars::get_text(env_vars::NCCL_MULTI_RANK_GPU_ENABLE).as_deref() == Some("1");
+    layouts.extend(shares.then_some([(nccl, 2), (nccl, 3)]).into_iter().flatten());
+    Some(layouts)
+}
+
+/// Device group of a rank; rank `r` uses GPU `r`, or shares one if there are fewer GPUs than ranks.
+fn open(group: &Group, backend: DeviceBackend) -> Result<DeviceGroup, Error> {
+    let context = open_device(group.local_rank() % device_count()?)?;
+    DeviceGroup::new(group, &context, backend)
+}
+
+/// Ranges of one memory are reduced and gathered while others are in flight.
 #[test]
 fn ranges_in_flight_on_devices_match_the_definition() {
-    let Ok(devices @ 1..) = device_count() else {
-        return skip("gpu", "ranges_in_flight_on_devices_match_the_definition");
-    };
-    for backend in [DeviceBackend::Nccl, DeviceBackend::Staged] {
+    let test = "ranges_in_flight_on_devices_match_the_definition";
+    for (backend, devices) in layouts(test).into_iter().flatten() {
         let results = Group::on_threads(devices, |group| in_flight(group, backend));
         let results = results.expect("every rank succeeds");
         let ranks = (1..=devices).map(|rank| rank as f32);
@@ -30,8 +51,7 @@ fn ranges_in_flight_on_devices_match_the_definition() {
 }
 
 fn in_flight(group: &Group, backend: DeviceBackend) -> Result<Vec<f32>, Error> {
-    let context = open_device(group.local_rank())?;
-    let devices = DeviceGroup::new(group, &context, backend)?;
+    let devices = open(group, backend)?;
     let world = group.world_size();
     let mut memory = Collectives::<f32>::alloc_shared(&devices, (3 + world) * LEN)?;
     let values = vec![(group.rank() + 1) as f32; 3 * LEN];
@@ -58,10 +78,8 @@ fn in_flight(group: &Group, backend: DeviceBackend) -> Result<Vec<f32>, Error> {
 /// Parts are reduced and gathered in place, also the pieces of three lanes of every rank, and counted.
 #[test]
 fn sharded_operations_on_devices_match_the_definition() {
-    let Ok(devices @ 1..) = device_count() else {
-        return skip("gpu", "sharded_operations_on_devices_match_the_definition");
-    };
-    for backend in [DeviceBackend::Nccl, DeviceBackend::Staged] {
+    let test = "sharded_operations_on_devices_match_the_definition";
+    for (backend, devices) in layouts(test).into_iter().flatten() {
         let results = Group::on_threads(devices, |group| shard(group, backend));
         for (rank, (result, traffic)) in results.expect("every rank succeeds").iter().enumerate() {
             let ranks = (1..=devices).map(|rank| rank as f32);
@@ -84,8 +102,7 @@ fn sharded_operations_on_devices_match_the_definition() {
 
 /// Sums a memory of the rank's number in place, adds the number to the own part, gathers, and sums pieces.
 fn shard(group: &Group, backend: DeviceBackend) -> Result<(Vec<f32>, Traffic), Error> {
-    let context = open_device(group.local_rank())?;
-    let devices = DeviceGroup::new(group, &context, backend)?;
+    let devices = open(group, backend)?;
     let (rank, world, number) = (group.rank(), group.world_size(), (group.rank() + 1) as f32);
     let lanes = Lanes { ranks: world, each: 3 };
     let pieces = lanes.pieces_of(rank);
@@ -132,22 +149,20 @@ fn shard(group: &Group, backend: DeviceBackend) -> Result<(Vec<f32>, Traffic), E
 /// The mean gradients of several micro-batches on devices have the bits of those on CPUs.
 #[test]
 fn gradients_on_devices_have_the_bits_of_cpus() {
-    let Ok(devices @ 1..) = device_count() else {
-        return skip("gpu", "gradients_on_devices_have_the_bits_of_cpus");
-    };
-    let expected = Group::on_threads(devices, |group| {
-        mean_gradients(
-            group,
-            |gradient, values| gradient.flat().copy_from_slice(values),
-            |mean| Ok(HostMemory::slice_mut(mean, &(0..LEN)).to_vec()),
-        )
-    });
-    let expected = expected.expect("every rank succeeds");
-    for backend in [DeviceBackend::Nccl, DeviceBackend::Staged] {
-        let found = Group::on_threads(devices, |group| {
-            let context = open_device(group.local_rank())?;
-            let stream = context.default_stream();
-            let devices = DeviceGroup::new(group, &context, backend)?.in_canonical_order()?;
+    for (backend, ranks) in
+        layouts("gradients_on_devices_have_the_bits_of_cpus").into_iter().flatten()
+    {
+        let expected = Group::on_threads(ranks, |group| {
+            mean_gradients(
+                group,
+                |gradient, values| gradient.flat().copy_from_slice(values),
+                |mean| Ok(HostMemory::slice_mut(mean, &(0..LEN)).to_vec()),
+            )
+        });
+        let expected = expected.expect("every rank succeeds");
+        let found = Group::on_threads(ranks, |group| {
+            let devices = open(group, backend)?.in_canonical_order()?;
+            let stream = devices.stream().context().default_stream();
             let write = |gradient: &mut Gradients<'_, f32, DeviceGroup>, values: &[f32]| {
                 let written = match gradient.memory() {
                     GradientMemory::Scratch(memory) => stream.memcpy_htod(values, memory),

@@ -1,7 +1,8 @@
 //! CUDA kernels: NVIDIA's compilers accept them, and they give the same bits as a group on CPUs.
 //!
 //! NVRTC of two CUDA releases (`scripts/libraries`) compiles them. The C++ compiler compiles the same source
-//! for the CPU, where the threads of the device run one after the other. No GPU is needed.
+//! for the CPU, where the threads of the device run one after the other. Where there is a GPU, the kernels run
+//! on it too.
 
 #![expect(clippy::disallowed_methods, reason = "tests start programs")]
 
@@ -10,10 +11,14 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::support::proof::{Random, has};
-use remuda::runtime::device::{FoldKernel, GradientKernel, GradientOp};
+use crate::support::proof::{Random, has, skip};
+use remuda::runtime::device::{FoldKernel, GradientKernel, GradientOp, device_count};
 use remuda::runtime::nvrtc::{Architecture, Compiler};
 use remuda::runtime::{Bf16, Dtype, Element, F16, Group, ReduceOp};
+
+mod ffi_device;
+
+use ffi_device::DeviceProgram;
 
 const OPS: [ReduceOp; 5] =
     [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
@@ -137,12 +142,17 @@ int main() {
 }
 ";
 
+/// Source of a kernel whose types and functions have names of their own.
+fn in_namespace(name: &str, source: &str) -> String {
+    format!("namespace of_{name} {{\n{source}}}\n")
+}
+
 /// Compiles a program that contains kernels, given by name and source.
 fn build(kernels: impl IntoIterator<Item = (String, String)>, directory: &Path) -> PathBuf {
     let mut source = DEVICE.to_owned();
     let mut table = String::new();
     for (name, kernel) in kernels {
-        write!(source, "namespace of_{name} {{\n{kernel}}}\n").expect("a string can be written to");
+        source += &in_namespace(&name, &kernel);
         writeln!(table, "    (Kernel)of_{name}::{name},").expect("a string can be written to");
     }
     write!(
@@ -164,6 +174,7 @@ fn build(kernels: impl IntoIterator<Item = (String, String)>, directory: &Path) 
 /// One case: a kernel, and the data of all ranks.
 struct Case {
     kernel: usize,
+    /// Second argument of the kernel; all bits are set if it is the address of the second half of the data.
     stride: usize,
     packs: usize,
     bytes: Vec<u8>,
@@ -174,10 +185,45 @@ struct Case {
     is_nan: fn(&[u8]) -> bool,
 }
 
-fn case<T: Element>(random: &mut Random, kernels: &[FoldKernel], kernel: usize) -> Case {
-    let FoldKernel { op, parts, .. } = kernels[kernel];
-    let pack = kernels[kernel].pack();
-    let len = random.below(5 * pack) + 1;
+impl Case {
+    /// Second argument of the kernel, where the second half of the data is at an address.
+    fn second_word(&self, second_half: u64) -> u64 {
+        if self.stride == usize::MAX { second_half } else { self.stride as u64 }
+    }
+}
+
+/// Most packs of a case: a few for threads that run one after the other, and more than a launch has threads.
+const PACKS_ON_CPU: usize = 5;
+const PACKS_ON_GPU: usize = 200;
+
+/// All fold kernels that run in tests.
+fn fold_kernels() -> Vec<FoldKernel> {
+    let parts = [2, 3, 4, 7, 9];
+    let of =
+        |dtype| OPS.iter().flat_map(move |&op| parts.map(|parts| FoldKernel { dtype, op, parts }));
+    DTYPES.into_iter().flat_map(of).collect()
+}
+
+/// A case for every kernel.
+fn fold_cases(random: &mut Random, kernels: &[FoldKernel], packs_max: usize) -> Vec<Case> {
+    let case = |(index, kernel): (usize, &FoldKernel)| {
+        let case = match kernel.dtype {
+            Dtype::F32 => fold_case::<f32>(random, *kernel, packs_max),
+            Dtype::F64 => fold_case::<f64>(random, *kernel, packs_max),
+            Dtype::I32 => fold_case::<i32>(random, *kernel, packs_max),
+            Dtype::I64 => fold_case::<i64>(random, *kernel, packs_max),
+            Dtype::U8 => fold_case::<u8>(random, *kernel, packs_max),
+            Dtype::F16 => fold_case::<F16>(random, *kernel, packs_max),
+            Dtype::Bf16 => fold_case::<Bf16>(random, *kernel, packs_max),
+        };
+        Case { kernel: index, ..case }
+    };
+    kernels.iter().enumerate().map(case).collect()
+}
+
+fn fold_case<T: Element>(random: &mut Random, kernel: FoldKernel, packs_max: usize) -> Case {
+    let (FoldKernel { op, parts, .. }, pack) = (kernel, kernel.pack());
+    let len = random.below(packs_max * pack) + 1;
     let stride = (len + random.below(3)).next_multiple_of(64);
     let all: Vec<Vec<T>> = (0..parts).map(|_| numbers(random, len)).collect();
     let sums = Group::on_threads(parts, |group| {
@@ -192,7 +238,7 @@ fn case<T: Element>(random: &mut Random, kernels: &[FoldKernel], kernel: usize) 
         bytes[at..at + from.len()].copy_from_slice(from);
     }
     Case {
-        kernel,
+        kernel: 0,
         stride,
         packs: len.div_ceil(pack),
         bytes,
@@ -224,30 +270,34 @@ fn kernels_give_the_same_bits_as_a_group_on_cpus() {
     if !has("compiler", "kernels_give_the_same_bits_as_a_group_on_cpus") {
         return;
     }
-    let mut kernels = Vec::new();
-    for dtype in DTYPES {
-        for op in OPS {
-            kernels.extend([2, 3, 4, 7, 9].map(|parts| FoldKernel { dtype, op, parts }));
-        }
-    }
+    let kernels = fold_kernels();
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels");
     let sources = kernels.iter().map(|kernel| (kernel.name(), kernel.source()));
     let program = build(sources, &directory);
-    let mut random = Random::from_seed();
-    let cases: Vec<Case> = (0..kernels.len())
-        .map(|kernel| match kernels[kernel].dtype {
-            Dtype::F32 => case::<f32>(&mut random, &kernels, kernel),
-            Dtype::F64 => case::<f64>(&mut random, &kernels, kernel),
-            Dtype::I32 => case::<i32>(&mut random, &kernels, kernel),
-            Dtype::I64 => case::<i64>(&mut random, &kernels, kernel),
-            Dtype::U8 => case::<u8>(&mut random, &kernels, kernel),
-            Dtype::F16 => case::<F16>(&mut random, &kernels, kernel),
-            Dtype::Bf16 => case::<Bf16>(&mut random, &kernels, kernel),
-        })
-        .collect();
+    let cases = fold_cases(&mut Random::from_seed(), &kernels, PACKS_ON_CPU);
     let names: Vec<_> = kernels.iter().map(FoldKernel::name).collect();
     assert_same_bits(&run(&program, &cases), &cases, &names);
     std::fs::remove_dir_all(directory).expect("the test has created it");
+}
+
+#[test]
+fn fold_kernels_on_a_gpu_give_the_bits_of_a_cpu() {
+    let Ok(1..) = device_count() else {
+        return skip("gpu", "fold_kernels_on_a_gpu_give_the_bits_of_a_cpu");
+    };
+    let kernels = fold_kernels();
+    let cases = fold_cases(&mut Random::from_seed(), &kernels, PACKS_ON_GPU);
+    let sources = kernels.iter().map(|kernel| (kernel.name(), kernel.source()));
+    assert_same_bits_on_gpu(&sources.collect::<Vec<_>>(), &cases);
+}
+
+/// Compares the results of all cases on the first GPU with those of a CPU.
+#[track_caller]
+fn assert_same_bits_on_gpu(kernels: &[(String, String)], cases: &[Case]) {
+    let program = DeviceProgram::build(kernels);
+    let output: Vec<u8> = cases.iter().flat_map(|case| program.run(case)).collect();
+    let names: Vec<_> = kernels.iter().map(|(name, _)| name.clone()).collect();
+    assert_same_bits(&output, cases, &names);
 }
 
 /// Compares the results of all cases with those of a CPU.
@@ -264,10 +314,29 @@ fn assert_same_bits(output: &[u8], cases: &[Case], names: &[String]) {
     }
 }
 
+/// Ten cases for every kernel.
+fn gradient_cases(random: &mut Random, kernels: &[GradientKernel], packs_max: usize) -> Vec<Case> {
+    let len_max = 8 * packs_max;
+    let case = |(index, GradientKernel { dtype, op }): (usize, &GradientKernel)| {
+        let case = match dtype {
+            Dtype::F32 => gradient_case::<f32>(random, *op, len_max),
+            Dtype::F64 => gradient_case::<f64>(random, *op, len_max),
+            Dtype::I32 => gradient_case::<i32>(random, *op, len_max),
+            Dtype::I64 => gradient_case::<i64>(random, *op, len_max),
+            Dtype::U8 => gradient_case::<u8>(random, *op, len_max),
+            Dtype::F16 => gradient_case::<F16>(random, *op, len_max),
+            Dtype::Bf16 => gradient_case::<Bf16>(random, *op, len_max),
+        };
+        Case { kernel: index, ..case }
+    };
+    let all = std::iter::repeat_n(kernels, 10).flat_map(|kernels| kernels.iter().enumerate());
+    all.map(case).collect()
+}
+
 /// The bytes of one case: `newer` or `values`, followed by `older`. The program passes the second word of the
 /// head to the kernel, which is a divisor or, for [`GradientOp::Add`], replaced by the address of `older`.
-fn gradient_case<T: Element>(random: &mut Random, kernel: usize, op: GradientOp) -> Case {
-    let len = random.below(40) + 1;
+fn gradient_case<T: Element>(random: &mut Random, op: GradientOp, len_max: usize) -> Case {
+    let len = random.below(len_max) + 1;
     let mut values: Vec<T> = numbers(random, len);
     let older: Vec<T> = numbers(random, len);
     let words = (len * size_of::<T>()).div_ceil(8);
@@ -286,7 +355,7 @@ fn gradient_case<T: Element>(random: &mut Random, kernel: usize, op: GradientOp)
         GradientOp::Divide => T::divide(&mut values, divisor),
     }
     Case {
-        kernel,
+        kernel: 0,
         stride: if op == GradientOp::Add { usize::MAX } else { divisor as usize },
         packs: len,
         bytes,
@@ -305,24 +374,21 @@ fn gradient_kernels_give_the_bits_of_a_cpu() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gradient-kernels");
     let sources = kernels.iter().map(|kernel| (kernel.name(), kernel.source()));
     let program = build(sources, &directory);
-    let mut random = Random::from_seed();
-    let mut cases = Vec::new();
-    for _ in 0..10 {
-        for (index, GradientKernel { dtype, op }) in kernels.iter().enumerate() {
-            cases.push(match dtype {
-                Dtype::F32 => gradient_case::<f32>(&mut random, index, *op),
-                Dtype::F64 => gradient_case::<f64>(&mut random, index, *op),
-                Dtype::I32 => gradient_case::<i32>(&mut random, index, *op),
-                Dtype::I64 => gradient_case::<i64>(&mut random, index, *op),
-                Dtype::U8 => gradient_case::<u8>(&mut random, index, *op),
-                Dtype::F16 => gradient_case::<F16>(&mut random, index, *op),
-                Dtype::Bf16 => gradient_case::<Bf16>(&mut random, index, *op),
-            });
-        }
-    }
+    let cases = gradient_cases(&mut Random::from_seed(), &kernels, PACKS_ON_CPU);
     let names: Vec<_> = kernels.iter().map(GradientKernel::name).collect();
     assert_same_bits(&run(&program, &cases), &cases, &names);
     std::fs::remove_dir_all(directory).expect("the test has created it");
+}
+
+#[test]
+fn gradient_kernels_on_a_gpu_give_the_bits_of_a_cpu() {
+    let Ok(1..) = device_count() else {
+        return skip("gpu", "gradient_kernels_on_a_gpu_give_the_bits_of_a_cpu");
+    };
+    let kernels = gradient_kernels();
+    let cases = gradient_cases(&mut Random::from_seed(), &kernels, PACKS_ON_GPU);
+    let sources = kernels.iter().map(|kernel| (kernel.name(), kernel.source()));
+    assert_same_bits_on_gpu(&sources.collect::<Vec<_>>(), &cases);
 }
 
 /// Runs the program on all cases; returns the concatenated results.

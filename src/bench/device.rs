@@ -52,6 +52,12 @@ impl<'a> Devices<'a> {
         Some(format!("NCCL {} ({})", library.version(), library.path().display()))
     }
 
+    /// Returns why transfers are slower than they could be.
+    pub(super) fn slow_because(&self) -> Option<String> {
+        let refusal = self.devices.pinning_refusal()?;
+        Some(format!("the driver does not pin host memory ({refusal}), so copies are slow"))
+    }
+
     fn context(&self) -> &Arc<CudaContext> {
         self.devices.stream().context()
     }

@@ -48,6 +48,15 @@ impl<'a> OpenBackend<'a> {
         }
     }
 
+    /// Returns why transfers are slower than they could be, if that is known.
+    pub fn slow_because(&self) -> Option<String> {
+        match self {
+            Self::Host(_) => None,
+            #[cfg(feature = "nccl")]
+            Self::Devices(devices) => devices.slow_because(),
+        }
+    }
+
     /// Returns the group of the participating ranks.
     pub fn group(&self) -> &'a Group {
         match self {

@@ -71,6 +71,8 @@ pub struct Head<'a> {
     pub hosts: &'a [BenchNode],
     /// External library that moves the data, if it is to be shown.
     pub library: Option<&'a str>,
+    /// Why transfers are slower than they could be.
+    pub slow_because: Option<&'a str>,
     /// Sizes at which algorithms change, if they are to be shown.
     pub thresholds: Option<&'a Thresholds>,
     /// Earlier results to compare with; they add two columns if they have a row in common.
@@ -108,6 +110,9 @@ impl<'a> Head<'a> {
         }
         if let Some(library) = self.library {
             let _ = writeln!(text, "# {library}");
+        }
+        if let Some(reason) = self.slow_because {
+            let _ = writeln!(text, "# {reason}");
         }
         if let Some(thresholds) = self.thresholds {
             push_thresholds(&mut text, thresholds);
@@ -319,7 +324,7 @@ mod tests {
         hosts: &'a [BenchNode],
         earlier: Option<&'a EarlierResults>,
     ) -> Head<'a> {
-        Head { options, order, hosts, library: None, thresholds: None, earlier }
+        Head { options, order, hosts, library: None, slow_because: None, thresholds: None, earlier }
     }
 
     #[test]

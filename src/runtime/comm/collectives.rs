@@ -167,6 +167,13 @@ pub trait GradientCollectives<T: GradientElement>: Collectives<T> {
     /// Divides a range.
     fn divide(&self, gradient: &mut Self::Buffer, range: &Range<usize>, divisor: u64)
     -> Result<()>;
+
+    /// Loads what this reduction will need, and if `adds`, what additions will need. All ranks call it before they
+    /// submit operations: a device loads code only when it is idle.
+    fn prepare(&self, reduction: DividedReduction, adds: bool) -> Result<()> {
+        let _ = (reduction, adds);
+        Ok(())
+    }
 }
 
 /// A sequence of operations that all ranks repeat every step, identified by a digest of its description.

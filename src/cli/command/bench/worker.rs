@@ -140,8 +140,16 @@ fn measure_all(
     let thresholds = (args.verbose && is_own_runtime).then(|| group.thresholds());
     let thresholds = thresholds.as_ref();
     let library = args.verbose.then(|| opened.library()).flatten();
-    let (hosts, library, earlier_first) = (&document.hosts, library.as_deref(), earlier.first());
-    let head = Head { options, order, hosts, library, thresholds, earlier: earlier_first };
+    let slow_because = opened.slow_because();
+    let head = Head {
+        options,
+        order,
+        hosts: &document.hosts,
+        library: library.as_deref(),
+        slow_because: slow_because.as_deref(),
+        thresholds,
+        earlier: earlier.first(),
+    };
     say(&head.show());
     let beside = head.comparable_earlier();
     let collective = options.collective;

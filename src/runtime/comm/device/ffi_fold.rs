@@ -45,6 +45,14 @@ impl FoldExecutor {
         Ok(view.expect("the memory has at least `bytes` bytes"))
     }
 
+    /// Loads a kernel: a device does so only when it is idle.
+    pub(crate) fn load(&mut self, kernel: FoldKernel) -> Result<(), OperationFailure> {
+        if kernel.parts == 1 {
+            return Ok(());
+        }
+        self.kernels.function(DeviceKernel::Fold(kernel)).map(drop)
+    }
+
     /// Starts the fold of the parts of the scratch memory, `stride` elements each, into its first
     /// `len` elements.
     pub(crate) fn fold<T: DeviceElement>(

@@ -104,6 +104,14 @@ impl KernelCache {
         self.function(DeviceKernel::Gradient(GradientKernel { dtype: T::DTYPE, op }))
     }
 
+    /// Loads the kernel of an operation on gradients of this type.
+    pub(super) fn load_gradient_kernel<T: DeviceElement>(
+        &mut self,
+        op: GradientOp,
+    ) -> Result<(), OperationFailure> {
+        self.gradient_function::<T>(op).map(drop)
+    }
+
     /// Starts to add the elements of `older` from `at` on to all elements of `newer`.
     pub(super) fn add<T: DeviceElement>(
         &mut self,

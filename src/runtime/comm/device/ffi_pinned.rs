@@ -57,6 +57,8 @@ pub(crate) struct PinnedSlots {
     slots: Option<Vec<(Buffer<u8>, Buffer<u8>)>>,
     /// Addresses of the memory that is registered with the driver.
     registered: Vec<usize>,
+    /// Why the driver has not pinned some of the memory.
+    refusal: Option<String>,
 }
 
 impl PinnedSlots {
@@ -69,17 +71,24 @@ impl PinnedSlots {
         for _ in 0..SLOTS {
             slots.push((alloc(SLOT_BYTES)?, alloc(SLOT_BYTES)?));
         }
-        let mut registered = Vec::new();
+        let bound = context.bind_to_thread();
+        let (mut registered, mut refusal) = (Vec::new(), bound.err().map(driver_message));
         for buffer in slots.iter().flat_map(|(input, output)| [input, output]) {
             let at = buffer.as_ptr() as usize;
             // SAFETY: the memory is mapped by this process and registered until this value is
             // dropped, and the buffers live as long.
             let code = unsafe { sys::cuMemHostRegister_v2(at as *mut _, SLOT_BYTES, 0) };
-            if code.result().is_ok() {
-                registered.push(at);
+            match code.result() {
+                Ok(()) => registered.push(at),
+                Err(error) => refusal = Some(driver_message(error)),
             }
         }
-        Ok(Self { context: context.clone(), slots: Some(slots), registered })
+        Ok(Self { context: context.clone(), slots: Some(slots), registered, refusal })
+    }
+
+    /// Why the driver has not pinned some of the memory, so that copies are slow.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
     }
 
     /// Number of elements that a slot holds.

@@ -8,7 +8,9 @@ use std::ops::Range;
 use cudarc::driver::{CudaSlice, DriverError};
 
 use crate::runtime::comm::collectives::GradientCollectives;
+use crate::runtime::comm::core::operation::{DividedReduction, Operation};
 use crate::runtime::comm::device::element::DeviceElement;
+use crate::runtime::comm::device::gradient_kernel::GradientOp;
 use crate::runtime::comm::device::group::DeviceGroup;
 use crate::runtime::comm::device::memory::{DeviceBuffer, alloc_zeros};
 use crate::runtime::comm::device::wait::OperationFailure;
@@ -74,5 +76,25 @@ impl<T: DeviceElement + GradientElement> GradientCollectives<T> for DeviceGroup 
         Ok(self
             .connection
             .with_kernels(|kernels| kernels.divide(&mut values, all, divisor, &stream))?)
+    }
+
+    fn prepare(&self, reduction: DividedReduction, adds: bool) -> Result<()> {
+        let (call, reduction, checked) = self.reduction::<T>(Operation::AllReduce, 0, reduction);
+        checked?;
+        // The host divides what the staged backend reduces.
+        let divides =
+            reduction.divisor != 1 && (self.backend() == "nccl" || self.group().world_size() == 1);
+        let loaded = [adds.then_some(GradientOp::Add), divides.then_some(GradientOp::Divide)]
+            .into_iter()
+            .flatten()
+            .try_for_each(|op| {
+                self.connection.with_kernels(|kernels| kernels.load_gradient_kernel::<T>(op))
+            })
+            .and_then(|()| self.load_kernels::<T>(call, self.connection.lock().as_mut()));
+        match loaded {
+            // Ranks may share a device, which must be idle until all of them have loaded.
+            Ok(()) => Ok(self.group().barrier()?),
+            Err(trouble) => Err(self.connection.fail(Operation::AllReduce, trouble).into()),
+        }
     }
 }

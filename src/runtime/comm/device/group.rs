@@ -77,6 +77,14 @@ impl DeviceGroup {
         self.connection.obstacle.as_deref()
     }
 
+    /// Returns why the driver has not pinned the host memory of the staged backend, so that copies are slow.
+    pub fn pinning_refusal(&self) -> Option<String> {
+        match &*self.connection.lock() {
+            Some(ActiveBackend::Staged(staged)) => staged.pinning_refusal().map(str::to_owned),
+            Some(ActiveBackend::Nccl(_)) | None => None,
+        }
+    }
+
     /// Switches to reductions in the order of the canonical [tree](crate::runtime::schedule::tree): results have the
     /// bits of a [`Group`] on CPUs, for every placement. All ranks must call it.
     ///
@@ -362,16 +370,36 @@ impl DeviceGroup {
         operation: impl FnOnce(&mut ActiveBackend, &DeviceDeadline) -> Result<(), OperationFailure>,
     ) -> Result<(), CollectiveError> {
         let mut backend = self.connection.lock();
+        let loaded = self.load_kernels::<T>(call, backend.as_mut());
+        let bytes = (call.count * size_of::<T>()) as u64;
+        let failed = |trouble| self.connection.abandon(&mut backend, (call.op, bytes), trouble);
+        loaded.map_err(failed)?;
         self.connection.group.run_blocking(|host| host.sync_calls::<T>(call))?;
         let deadline = DeviceDeadline::new(&self.connection.group, &self.connection.stream);
         let ended = self.enqueue(backend.as_mut(), &deadline, operation).and_then(|event| {
             let Some(event) = event else { return Ok(()) };
             deadline.wait(&mut || is_complete(&event, backend.as_ref()), nccl_timeout_message)
         });
-        let bytes = (call.count * size_of::<T>()) as u64;
         ended
             .map(|()| self.connection.count::<T>(call))
             .map_err(|trouble| self.connection.abandon(&mut backend, (call.op, bytes), trouble))
+    }
+
+    /// Loads the kernels of a call, which a device does only when it is idle: before the ranks meet for the call.
+    pub(super) fn load_kernels<T: DeviceElement>(
+        &self,
+        call: OperationCall,
+        backend: Option<&mut ActiveBackend>,
+    ) -> Result<(), OperationFailure> {
+        let reduces =
+            matches!(call.op, Operation::AllReduce | Operation::Reduce | Operation::ReduceScatter);
+        match backend {
+            Some(ActiveBackend::Nccl(nccl)) if reduces => {
+                self.connection.stream.context().bind_to_thread()?;
+                nccl.prepare::<T>(call.reduce, self.connection.group.world_size())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Enqueues an operation on the stream. Returns the event of its end; `None` if it has ended.

@@ -96,7 +96,7 @@ impl DeviceGroup {
 
     /// Call of a reduction, how the backends execute it, and whether they can. The mean over the ranks is an
     /// operation of its own, which NCCL knows; other divisions follow a sum.
-    fn reduction<T: DeviceElement>(
+    pub(super) fn reduction<T: DeviceElement>(
         &self,
         op: Operation,
         count: usize,

@@ -28,6 +28,18 @@ impl Nccl {
         if self.fold_executor.is_some() { ReduceOrder::Canonical } else { ReduceOrder::Any }
     }
 
+    /// Loads what a reduction needs, before an operation is in flight.
+    pub(crate) fn prepare<T: DeviceElement>(
+        &mut self,
+        op: ReduceOp,
+        parts: usize,
+    ) -> Result<(), OperationFailure> {
+        match &mut self.fold_executor {
+            Some(executor) => executor.load(FoldKernel { dtype: T::DTYPE, op, parts }),
+            None => Ok(()),
+        }
+    }
+
     /// Reduces the data of all ranks; all of them or the root receive the result.
     pub(crate) fn reduce<T: DeviceElement>(
         &mut self,

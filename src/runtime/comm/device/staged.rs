@@ -47,6 +47,11 @@ impl Staged {
         Ok(Self { pinned, streams: [stream()?, stream()?] })
     }
 
+    /// Why host memory is not pinned, so that copies are slow.
+    pub(crate) fn pinning_refusal(&self) -> Option<&str> {
+        self.pinned.refusal()
+    }
+
     pub(crate) fn all_reduce<T: DeviceElement>(
         &mut self,
         group: &Group,

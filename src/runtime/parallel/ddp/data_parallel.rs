@@ -8,7 +8,7 @@ use crate::runtime::comm::collectives::{
     GradientCollectives, HostMemory, Plan, PlanDigest, StepCheck,
 };
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
-use crate::runtime::comm::core::operation::Operation;
+use crate::runtime::comm::core::operation::{DividedReduction, Operation};
 use crate::runtime::comm::group::Group;
 use crate::runtime::comm::group::PANICKED;
 use crate::runtime::dtype::element::GradientElement;
@@ -79,6 +79,8 @@ impl<T: GradientElement, C: GradientCollectives<T>> DistributedDataParallel<T, C
         }
         let digest = digest::<T>(layout, options);
         let plan = Plan::agree(collectives.as_ref(), digest, "layout or options")?;
+        let lanes = (collectives.as_ref().world_size() * options.accumulate) as u64;
+        collectives.prepare(DividedReduction::mean_of(lanes), 1 < options.accumulate)?;
         let buckets =
             buckets(layout, size_of::<T>(), options.first_bucket_bytes, options.bucket_bytes);
         Ok(Self {
