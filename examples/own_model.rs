@@ -4,19 +4,18 @@
 //! remuda run --num_gpus 2 target/release/examples/own_model
 //! ```
 
-use std::io::Write as _;
-
 use remuda::runtime::engine::{
     BackwardPass, Engine, EngineConfig, EngineError, ForwardPass, Init, Model, ParameterTable,
     PassError, Sharding,
 };
 use remuda::runtime::{Group, RandomStream};
 
-/// `y = w · x + b`, in two units: each is gathered before its pass and reduced after it.
+/// `y = w · x + b`, in one unit. A model of several units is passed through unit by unit: `pass.index` says which, and
+/// each is gathered before its pass and reduced after it.
 #[derive(Default)]
 struct Linear {
     table: ParameterTable,
-    /// Of every row, `w · x - y` after the first pass, and with `b` after the second one.
+    /// `w · x + b - y` of every row.
     errors: Vec<f32>,
 }
 
@@ -31,13 +30,9 @@ impl Model for Linear {
     }
 
     fn forward(&mut self, pass: &ForwardPass<'_, f32>, rows: &Rows) -> Result<(), PassError> {
-        match pass.unit(pass.index)? {
-            [w0, w1] => {
-                let error = |[x0, x1]: &[f32; 2]| (w0 - 2.0) * x0 + (w1 + 3.0) * x1 - 0.5;
-                self.errors = rows.iter().map(error).collect();
-            }
-            bias => self.errors.iter_mut().for_each(|error| *error += bias[0]),
-        }
+        let [w0, w1, b] = *pass.unit(pass.index)? else { panic!("the unit has three numbers") };
+        let errors = rows.iter().map(|[x0, x1]| (w0 - 2.0) * x0 + (w1 + 3.0) * x1 + b - 0.5);
+        self.errors = errors.collect();
         Ok(())
     }
 
@@ -48,9 +43,8 @@ impl Model for Linear {
     fn backward(&mut self, pass: &mut BackwardPass<'_, f32>, rows: &Rows) -> Result<(), PassError> {
         let scale = pass.forward.loss_scale * 2.0 / rows.len() as f32;
         let gradient = pass.gradient(pass.index())?;
-        for (error, x) in self.errors.iter().zip(rows) {
-            let inputs = if gradient.len() == 2 { &x[..] } else { &[1.0] };
-            gradient.iter_mut().zip(inputs).for_each(|(g, x)| *g += scale * error * x);
+        for (error, [x0, x1]) in self.errors.iter().zip(rows) {
+            gradient.iter_mut().zip([x0, x1, &1.0]).for_each(|(g, x)| *g += scale * error * x);
         }
         Ok(())
     }
@@ -59,9 +53,8 @@ impl Model for Linear {
 /// Trains with a stage; returns the digest of the result, which no stage changes, and the last loss.
 pub(crate) fn train(group: &Group, sharding: Sharding) -> Result<(String, f32), EngineError> {
     let mut model = Linear::default();
-    model.table.unit("product");
+    model.table.unit("linear");
     model.table.push("w", &[1, 2], Init::Normal { std: 1.0 });
-    model.table.unit("bias");
     model.table.push("b", &[1], Init::Constant(0.0));
     let schedule = remuda::runtime::optim::LrSchedule::Constant { rate: 0.05 };
     let mut engine =
@@ -81,10 +74,7 @@ fn main() -> Result<(), EngineError> {
     let group = Group::from_env()?;
     for sharding in Sharding::ALL {
         let (digest, loss) = train(&group, sharding)?;
-        if group.rank() == 0 {
-            let stage = sharding.stage();
-            let _ = writeln!(std::io::stdout(), "stage {stage}: loss {loss:.6}, {digest}");
-        }
+        println!("{sharding:?}: loss {loss:.6}, {digest}");
     }
     Ok(())
 }

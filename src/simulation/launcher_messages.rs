@@ -137,6 +137,7 @@ impl Simulation {
             FromAgent::Ready(_) | FromAgent::Refused(_) if !job.may_answer(node) => {
                 Some("unexpected answer")
             }
+            FromAgent::Idle { .. } if job.is_vacant(node) => None,
             FromAgent::Started { .. }
             | FromAgent::StartFailed(_)
             | FromAgent::Exited { .. }

@@ -48,7 +48,7 @@ impl JobState {
         is_clean: bool,
     ) -> Vec<Effect> {
         self.is_dirty |= !is_clean;
-        if self.nodes[node.index()].state != NodeState::Lost {
+        if !matches!(self.nodes[node.index()].state, NodeState::Lost | NodeState::Vacant) {
             self.nodes[node.index()].state = NodeState::Idle;
             self.mark_workers_lost(node, now);
         }

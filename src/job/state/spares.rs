@@ -91,7 +91,7 @@ mod tests {
     use crate::base::{Status, WorkerExit, clock};
     use crate::job::event::{Effect, Event, MeetingPoint, Newcomers, StopReason};
     use crate::job::testing::{
-        exit, node_lost, nodes_of_ranks, policy, stop_workers, verdict_of_pause,
+        exit, idle, node_lost, nodes_of_ranks, policy, stop_workers, verdict_of_pause,
     };
     use crate::job::{NodeLoss, OnTerm, Policy};
 
@@ -238,7 +238,8 @@ mod tests {
         for loss in [NodeLoss::LinkClosed(Some(killed)), NodeLoss::ShimExited] {
             let mut job = running();
             assert_eq!(job.step(now, node_lost(2, loss)), replaced);
-            assert_eq!(job.running(), 4);
+            assert_eq!(job.step(now, idle(2)), []);
+            assert!(job.is_vacant(NodeRank(2)) && job.running() == 4);
         }
         let mut job = running();
         assert_eq!(job.step(now, node_lost(2, NodeLoss::InvalidData("x".to_owned()))), []);
