@@ -267,6 +267,14 @@ pub const REMUDA_CONNECTION: &str = "REMUDA_CONNECTION";
 pub const REMUDA_JOB_ID: &str = "REMUDA_JOB_ID";
 /// `--join_timeout` of `remuda pod`.
 pub const REMUDA_JOIN_TIMEOUT: &str = "REMUDA_JOIN_TIMEOUT";
+/// `--min_nodes` of `remuda pod`.
+pub const REMUDA_MIN_NODES: &str = "REMUDA_MIN_NODES";
+/// `--spares` of `remuda pod`.
+pub const REMUDA_SPARES: &str = "REMUDA_SPARES";
+/// `--exclude_failing` of `remuda pod`: 1 or 0.
+pub const REMUDA_EXCLUDE_FAILING: &str = "REMUDA_EXCLUDE_FAILING";
+/// `--last_call` of `remuda pod`.
+pub const REMUDA_LAST_CALL: &str = "REMUDA_LAST_CALL";
 /// `--isolated` of `remuda pod`: 1 or 0.
 pub const REMUDA_ISOLATED: &str = "REMUDA_ISOLATED";
 /// `--peer_exit` of `remuda pod`.

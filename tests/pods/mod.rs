@@ -14,12 +14,14 @@
 //! | pods have different Secrets | `secrets` |
 //! | a port scan, HTTP, TLS, garbage, silence (F44, S15, B77, B78, B80, B83) | `strangers` |
 //! | a failure that spreads from one node to the others | `cascades` |
+//! | nodes that the job can do without are absent, lost, back again, asked to end | `elastic` |
 
 mod again;
 mod cascades;
 mod cluster;
 mod containerfile;
 mod cut;
+mod elastic;
 mod init;
 mod joining;
 mod keeper;

@@ -136,7 +136,7 @@ fn devices_with_environment(typed: &DeviceArgs) -> Result<DeviceArgs, CliError> 
     })
 }
 
-fn flag_or_variable(typed: bool, name: &str) -> Result<bool, CliError> {
+pub(super) fn flag_or_variable(typed: bool, name: &str) -> Result<bool, CliError> {
     Ok(typed || value_or_variable(None, name, parse_flag)?.unwrap_or(false))
 }
 
@@ -149,7 +149,7 @@ fn parse_flag(text: &str) -> Result<bool, BadValue> {
 }
 
 /// Returns the typed value, else that of the variable.
-fn value_or_variable<T>(
+pub(super) fn value_or_variable<T>(
     typed: Option<T>,
     name: &str,
     parse: impl Fn(&str) -> Result<T, BadValue>,

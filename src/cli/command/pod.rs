@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, Parser};
 
 use crate::base::{Status, env_vars};
-use crate::cli::args::{PodNodeArgs, ProgramArgs, WatchArgs, WorkerArgs, check};
+use crate::cli::args::{ElasticArgs, PodNodeArgs, ProgramArgs, WatchArgs, WorkerArgs, check};
 use crate::cli::codes::pod as codes;
 use crate::cli::command::parse::into_args;
 use crate::cli::error::CliError;
@@ -37,7 +37,9 @@ a key, as `remuda run -H` does, when their ssh servers accept connections.
 
 If a pod receives SIGTERM while restarts are left (--max_restarts), it exits with 143, and the job
 continues from its last checkpoint with the replacement of that pod. Until all pods have joined, a pod
-that exits or is lost can be replaced within --join_timeout, without a restart being counted.
+that exits or is lost can be replaced within --join_timeout, without a restart being counted. With
+--min_nodes N, the job starts with N pods or more, and continues without lost ones; pods that join later
+take part after a restart that is not counted. All pods need the same options.
 
 Exit status: that of the job, the same in every pod, as listed by `remuda run --help`; with
 --peer_exit STATUS, the pods that did not cause the failure exit with STATUS instead. For a
@@ -64,6 +66,9 @@ pub struct PodArgs {
     /// Job of the pod, and its place in the job.
     #[command(flatten)]
     pub pod: PodNodeArgs,
+    /// Pods that the job can do without.
+    #[command(flatten)]
+    pub elastic: ElasticArgs,
     /// Script and arguments.
     #[command(flatten)]
     pub program: ProgramArgs,
@@ -141,12 +146,13 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
 }
 
 fn start(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (args, typed) = into_args(parse(words)?)?;
+    let (mut args, typed) = into_args(parse(words)?)?;
     check::program(&args.program, &typed)?;
     check::watch(&args.watch, &typed)?;
     let terminal = Terminal::detect();
     print_replacements(&args.watch, &typed, terminal);
-    let pod = args.pod.with_environment()?;
+    let (pod, elastic) = (args.pod.with_environment()?, args.elastic.with_environment()?);
+    elastic.set_restarts(&mut args.watch, &typed);
     let role = role(&pod)?;
     if args.watch.prints_progress() {
         print_message(&show_step("Pod", &role.to_string()), terminal.paint);
@@ -156,6 +162,7 @@ fn start(words: Vec<OsString>) -> Result<Status, CliError> {
         Role::Launcher(launcher) => resolve::mpi_hosts(&pod, launcher, &typed, terminal)?,
     };
     cluster.supervisor = supervisor_options(&pod, &role);
+    cluster.set_elastic(resolve::elastic(&elastic, &cluster, &typed)?);
     check::stdin(&args.watch, cluster.workers(), &typed)?;
     let job = JobArgs { watch: &args.watch, workers: &args.workers, terminal };
     start_program(cluster, job, &args.program)

@@ -69,7 +69,7 @@ pub(in crate::cli) fn main(
     let terminal = Terminal::detect();
     print_replacements(&args.watch, &typed, terminal);
     let mut cluster = resolve::resolve_cluster(&args.cluster, &typed, terminal)?;
-    cluster.elastic = resolve::elastic(&args.elastic, &cluster, &typed)?;
+    cluster.set_elastic(resolve::elastic(&args.elastic, &cluster, &typed)?);
     check::stdin(&args.watch, cluster.workers(), &typed)?;
     if let Some(note) = resolve::unused_variables(&args.cluster.transport, &cluster)
         && args.watch.prints_progress()

@@ -15,6 +15,7 @@ use crate::cli::resolve::program::search_path;
 use crate::cli::resolve::selection::with_line_spans;
 use crate::cli::resolve::trust::Trust;
 use crate::cli::resolve::{no_ssh, pool, transport};
+use crate::job::OnTerm;
 use crate::launch::{ContinueWith, ElasticNodes, SupervisorOptions, Transport};
 use crate::plan::MasterAddr;
 use crate::pool::{Dialect, HostSource, Pool, Reading, Selected, SelectorArgs, Users, select};
@@ -109,6 +110,15 @@ impl ResolvedCluster {
             continue_with: ContinueWith::Nothing,
             warnings: String::new(),
         }
+    }
+
+    /// Sets how the number of nodes may vary. A node with a command line of its own that is asked to end leaves such
+    /// a job, which continues.
+    pub(in crate::cli) fn set_elastic(&mut self, elastic: Option<ElasticNodes>) {
+        if elastic.is_some() && matches!(self.transport, Transport::Dial(_)) {
+            self.supervisor.on_term = OnTerm::EndNode;
+        }
+        self.elastic = elastic;
     }
 
     /// Number of workers that run at once. Nodes that stand ready as spares have none; these are the smallest.

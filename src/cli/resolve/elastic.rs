@@ -11,7 +11,9 @@ use crate::report::text::show_count;
 
 /// Time that a start waits for hosts that are being connected to again: enough for a host whose agent alone
 /// was lost.
-const LAST_CALL: Duration = Duration::from_millis(800);
+const LAST_CALL_OF_LAUNCHER: Duration = Duration::from_millis(800);
+/// Time that a start waits for more hosts that join by themselves; torchrun's.
+const LAST_CALL_OF_NODE_0: Duration = Duration::from_secs(30);
 
 /// Returns how the number of hosts may vary; `None`: all take part.
 pub(in crate::cli) fn elastic(
@@ -20,12 +22,12 @@ pub(in crate::cli) fn elastic(
     typed: &CommandLine,
 ) -> Result<Option<ElasticNodes>, RefusedLine> {
     let Some(option) = args.given() else {
-        if args.exclude_failing {
-            return Err(nothing_excluded(typed));
-        }
-        return Ok(None);
+        return match args.dependent() {
+            Some(option) => Err(no_effect(option, typed)),
+            None => Ok(None),
+        };
     };
-    check_transport(option, cluster, typed)?;
+    let meeting = meeting_point(option, cluster, typed)?;
     let (hosts, spares) = (cluster.nodes.len(), args.spares.unwrap_or(0) as usize);
     if hosts <= spares {
         let selected = format!("{} {} selected", show_count(hosts, "host"), are(hosts));
@@ -43,44 +45,56 @@ pub(in crate::cli) fn elastic(
         let message = format!("{needs} {needed}; {hosts} {} selected", are(hosts));
         return Err(too_many(typed, "min_nodes", max, message));
     }
+    let last_call = match meeting {
+        MeetingPoint::Launcher => LAST_CALL_OF_LAUNCHER,
+        MeetingPoint::Node0 => LAST_CALL_OF_NODE_0,
+    };
     Ok(Some(ElasticNodes {
         min,
         max,
-        meeting: MeetingPoint::Launcher,
-        last_call: LAST_CALL,
+        meeting,
+        last_call: args.last_call.unwrap_or(last_call),
         newcomers: Newcomers::AtOnce,
         excludes_failing: args.exclude_failing,
         lanes: None,
     }))
 }
 
-/// Refuses hosts that remuda does not connect to itself.
-fn check_transport(
+/// Returns where the nodes meet; refuses hosts that cannot come back after they were lost.
+fn meeting_point(
     option: &str,
     cluster: &ResolvedCluster,
     typed: &CommandLine,
-) -> Result<(), RefusedLine> {
-    let why = match (&cluster.transport, cluster.started) {
-        (Transport::Local | Transport::Ssh(_), StartedNodes::All) => return Ok(()),
-        (Transport::Managed(_), _) => "a process manager starts the agents, each of them once",
-        (_, _) => "every node has its own command line",
+) -> Result<MeetingPoint, RefusedLine> {
+    const ONE_COMMAND: &str = "start all hosts with one command (`-H hosts --launcher ssh`)";
+    const ONE_KEY: &str = "give all nodes the same key (`--key_file FILE`)";
+    let once = "a process manager starts the agents, each of them once";
+    let (why, way) = match (&cluster.transport, cluster.started) {
+        (Transport::Local | Transport::Ssh(_), StartedNodes::All) => {
+            return Ok(MeetingPoint::Launcher);
+        }
+        (Transport::Dial(dial), StartedNodes::Dialing(_)) if !dial.is_task => {
+            return Ok(MeetingPoint::Node0);
+        }
+        (Transport::Managed(_) | Transport::Dial(_), _) => (once, ONE_COMMAND),
+        (_, _) => ("this node is not connected to the others", ONE_KEY),
     };
     Err(typed.refuse(&[typed.name_or_end(option)], |spans| {
-        let message = format!("`--{option}` needs hosts over ssh");
-        Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message).label(why).help(format!(
-            "start all hosts with one command (`-H hosts --launcher ssh`, without `--no_ssh`), or \
-             leave `--{option}` out"
-        ))
+        let message = format!("`--{option}` needs hosts over ssh, or nodes with a common key");
+        Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
+            .label(why)
+            .help(format!("{way}, or leave `--{option}` out"))
     }))
 }
 
-/// Returns the error for `--exclude_failing` with a fixed number of hosts.
-fn nothing_excluded(typed: &CommandLine) -> RefusedLine {
-    typed.refuse(&[typed.name_or_end("exclude_failing")], |spans| {
-        let message = "`--exclude_failing` needs `--min_nodes` or `--spares`";
+/// Returns the error for an option that needs a number of hosts that varies.
+fn no_effect(option: &str, typed: &CommandLine) -> RefusedLine {
+    typed.refuse(&[typed.name_or_end(option)], |spans| {
+        let message = format!("`--{option}` needs `--min_nodes` or `--spares`");
+        let help = format!("add `--min_nodes N` or `--spares N`, or leave `--{option}` out");
         Diagnostic::error(codes::NEEDS_OTHER, spans[0], message)
             .label("has no effect alone")
-            .help("add `--min_nodes N` or `--spares N`, or leave `--exclude_failing` out")
+            .help(help)
     })
 }
 

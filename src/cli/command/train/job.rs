@@ -58,7 +58,7 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let note = "remuda train has no GPU kernels yet";
     start::use_cpu_slots(&mut cli.cluster, note, terminal);
     let mut cluster = resolve::resolve_cluster(&cli.cluster, &typed, terminal)?;
-    cluster.elastic = resolve::elastic(&cli.elastic, &cluster, &typed)?;
+    cluster.set_elastic(resolve::elastic(&cli.elastic, &cluster, &typed)?);
     args::check::stdin(&cli.watch, cluster.workers(), &typed)?;
     // Errors are reported once here, and not by every worker.
     let workers = match cluster.transport {
