@@ -192,10 +192,7 @@ impl Simulation {
 
     fn resume_everything(&mut self) {
         if let Some(since) = self.everything_suspended_since.take() {
-            // What happened before the end of the suspension is noticed later by its length.
-            let time = self.now() - since;
-            let open = self.truth.incidents.iter_mut().filter(|incident| since <= incident.until);
-            open.for_each(|incident| incident.until = incident.until.saturating_add(time));
+            self.delay_incidents(since);
         }
         self.truth.gave_up_suspended |= self.launcher.job.is_stopping();
         for host in 0..self.hosts.len() {
@@ -203,6 +200,13 @@ impl Simulation {
         }
         self.launcher.suspensions = self.launcher.suspensions.saturating_sub(1);
         self.run_launcher();
+    }
+
+    /// What happened before the end of a suspension of the launcher is noticed later by its length.
+    pub(super) fn delay_incidents(&mut self, since: Micros) {
+        let time = self.now() - since;
+        let open = self.truth.incidents.iter_mut().filter(|incident| since <= incident.until);
+        open.for_each(|incident| incident.until = incident.until.saturating_add(time));
     }
 
     /// Kills the launcher; the system that starts the nodes starts another one.

@@ -396,6 +396,7 @@ impl Simulation {
         self.launcher.suspensions = self.launcher.suspensions.saturating_sub(1);
         let now = self.now();
         let Some(stopped_at) = self.launcher.stopped_at.take() else { return };
+        self.delay_incidents(stopped_at);
         if !self.launcher.is_alive {
             return;
         }
