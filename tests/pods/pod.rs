@@ -116,7 +116,7 @@ fn options_of_where() -> Vec<String> {
 fn every_placement_option_has_a_variable() {
     let nodes = Nodes::new(&[1, 1]);
     let options = options_of_where();
-    assert!(options.len() == 16 && options.contains(&"share".to_owned()), "{options:?}");
+    assert!(options.len() == 20 && options.contains(&"share".to_owned()), "{options:?}");
     for option in options {
         let launch = Launch::new().command("pod").options(["--no_python", "--no_local_rank"]);
         let launch = launch.env("JOB_COMPLETION_INDEX", "1").env("REMUDA_NODES", "2");
