@@ -28,7 +28,7 @@ fn first_sigint_is_forwarded_and_becomes_sigterm() {
     job.wait_for_lines("got INT", 2);
     job.wait_for_lines("got TERM", 2);
     let outcome =
-        job.end().code(130).says("SIGINT received, grace 5 s; send it again to kill them now");
+        job.end().code(130).says("SIGINT received, grace 5.0 s; send it again to kill them now");
     let outcome = outcome.says("Killing").says("the job was stopped by SIGINT");
     assert_eq!(outcome.record()["exit_of"], "remuda");
     assert_eq!(outcome.record()["cause"], serde_json::Value::Null);
