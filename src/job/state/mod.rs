@@ -3,6 +3,7 @@
 pub(crate) mod ending;
 pub(crate) mod epoch_numbers;
 pub(crate) mod job_state;
+mod member_selection;
 mod membership;
 pub(crate) mod node_loss;
 pub(crate) mod restarting;

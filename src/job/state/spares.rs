@@ -7,6 +7,7 @@ use crate::base::NodeRank;
 use crate::job::cause::failure::{FailureCause, Verdict};
 use crate::job::event::{ElasticNodes, FAILURES_MAX};
 use crate::job::state::job_state::{JobState, NodeState};
+use crate::job::state::member_selection::{Allowed, select};
 
 impl JobState {
     /// Number of nodes that stand ready and have no part in this epoch.
@@ -48,20 +49,17 @@ impl JobState {
         let is_failing =
             |node: &&NodeRank| FAILURES_MAX <= faults(node) && !self.is_meeting_point(**node);
         let failing = there.iter().filter(is_failing).count();
-        let most = there.len().min(elastic.max);
         let good = if elastic.excludes_failing { there.len() - failing } else { there.len() };
-        let good = good.min(most);
-        let workers = |count: usize| -> usize {
-            there[..count].iter().map(|node| self.nodes[node.index()].workers).sum()
-        };
-        let can_share = |count: &usize| {
-            elastic.lanes.is_none_or(|lanes| lanes.is_multiple_of(workers(*count).max(1)))
-        };
-        let of_good = (elastic.min..=good).rev().find(can_share);
+        let sizes: Vec<usize> = there.iter().map(|node| self.nodes[node.index()].workers).collect();
+        let ElasticNodes { min, max, lanes, .. } = elastic;
+        let keeps_first = there.first().is_some_and(|first| self.is_meeting_point(*first));
+        let allowed = Allowed { min, max, lanes, keeps_first };
+        let of_good = select(&sizes[..good], allowed);
         // Too few: with as few as possible of those that fail.
-        let with_failing = || (elastic.min.max(good + 1)..=most).find(can_share);
-        let count = of_good.or_else(with_failing).unwrap_or(0);
-        there.into_iter().take(count).collect()
+        let with_failing =
+            || (good + 1..=there.len()).find_map(|count| select(&sizes[..count], allowed));
+        let selected = of_good.or_else(with_failing).unwrap_or_default();
+        selected.into_iter().map(|index| there[index]).collect()
     }
 
     /// Nodes that failed so often that they have no part in this epoch.
