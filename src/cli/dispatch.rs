@@ -16,7 +16,7 @@ use super::help;
 use super::line::{CommandLine, Instead, LAUNCHERS, codes, instead_of, is_launcher, is_python};
 use super::registry::COMMANDS;
 use crate::base::shell::quoted_line;
-use crate::base::{Diagnostic, Span, Status, show_typed};
+use crate::base::{Diagnostic, Span, Status, env_vars, show_typed};
 use crate::os::files::fds;
 use crate::os::process::signals;
 use crate::pool::nearest;
@@ -159,7 +159,7 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
         _ if is_line_of_run(&word, &typed.words) => {
             format!("did you mean `remuda run {}`?", quoted_line(&typed.words))
         }
-        _ if let Some(help) = instead_of_command(&word) => help.to_owned(),
+        _ if let Some(help) = instead_of_command(&word) => help,
         Some(near) => format!("did you mean `remuda {near}`?"),
         None => "`remuda --help` lists the commands; `remuda run SCRIPT` runs a script".to_owned(),
     };
@@ -171,20 +171,36 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
 }
 
 /// Returns what serves the purpose of a command that other tools have.
-fn instead_of_command(word: &str) -> Option<&'static str> {
-    match word {
-        "version" => Some("type `remuda --version`"),
-        "log" | "logs" | "history" => Some(
-            "the newest run is in `~/.local/state/remuda/runs/latest`: the output of every rank, and \
-             `run.json`; `--run_dir DIR` selects another place",
+fn instead_of_command(word: &str) -> Option<String> {
+    let help = match word {
+        "version" => "type `remuda --version`".to_owned(),
+        "log" | "logs" | "history" => format!(
+            "the newest run is in `{}/latest`: the output of every rank, and `run.json`; `--run_dir DIR` \
+             selects another place",
+            runs_place()
         ),
-        "status" | "top" | "ps" => Some(
-            "press Ctrl-\\ in the terminal of the job, or send SIGQUIT to `remuda`: it prints every rank",
-        ),
-        "kill" | "stop" | "cancel" => Some(
-            "press Ctrl-C in the terminal of the job, or send SIGTERM to `remuda`: it stops all workers",
-        ),
-        _ => None,
+        "status" | "top" | "ps" => {
+            "press Ctrl-\\ in the terminal of the job, or send SIGQUIT to `remuda`: it prints every rank"
+                .to_owned()
+        }
+        "kill" | "stop" | "cancel" => {
+            "press Ctrl-C in the terminal of the job, or send SIGTERM to `remuda`: it stops all workers"
+                .to_owned()
+        }
+        _ => return None,
+    };
+    Some(help)
+}
+
+/// Where run directories are, as the user would type it.
+fn runs_place() -> &'static str {
+    let is_set = |name: &str| env_vars::get(name).is_some();
+    if is_set(env_vars::REMUDA_RUN_DIR) {
+        "$REMUDA_RUN_DIR"
+    } else if is_set(env_vars::XDG_STATE_HOME) {
+        "$XDG_STATE_HOME/remuda/runs"
+    } else {
+        "~/.local/state/remuda/runs"
     }
 }
 

@@ -88,6 +88,11 @@ impl Simulation {
             return;
         }
         let event = match news {
+            LinkNews::Message(message)
+                if elastic::is_obsolete(&self.launcher.job, node, &message) =>
+            {
+                None
+            }
             LinkNews::Message(message) => {
                 if let Some(why) = self.find_protocol_error(node, &message) {
                     self.fail_protocol(node, why);
@@ -137,7 +142,6 @@ impl Simulation {
             FromAgent::Ready(_) | FromAgent::Refused(_) if !job.may_answer(node) => {
                 Some("unexpected answer")
             }
-            FromAgent::Idle { .. } if job.is_vacant(node) => None,
             FromAgent::Started { .. }
             | FromAgent::StartFailed(_)
             | FromAgent::Exited { .. }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::table::NodeTable;
 use crate::base::NodeRank;
 use crate::job::{ElasticNodes, JobState, MeetingPoint};
+use crate::wire::FromAgent;
 
 /// Time for which a job with too few nodes waits until lost ones can be reached again.
 const RETURN_LIMIT: Duration = Duration::from_secs(600);
@@ -44,6 +45,13 @@ pub(crate) fn asks_at_hello(
 ) -> bool {
     let is_due = || job.is_asked(node) && !table.was_asked(node) && !table.is_epoch_deferred();
     elastic.is_none() || is_due()
+}
+
+/// Whether a message has no effect: a node without a part sent it before its number became vacant.
+pub(crate) fn is_obsolete(job: &JobState, node: NodeRank, message: &FromAgent) -> bool {
+    let is_answer =
+        matches!(message, FromAgent::Ready(_) | FromAgent::Refused(_) | FromAgent::Idle { .. });
+    is_answer && job.is_vacant(node)
 }
 
 /// How the link to a node gets to the next epoch.
@@ -166,6 +174,17 @@ mod tests {
         table.allow_reconnects();
         table.on_asked(node, now);
         assert!(!asks_at_hello(Some(elastic), &job, &table, node), "once");
+    }
+
+    #[test]
+    fn answers_of_a_node_whose_number_is_vacant_are_obsolete() {
+        let job = job(elastic(MeetingPoint::Node0));
+        let idle = FromAgent::Idle { unkillable: Vec::new() };
+        for message in [FromAgent::Refused(Vec::new()), idle] {
+            assert!(is_obsolete(&job, NodeRank(1), &message));
+            assert!(!is_obsolete(&job, NodeRank(0), &message), "it is asked");
+        }
+        assert!(!is_obsolete(&job, NodeRank(1), &FromAgent::Heartbeat));
     }
 
     #[test]

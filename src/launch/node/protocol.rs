@@ -42,8 +42,6 @@ impl Expected<'_> {
             FromAgent::Suspended(ranks) => {
                 return ranks.iter().find_map(|rank| self.check_rank(*rank));
             }
-            // A spare whose shim has exited has nothing left either.
-            FromAgent::Idle { .. } if self.job.is_vacant(self.node) => None,
             FromAgent::Idle { .. } => self.find_early_report(),
             FromAgent::Examined(_) | FromAgent::Probed(_) => Some("unexpected answer"),
             // The task that reads the link checks messages of output.

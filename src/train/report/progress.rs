@@ -261,7 +261,8 @@ impl fmt::Display for Summary {
             write!(f, "\nmemory of a worker: {peak} at most, {forecast} forecast")?;
         }
         let Some(path) = checkpoint else { return Ok(()) };
-        write!(f, "\nto continue: --resume {}", path.display())?;
+        let dir = path.parent().unwrap_or(path);
+        write!(f, "\nto continue: --checkpoint_dir {} --resume auto", dir.display())?;
         match end {
             // All steps are complete, so the same command line would do nothing.
             RunEnd::Complete => write!(f, " --steps {}", more_steps(*step)),
@@ -386,12 +387,12 @@ mod tests {
         check(
             &summary(RunEnd::Stopped, Some("kept/step-00000040.safetensors")),
             "stopped after step 40: loss 2.5000; 1.3 s, 100 samples/s\n\
-             to continue: --resume kept/step-00000040.safetensors",
+             to continue: --checkpoint_dir kept --resume auto",
         );
         check(
             &summary(RunEnd::Complete, Some("kept/step-00000040.safetensors")),
             "done after step 40: loss 2.5000, held-out 2.6000; 1.3 s, 100 samples/s\n\
-             to continue: --resume kept/step-00000040.safetensors --steps 80",
+             to continue: --checkpoint_dir kept --resume auto --steps 80",
         );
         let start = RunStart {
             title: "mlp".to_owned(),

@@ -110,7 +110,7 @@ pub(super) struct ManifestArgs {
     /// Number of pods
     #[arg(long, value_name = "N", value_parser = parse_count, required_unless_present = "hostfile")]
     pub(super) nodes: Option<u32>,
-    /// Workers of each pod, each with a GPU
+    /// Workers of each pod, each with a GPU [default: 1, without --cpus]
     #[arg(long, value_name = "N", value_parser = parse_count, conflicts_with = "cpus")]
     pub(super) gpus: Option<u32>,
     /// Workers of each pod, without GPUs

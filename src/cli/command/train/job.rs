@@ -14,7 +14,7 @@ use crate::cli::command::train::args::TrainArgs;
 use crate::cli::command::train::check::{CheckedRun, Workers};
 use crate::cli::command::train::memory_table::show_memory;
 use crate::cli::command::train::outputs::remote_files;
-use crate::cli::command::train::resume::{kept_state, restart_warning};
+use crate::cli::command::train::resume::{kept_state, restart_warning, unsaved_warning};
 use crate::cli::error::CliError;
 use crate::cli::resolve;
 use crate::cli::start::{self, JobArgs, PrintedRanks, WorkerProgram, start};
@@ -81,6 +81,9 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     if cli.watch.dry_run && !cli.watch.json {
         let memory = show_memory(&cli.train.resolve(), vocabulary, workers.count());
         print_screen(&format!("{memory}\n")).map_err(CliError::output)?;
+    }
+    if cli.watch.prints_warnings() {
+        print_message(&unsaved_warning(&cli.train), terminal.paint);
     }
     if 0 < cli.watch.max_restarts && cli.watch.prints_warnings() {
         print_message(&restart_warning(&cli.train), terminal.paint);

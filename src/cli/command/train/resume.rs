@@ -231,6 +231,18 @@ fn newest_step(dir: &Path) -> Option<u64> {
     receiver.recv_timeout(READ_LIMIT).ok()?
 }
 
+/// Returns a warning if a training continues from a checkpoint and is not saved.
+pub(super) fn unsaved_warning(args: &TrainArgs) -> String {
+    let Some(from) = args.resume.as_ref().filter(|_| args.checkpoint_dir.is_none()) else {
+        return String::new();
+    };
+    let from = quoted(from);
+    format!(
+        "warning: the training continues from `{from}`, but nothing is saved\n\
+         help: to save it, add `--checkpoint_dir DIR`\n"
+    )
+}
+
 /// Returns a warning if a restart could not continue from the step of the failure.
 pub(super) fn restart_warning(args: &TrainArgs) -> String {
     let (missing, options) = match (&args.checkpoint_dir, args.save_every) {
