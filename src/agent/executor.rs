@@ -28,7 +28,9 @@ use crate::os::net::ports::PortClaim;
 use crate::os::process::process_tree::{self, Stat};
 use crate::os::tasks::Tasks;
 use crate::transport::{LinkReader, LinkWriter};
-use crate::wire::{self, AgentHello, Examine, FromAgent, Prepare, PreparedNode, Problem};
+use crate::wire::{
+    self, AgentHello, Examine, FromAgent, KernelReport, Prepare, PreparedNode, Problem,
+};
 use crate::{inventory, report};
 
 /// Time limit for the exit of a helper process that was killed. A process that is blocked by its
@@ -290,7 +292,7 @@ impl AgentExecutor {
 
     /// Sends the failure that a worker recorded, and then its exit.
     fn report_exit(&mut self, report: ExitReport) {
-        let ExitReport { epoch, worker, rank, exit, at_us, signals_sent } = report;
+        let ExitReport { epoch, worker, rank, pid, exit, at_us, signals_sent } = report;
         let written = self.error_files.as_ref().and_then(|files| files.take(rank));
         if let Some(WrittenError { bytes, at_us }) = written.filter(|_| !exit.is_success()) {
             self.uplink.send(epoch, &FromAgent::ErrorFile { rank, at_us, bytes });
@@ -299,7 +301,10 @@ impl AgentExecutor {
             WorkerExit::Signal { signal: libc::SIGKILL, .. } => self.workers.oom_kills(worker),
             _ => 0,
         };
-        let exited = FromAgent::Exited { rank, exit, at_us, signals_sent, oom_kills };
+        let failed = pid.filter(|_| !exit.is_success());
+        let xids = failed.map_or_else(Vec::new, |pid| self.workers.xids(pid));
+        let kernel = KernelReport { oom_kills, xids };
+        let exited = FromAgent::Exited { rank, exit, at_us, signals_sent, kernel };
         self.uplink.send(epoch, &exited);
     }
 

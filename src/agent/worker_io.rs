@@ -1,6 +1,8 @@
 //! The agent's ends of the pipes and sockets of its workers.
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio::sync::{Notify, mpsc};
@@ -11,7 +13,7 @@ use super::rank_link::{self, NoteReader, Welcomes};
 use super::state::AgentEvent;
 use super::uplink::EpochUplink;
 use crate::base::Rank;
-use crate::inventory::oom_kills;
+use crate::inventory::{has_gpu, oom_kills, open_log_at_end, read_xids, xid_concerns};
 use crate::os::tasks::Tasks;
 use crate::runtime::contract::{self, ToWorker};
 use crate::wire::{Stream, WorkerStart};
@@ -25,6 +27,13 @@ pub(super) struct WorkerChannels {
     /// Limit of the output in transit.
     window: Arc<OutputWindow>,
     on_stream_end: OnStreamEnd,
+    gpu_errors: Option<GpuErrors>,
+}
+
+/// Errors of GPUs in the kernel's log since workers were started.
+struct GpuErrors {
+    log: File,
+    found: Vec<String>,
 }
 
 /// The channels of one worker.
@@ -47,7 +56,7 @@ impl WorkerChannels {
     /// Creates an empty table.
     pub(super) fn new(on_stream_end: impl Fn(AgentEvent) + Send + Sync + 'static) -> Self {
         let on_stream_end = Arc::new(on_stream_end);
-        Self { workers: Vec::new(), window: Arc::default(), on_stream_end }
+        Self { workers: Vec::new(), window: Arc::default(), on_stream_end, gpu_errors: None }
     }
 
     /// Empties the table for another epoch. Output that is in transit stays in transit.
@@ -58,6 +67,8 @@ impl WorkerChannels {
     /// Adds the workers that are about to be started.
     pub(super) fn add(&mut self, starts: &[WorkerStart]) {
         let oom_kills = oom_kills();
+        let log = if has_gpu(Path::new("/dev")) { open_log_at_end() } else { None };
+        self.gpu_errors = log.map(|log| GpuErrors { log, found: Vec::new() });
         self.workers = starts.iter().map(|start| WorkerChannel::new(start, oom_kills)).collect();
     }
 
@@ -126,6 +137,13 @@ impl WorkerChannels {
     /// Returns the number of processes that the OOM killer has killed since the start of a worker.
     pub(super) fn oom_kills(&self, index: usize) -> u64 {
         oom_kills().saturating_sub(self.workers[index].oom_kills)
+    }
+
+    /// Returns the errors of GPUs since the workers were started that concern a worker with this pid.
+    pub(super) fn xids(&mut self, pid: u32) -> Vec<String> {
+        let Some(GpuErrors { log, found }) = &mut self.gpu_errors else { return Vec::new() };
+        found.extend(read_xids(log));
+        found.iter().filter(|line| xid_concerns(line, pid)).cloned().collect()
     }
 
     /// Sends a message to every worker that is alive.

@@ -22,7 +22,7 @@ pub use gpu::{
     slots_of, visible_devices,
 };
 pub use gpu_state::{GpuState, GpuUser, Gpus, gpu_states};
-pub use kernel_log::xids;
+pub use kernel_log::{open_log_at_end, read_xids, xid_concerns, xid_is_of_device, xids};
 pub use libraries::{FoundLibrary, libraries};
 pub use memory::{available_memory, memory_limit, oom_kills};
 pub use network::{IbPort, Nic, ib_ports, nics};

@@ -117,6 +117,7 @@ fn worker_record(worker: &WorkerHistory) -> WorkerRecord {
         signal,
         stopped: ended.is_some_and(|ended| ended.stopped),
         seconds: worker.run_time().map(|ran| ran.as_secs_f64()),
-        oom_kills: ended.map_or(0, |ended| ended.oom_kills),
+        oom_kills: ended.map_or(0, |ended| ended.kernel.oom_kills),
+        xids: ended.map_or_else(Vec::new, |ended| ended.kernel.xids.clone()),
     }
 }

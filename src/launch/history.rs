@@ -8,7 +8,7 @@ use crate::base::{HostName, LocalRank, NodeRank, Rank, Slot, WorkerExit};
 use crate::job::{Evidence, parse_error_file};
 use crate::plan::LaunchPlan;
 use crate::report::AttemptPlace;
-use crate::wire::Leftover;
+use crate::wire::{KernelReport, Leftover};
 
 /// Facts about one worker.
 #[derive(Clone, Debug)]
@@ -50,7 +50,8 @@ pub(super) struct WorkerOutcome {
     pub(super) exit: WorkerExit,
     pub(super) at: Instant,
     pub(super) stopped: bool,
-    pub(super) oom_kills: u64,
+    /// What the kernel reported while it ran.
+    pub(super) kernel: KernelReport,
     /// Whether its early exit was reported.
     pub(super) is_early_exit_reported: bool,
 }
@@ -195,8 +196,8 @@ mod tests {
     }
 
     fn outcome(exit: WorkerExit, at: Instant) -> WorkerOutcome {
-        let (stopped, oom_kills, is_early_exit_reported) = (false, 0, false);
-        WorkerOutcome { exit, at, stopped, oom_kills, is_early_exit_reported }
+        let (stopped, is_early_exit_reported) = (false, false);
+        WorkerOutcome { exit, at, stopped, kernel: KernelReport::default(), is_early_exit_reported }
     }
 
     fn early(history: &mut History, now: Instant) -> Vec<u32> {

@@ -29,8 +29,8 @@ use crate::transport::{
     AgentEnd, AgentHandle, Link, LinkReader, LinkWriter, SessionInfo, WaitForEnd,
 };
 use crate::wire::{
-    self, AgentHello, Decoder, FromAgent, Listen, MasterEndpoint, PreparedNode, Problem, Start,
-    Stream, ToAgent,
+    self, AgentHello, Decoder, FromAgent, KernelReport, Listen, MasterEndpoint, PreparedNode,
+    Problem, Start, Stream, ToAgent,
 };
 
 #[expect(dead_code, reason = "skips are for tests of the whole program")]
@@ -182,7 +182,13 @@ impl SimulatedAgent {
             InvalidMessage::AnswersTwice => self.examine(None),
             InvalidMessage::ForeignEnd => {
                 let exit = WorkerExit::Code(0);
-                FromAgent::Exited { rank, exit, at_us: 0, signals_sent: Vec::new(), oom_kills: 0 }
+                FromAgent::Exited {
+                    rank,
+                    exit,
+                    at_us: 0,
+                    signals_sent: Vec::new(),
+                    kernel: KernelReport::default(),
+                }
             }
             InvalidMessage::ForeignOutput => {
                 let bytes = b"not mine\n".to_vec();
@@ -243,8 +249,13 @@ impl SimulatedAgent {
             .lock()
             .expect("no panic while held")
             .insert(rank, (exit, !sent.is_empty()));
-        let mut bytes =
-            frame(&FromAgent::Exited { rank, exit, at_us, signals_sent: sent, oom_kills: 0 });
+        let mut bytes = frame(&FromAgent::Exited {
+            rank,
+            exit,
+            at_us,
+            signals_sent: sent,
+            kernel: KernelReport::default(),
+        });
         if self.part.running.is_empty() {
             bytes.extend(frame(&FromAgent::Idle { unkillable: Vec::new() }));
         }

@@ -16,8 +16,8 @@ use crate::agent::{
 };
 use crate::base::{Epoch, Status, WorkerExit};
 use crate::wire::{
-    self, AgentHello, Decoder, FromAgent, MasterEndpoint, PreparedNode, Problem, Stream, ToAgent,
-    WorkerStartStep,
+    self, AgentHello, Decoder, FromAgent, KernelReport, MasterEndpoint, PreparedNode, Problem,
+    Stream, ToAgent, WorkerStartStep,
 };
 
 /// Interval of the attempts to take the lock of a node.
@@ -268,7 +268,8 @@ impl Simulation {
         {
             exit = WorkerExit::Code(0);
         }
-        let exited = FromAgent::Exited { rank, exit, at_us, signals_sent, oom_kills: 0 };
+        let exited =
+            FromAgent::Exited { rank, exit, at_us, signals_sent, kernel: KernelReport::default() };
         self.send_to_launcher(index, epoch, &exited);
     }
 

@@ -167,7 +167,7 @@ fn messages_from_agent() -> Vec<FromAgent> {
             exit: WorkerExit::Signal { signal: 9, core: false },
             at_us: 300,
             signals_sent: vec![15],
-            oom_kills: 0,
+            kernel: KernelReport { oom_kills: 1, xids: vec!["x".into()] },
         },
         FromAgent::Leftovers { rank: Rank(1), processes: vec![leftover.clone()] },
         FromAgent::Note {

@@ -11,7 +11,7 @@ use super::prepare::{Prepare, PreparedNode, Problem};
 use crate::base::{Epoch, LocalRank, NodeRank, Note, Rank, WorkerExit};
 
 /// Version of everything in this file and in the types of its messages.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// Maximum number of bytes of an error file that are sent; a longer file is truncated.
 pub const ERROR_FILE_BYTES_MAX: usize = 64 * 1024;
@@ -128,6 +128,15 @@ pub struct WorkerStart {
     pub stdin: bool,
 }
 
+/// What the kernel reported while a worker ran.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelReport {
+    /// Increase of the count of out-of-memory kills.
+    pub oom_kills: u64,
+    /// Errors of GPUs that the driver logged about the worker or about a whole GPU (`Xid`).
+    pub xids: Vec<String>,
+}
+
 /// Message from an agent to the launcher.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromAgent {
@@ -177,8 +186,8 @@ pub enum FromAgent {
         at_us: u64,
         /// Signals that the agent had sent to the worker before.
         signals_sent: Vec<i32>,
-        /// Increase of the kernel's count of out-of-memory kills while the worker ran.
-        oom_kills: u64,
+        /// What the kernel reported meanwhile.
+        kernel: KernelReport,
     },
     /// A worker that has exited left processes behind, which are being stopped.
     Leftovers {

@@ -20,8 +20,8 @@ pub use frame::{
 };
 pub use heartbeat::heartbeat_interval;
 pub use message::{
-    AgentHello, ERROR_FILE_BYTES_MAX, FailedStart, FromAgent, LauncherHello, Leftover, Start,
-    Stream, ToAgent, VERSION, WorkerStart, WorkerStartStep,
+    AgentHello, ERROR_FILE_BYTES_MAX, FailedStart, FromAgent, KernelReport, LauncherHello,
+    Leftover, Start, Stream, ToAgent, VERSION, WorkerStart, WorkerStartStep,
 };
 pub use offset::ClockOffset;
 pub use prepare::{

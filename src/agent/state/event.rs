@@ -211,6 +211,8 @@ pub struct ExitReport {
     pub worker: usize,
     /// Rank of the worker.
     pub rank: Rank,
+    /// Its pid.
+    pub pid: Option<u32>,
     /// How it exited.
     pub exit: WorkerExit,
     /// Time of the exit on the agent's clock.

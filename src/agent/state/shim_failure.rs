@@ -182,6 +182,7 @@ mod tests {
                 epoch: agent.state.epoch,
                 worker: 1,
                 rank,
+                pid: Some(101),
                 exit,
                 at_us: 5,
                 signals_sent: vec![SIGKILL],

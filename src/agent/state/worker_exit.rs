@@ -64,7 +64,8 @@ impl AgentState {
         }));
         if self.launcher.is_some() {
             let epoch = self.epoch;
-            let report = ExitReport { epoch, worker, rank, exit, at_us, signals_sent };
+            let pid = self.workers.pid(worker);
+            let report = ExitReport { epoch, worker, rank, pid, exit, at_us, signals_sent };
             self.push(AgentEffect::ReportExit(report));
         }
     }
@@ -154,6 +155,7 @@ mod tests {
                 epoch,
                 worker,
                 rank,
+                pid: Some(100 + rank.0),
                 exit,
                 at_us: 0,
                 signals_sent,

@@ -76,6 +76,11 @@ impl WorkerTable {
         self.0[index].rank
     }
 
+    /// Returns the pid of a worker, if it was forked.
+    pub(super) fn pid(&self, index: usize) -> Option<u32> {
+        self.0[index].pid
+    }
+
     /// Returns the state of the time limit for the processes that the worker left behind.
     pub(super) fn linger_mut(&mut self, index: usize) -> &mut Linger {
         &mut self.0[index].linger

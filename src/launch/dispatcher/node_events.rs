@@ -15,7 +15,7 @@ use crate::launch::user::signals::UserRequest;
 use crate::report::text::show_step;
 use crate::report::{Consumed, OutputLink, escape_control};
 use crate::transport::{AgentEnd, Fault, FaultKind};
-use crate::wire::{self, AgentHello, FromAgent, Problem, ToAgent, WorkerStartStep};
+use crate::wire::{self, AgentHello, FromAgent, KernelReport, Problem, ToAgent, WorkerStartStep};
 
 impl Dispatcher<'_> {
     /// Converts a message of a node to an event of the job.
@@ -25,6 +25,9 @@ impl Dispatcher<'_> {
             return None;
         }
         match what {
+            NodeMessage::Message(message) if elastic::is_obsolete(&self.job, node, &message) => {
+                None
+            }
             NodeMessage::Message(message) => {
                 if let Some(why) = self.expected_from(node).find_error(&message) {
                     return self.mark_node_lost(node, NodeLoss::InvalidData(why));
@@ -195,9 +198,9 @@ impl Dispatcher<'_> {
                 let failure = StartFailure { step: start_step(failed.step), errno: failed.errno };
                 Some(Event::NotStarted { rank: failed.rank, failure })
             }
-            FromAgent::Exited { rank, exit, at_us, signals_sent, oom_kills } => {
+            FromAgent::Exited { rank, exit, at_us, signals_sent, kernel } => {
                 let at = self.nodes.to_instant(node, at_us);
-                Some(self.on_worker_exited(WorkerEnd { rank, exit, at, signals_sent }, oom_kills))
+                Some(self.on_worker_exited(WorkerEnd { rank, exit, at, signals_sent }, kernel))
             }
             FromAgent::ShimExited => Some(self.node_lost(node, NodeLoss::ShimExited)),
             FromAgent::ShimHung => Some(self.node_lost(node, NodeLoss::ShimNotResponding)),
@@ -300,12 +303,12 @@ impl Dispatcher<'_> {
         None
     }
 
-    fn on_worker_exited(&mut self, end: WorkerEnd, oom_kills: u64) -> Event {
+    fn on_worker_exited(&mut self, end: WorkerEnd, kernel: KernelReport) -> Event {
         let WorkerEnd { rank, exit, at, .. } = end;
         let stopped = !end.signals_sent.is_empty();
         self.user.stdin.remove_reader(rank);
         self.history.worker(rank).outcome =
-            Some(WorkerOutcome { exit, at, stopped, oom_kills, is_early_exit_reported: false });
+            Some(WorkerOutcome { exit, at, stopped, kernel, is_early_exit_reported: false });
         if !exit.is_success() && !self.job.is_stopping() {
             self.nodes.send_to_all(&ToAgent::PeerGone(rank));
         }

@@ -344,6 +344,7 @@ mod tests {
     use super::*;
     use crate::base::{HostName, LocalRank, NodeRank, Slot, WorkerExit};
     use crate::launch::history::{History, WorkerOutcome};
+    use crate::wire::KernelReport;
 
     #[test]
     fn workers_without_a_process_group_cause_a_warning() {
@@ -386,7 +387,7 @@ mod tests {
                 exit: WorkerExit::Code(0),
                 at: start + Duration::from_secs(seconds),
                 stopped: false,
-                oom_kills: 0,
+                kernel: KernelReport::default(),
                 is_early_exit_reported: false,
             }),
             lost_peer: false,

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use crate::base::exit::signal_name;
 use crate::base::{Rank, WorkerExit};
+use crate::inventory::xid_is_of_device;
 use crate::launch::codes;
 use crate::launch::history::WorkerHistory;
 use crate::launch::options::CommandOptions;
@@ -28,6 +29,21 @@ const RUNNING_THREADS: &[u8] = b"terminate called without an active exception";
 const DESTROY_GROUP: &str = "the program ended while threads of torch were running, often after its own \
                              `sys.exit`: call `torch.distributed.destroy_process_group()` before the end";
 
+/// The first error that the driver of the GPUs logged while a worker ran.
+fn gpu_fact(xid: &str) -> String {
+    format!("the GPU driver logged: {}", first_line(xid))
+}
+
+/// What to do about an error of a GPU itself.
+fn gpu_help(xids: &[String], host: &str) -> Option<String> {
+    xids.iter().any(|xid| xid_is_of_device(xid)).then(|| {
+        format!(
+            "the GPU itself has failed, not the program: `nvidia-smi -q` on {host} shows its state; leave it \
+             out with `--exclude` until it has been reset or replaced"
+        )
+    })
+}
+
 impl JobReport<'_> {
     pub(in crate::launch) fn worker_failed(
         &self,
@@ -36,7 +52,7 @@ impl JobReport<'_> {
         pages: &OutputRouter,
     ) -> Failure {
         let worker = self.worker(rank);
-        let oom_kills = worker.outcome.as_ref().map_or(0, |ended| ended.oom_kills);
+        let kernel = worker.outcome.as_ref().map(|ended| ended.kernel.clone()).unwrap_or_default();
         let mut facts = self.exception_facts(worker);
         facts.push(format!(
             "host {}   local rank {}   slot {}   pid {}",
@@ -45,12 +61,13 @@ impl JobReport<'_> {
             worker.slot,
             worker.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
         ));
-        if 0 < oom_kills {
+        if 0 < kernel.oom_kills {
             facts.push(format!(
                 "the kernel's OOM killer killed {} while this worker ran",
-                show_processes(oom_kills as usize),
+                show_processes(kernel.oom_kills as usize),
             ));
         }
+        facts.extend(kernel.xids.first().map(String::as_str).map(gpu_fact));
         facts.extend(self.reports_of_others());
         let last_lines = pages.last_lines(rank);
         let stream = last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
@@ -62,6 +79,7 @@ impl JobReport<'_> {
         let input = (worker.rank, self.options.stdin.includes(worker.rank));
         help.extend(input_hint(input, self.has_option("--stdin"), lines()));
         help.extend(self.module_hint(worker));
+        help.extend(gpu_help(&kernel.xids, worker.host.as_str()));
         help.extend(self.signal_help(worker, lines()));
         help.extend(self.killed_child_help(worker, lines()));
         facts.extend(self.forwarded_signal_fact(worker));
@@ -151,7 +169,7 @@ impl JobReport<'_> {
         worker: &WorkerHistory,
         mut lines: impl Iterator<Item = &'b Vec<u8>>,
     ) -> Option<String> {
-        let oom_kills = worker.outcome.as_ref().map_or(0, |ended| ended.oom_kills);
+        let oom_kills = worker.outcome.as_ref().map_or(0, |ended| ended.kernel.oom_kills);
         match own_signal(worker)? {
             libc::SIGKILL if oom_kills == 0 => {
                 help_of_killed(worker.host.as_str(), &self.options.supervisor)
@@ -262,5 +280,26 @@ fn own_signal(worker: &WorkerHistory) -> Option<i32> {
     match worker.outcome.as_ref().filter(|ended| !ended.stopped)?.exit {
         WorkerExit::Signal { signal, .. } => Some(signal),
         WorkerExit::Code(_) | WorkerExit::Lost => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_of_a_gpu_is_a_fact_and_that_of_a_device_has_a_help() {
+        let of_program = "Xid (PCI:0000:00:06): 43, pid=7024, name=python3, channel 0x0000000a";
+        assert_eq!(gpu_fact(of_program), format!("the GPU driver logged: {of_program}"));
+        assert_eq!(gpu_help(&[of_program.to_owned()], "n1"), None);
+        let of_device = "Xid (PCI:0000:1a:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.";
+        let help = gpu_help(&[of_program.to_owned(), of_device.to_owned()], "n1");
+        assert_eq!(
+            help.as_deref(),
+            Some(
+                "the GPU itself has failed, not the program: `nvidia-smi -q` on n1 shows its state; leave it out \
+                 with `--exclude` until it has been reset or replaced"
+            )
+        );
     }
 }

@@ -137,6 +137,8 @@ pub struct WorkerRecord {
     pub seconds: Option<f64>,
     /// By how much the kernel's count of out-of-memory kills rose while it ran.
     pub oom_kills: u64,
+    /// Errors of GPUs (`Xid`) that the driver logged meanwhile about the worker or about a whole GPU.
+    pub xids: Vec<String>,
 }
 
 /// A process that may still be running.
