@@ -214,6 +214,8 @@ fn line_of_torchrun_uses_the_hosts_of_an_allocation() {
     let options = ["launch", "--multi_gpu", "--num_machines=2", "--num_processes=4"];
     let launch = face("accelerate").options(options).options(["--launcher=slurm", "--no_python"]);
     let launch = launch.env("HF_HOME", "/nonexistent").sh(script);
-    let outcome = slurm.allocate(launch, &["-N2"]).end().code(0);
+    // Nodes of the allocation before may not be free yet.
+    let options = ["-N2", "--nodelist=node01,node02"];
+    let outcome = slurm.allocate(launch, &options).end().code(0);
     assert_eq!(lines(&outcome), (0..4).map(line).collect::<Vec<_>>());
 }
