@@ -146,10 +146,12 @@ impl Simulation {
         let margin = self.silence_margin();
         let now = self.now();
         let begin = self.begin_of_silence(|_| true).unwrap_or(now);
+        let is_of_same = |of| of == blame || of == Blame::AnyNode;
+        let since = self.begin_of_silence(is_of_same).unwrap_or(now);
         self.truth.silences.push(InjectedSilence { of: blame, begin, end: now + time });
         if self.scenario.lease < now + time - begin + margin {
-            let until = time + 2 * self.scenario.lease + margin;
-            self.blame(blame, until);
+            let until = now.saturating_add(time + 2 * self.scenario.lease + margin);
+            self.truth.incidents.push(Incident { at: now, since, until, blame });
         }
     }
 
