@@ -22,7 +22,7 @@ use remuda::plan::{
 use remuda::secure::{JobKey, derive_job_id};
 use remuda::transport::dial::{AttachedMember, Dialer, KeyOrigin, MemberEvent};
 use remuda::transport::{LinkReader, LinkWriter};
-use remuda::wire::{self, AgentHello, Decoder, FromAgent, PreparedNode, ToAgent};
+use remuda::wire::{self, AgentHello, Decoder, FromAgent, KernelReport, PreparedNode, ToAgent};
 use tokio::task::JoinSet;
 
 /// Longer than ten thousand nodes need on one core.
@@ -159,7 +159,13 @@ fn answer(message: ToAgent) -> Vec<u8> {
 fn worker_messages(rank: Rank, at_us: u64) -> Vec<u8> {
     let exit = WorkerExit::Code(0);
     let started = frame(&FromAgent::Started { rank, pid: 1, at_us });
-    let exited = FromAgent::Exited { rank, exit, at_us, signals_sent: Vec::new(), oom_kills: 0 };
+    let exited = FromAgent::Exited {
+        rank,
+        exit,
+        at_us,
+        signals_sent: Vec::new(),
+        kernel: KernelReport::default(),
+    };
     [started, frame(&exited)].concat()
 }
 
