@@ -44,7 +44,9 @@ impl Job {
     fn end<const N: usize>(&self, first: Running, others: [Running; N]) -> Outcome {
         fs::write(self.end_file(), "").expect("a file");
         let outcome = first.end().code(0);
-        others.into_iter().for_each(|other| drop(other.end().code(0)));
+        for other in others {
+            other.end().code(0);
+        }
         outcome
     }
 }

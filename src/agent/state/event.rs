@@ -211,7 +211,7 @@ pub struct ExitReport {
     pub worker: usize,
     /// Rank of the worker.
     pub rank: Rank,
-    /// Its pid.
+    /// Pid of the worker; `None` if it was never forked.
     pub pid: Option<u32>,
     /// How it exited.
     pub exit: WorkerExit,

@@ -137,7 +137,8 @@ mod tests {
     fn nodes_of_different_sizes_need_not_be_the_first() {
         check(&[4, 3, 2], (1, 3), 6, Some(&[0, 2]));
         check(&[4, 2, 2, 1], (1, 4), 8, Some(&[0, 1, 2]));
-        check(&[4, 3, 2, 1], (1, 2), 8, None);
+        check(&[4, 3, 2, 1], (1, 2), 8, Some(&[0]));
+        check(&[4, 3, 2, 1], (2, 2), 8, None);
         check(&[4, 3, 2, 1], (1, 3), 8, Some(&[0, 1, 3]));
     }
 

@@ -370,7 +370,7 @@ impl DeviceGroup {
         operation: impl FnOnce(&mut ActiveBackend, &DeviceDeadline) -> Result<(), OperationFailure>,
     ) -> Result<(), CollectiveError> {
         let mut backend = self.connection.lock();
-        let loaded = self.load_kernels::<T>(call, backend.as_mut());
+        let loaded = self.load_kernels::<T>(call, &mut backend);
         let bytes = (call.count * size_of::<T>()) as u64;
         let failed = |trouble| self.connection.abandon(&mut backend, (call.op, bytes), trouble);
         loaded.map_err(failed)?;
@@ -389,7 +389,7 @@ impl DeviceGroup {
     pub(super) fn load_kernels<T: DeviceElement>(
         &self,
         call: OperationCall,
-        backend: Option<&mut ActiveBackend>,
+        backend: &mut Option<ActiveBackend>,
     ) -> Result<(), OperationFailure> {
         let reduces =
             matches!(call.op, Operation::AllReduce | Operation::Reduce | Operation::ReduceScatter);
