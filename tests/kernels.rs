@@ -185,6 +185,21 @@ struct Case {
     is_nan: fn(&[u8]) -> bool,
 }
 
+/// Calls a function with the element type of a [`Dtype`].
+macro_rules! of_dtype {
+    ($dtype:expr, $function:ident($($argument:expr),*)) => {
+        match $dtype {
+            Dtype::F32 => $function::<f32>($($argument),*),
+            Dtype::F64 => $function::<f64>($($argument),*),
+            Dtype::I32 => $function::<i32>($($argument),*),
+            Dtype::I64 => $function::<i64>($($argument),*),
+            Dtype::U8 => $function::<u8>($($argument),*),
+            Dtype::F16 => $function::<F16>($($argument),*),
+            Dtype::Bf16 => $function::<Bf16>($($argument),*),
+        }
+    };
+}
+
 impl Case {
     /// Second argument of the kernel, where the second half of the data is at an address.
     fn second_word(&self, second_half: u64) -> u64 {
@@ -207,15 +222,7 @@ fn fold_kernels() -> Vec<FoldKernel> {
 /// A case for every kernel.
 fn fold_cases(random: &mut Random, kernels: &[FoldKernel], packs_max: usize) -> Vec<Case> {
     let case = |(index, kernel): (usize, &FoldKernel)| {
-        let case = match kernel.dtype {
-            Dtype::F32 => fold_case::<f32>(random, *kernel, packs_max),
-            Dtype::F64 => fold_case::<f64>(random, *kernel, packs_max),
-            Dtype::I32 => fold_case::<i32>(random, *kernel, packs_max),
-            Dtype::I64 => fold_case::<i64>(random, *kernel, packs_max),
-            Dtype::U8 => fold_case::<u8>(random, *kernel, packs_max),
-            Dtype::F16 => fold_case::<F16>(random, *kernel, packs_max),
-            Dtype::Bf16 => fold_case::<Bf16>(random, *kernel, packs_max),
-        };
+        let case = of_dtype!(kernel.dtype, fold_case(random, *kernel, packs_max));
         Case { kernel: index, ..case }
     };
     kernels.iter().enumerate().map(case).collect()
@@ -318,15 +325,7 @@ fn assert_same_bits(output: &[u8], cases: &[Case], names: &[String]) {
 fn gradient_cases(random: &mut Random, kernels: &[GradientKernel], packs_max: usize) -> Vec<Case> {
     let len_max = 8 * packs_max;
     let case = |(index, GradientKernel { dtype, op }): (usize, &GradientKernel)| {
-        let case = match dtype {
-            Dtype::F32 => gradient_case::<f32>(random, *op, len_max),
-            Dtype::F64 => gradient_case::<f64>(random, *op, len_max),
-            Dtype::I32 => gradient_case::<i32>(random, *op, len_max),
-            Dtype::I64 => gradient_case::<i64>(random, *op, len_max),
-            Dtype::U8 => gradient_case::<u8>(random, *op, len_max),
-            Dtype::F16 => gradient_case::<F16>(random, *op, len_max),
-            Dtype::Bf16 => gradient_case::<Bf16>(random, *op, len_max),
-        };
+        let case = of_dtype!(*dtype, gradient_case(random, *op, len_max));
         Case { kernel: index, ..case }
     };
     let all = std::iter::repeat_n(kernels, 10).flat_map(|kernels| kernels.iter().enumerate());

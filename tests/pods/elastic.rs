@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use crate::pods::nodes::Nodes;
 use crate::support::launch::{Launch, Outcome, Running};
 use crate::support::process::Role;
+use crate::support::varying_nodes::{members, wait_for_workers, worker_until};
 
 /// A job on up to three nodes with one worker each.
 struct Job {
@@ -32,12 +33,7 @@ impl Job {
     }
 
     fn start_worker(&self, launch: Launch) -> Running {
-        let script = format!(
-            "echo attempt=$TORCHELASTIC_RESTART_COUNT rank=$RANK/$WORLD_SIZE; \
-             while ! test -e '{}'; do sleep 0.05; done",
-            self.end_file().display()
-        );
-        launch.options(["--grace", "2s"]).sh(&script).start()
+        launch.options(["--grace", "2s"]).sh(&worker_until(&self.end_file())).start()
     }
 
     /// All workers end with 0; node 0 and the others exit.
@@ -51,20 +47,10 @@ impl Job {
     }
 }
 
-/// Waits for the first lines of this many workers of an attempt.
-fn wait_for_workers(first: &Running, attempt: usize, count: usize) {
-    first.wait_for_lines(&format!("attempt={attempt} "), count);
-}
-
 /// The process of a node is killed.
 fn lose(node: Running) {
     node.the(Role::Launcher).signal(Signal::KILL);
     drop(node.end());
-}
-
-/// Lines about who takes part.
-fn members(outcome: &Outcome) -> Vec<&str> {
-    outcome.stderr.lines().filter(|line| line.starts_with("     Nodes")).collect()
 }
 
 #[test]

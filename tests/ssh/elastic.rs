@@ -7,6 +7,7 @@ use rustix::process::Signal;
 
 use crate::ssh::cluster::{Cluster, can_run};
 use crate::support::launch::{Launch, Outcome, Running};
+use crate::support::varying_nodes::{members, wait_for_workers, worker_until};
 
 /// Number of connections that are refused before a host is there again: more than any test makes.
 const GONE: usize = 1 << 20;
@@ -24,20 +25,13 @@ fn start(options: &[&str], gone: &[usize]) -> Job {
         hosts.drop_connections(*host, GONE);
     }
     let end = hosts.dir().join("end");
-    // A worker prints its rank and the attempt, and ends with 0 when the file exists.
-    let script = format!(
-        "echo attempt=$TORCHELASTIC_RESTART_COUNT rank=$RANK/$WORLD_SIZE at=$MASTER_ADDR; \
-         while ! test -e '{}'; do sleep 0.05; done",
-        end.display()
-    );
     let launch = launch.options(["--grace", "2s"]).options(options.iter().copied());
-    Job { hosts, running: launch.sh(&script).start(), end }
+    Job { hosts, running: launch.sh(&worker_until(&end)).start(), end }
 }
 
 impl Job {
-    /// Waits for the first lines of this many workers of an attempt.
     fn wait_for_workers(&self, attempt: usize, count: usize) {
-        self.running.wait_for_lines(&format!("attempt={attempt} "), count);
+        wait_for_workers(&self.running, attempt, count);
     }
 
     fn lose(&self, host: usize) {
@@ -58,11 +52,6 @@ fn lose(hosts: &Cluster, running: &Running, host: usize) {
     let mut processes = running.processes();
     processes.retain(|one| one.name == "remuda-agent" && is_agent(&one.command));
     processes.first().expect("it has an agent").signal(Signal::KILL);
-}
-
-/// Lines about who takes part.
-fn members(outcome: &Outcome) -> Vec<&str> {
-    outcome.stderr.lines().filter(|line| line.starts_with("     Nodes")).collect()
 }
 
 #[test]

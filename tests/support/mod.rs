@@ -16,6 +16,7 @@ pub(crate) mod scratch;
 pub(crate) mod shards;
 pub(crate) mod terminal;
 pub(crate) mod torch;
+pub(crate) mod varying_nodes;
 
 use std::time::{Duration, Instant};
 

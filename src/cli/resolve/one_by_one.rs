@@ -16,7 +16,6 @@ use crate::cli::resolve::dial::{self, DialArgs, KeySource, NodePorts};
 use crate::cli::resolve::master::MasterOptions;
 use crate::cli::resolve::mpi_task;
 use crate::cli::resolve::trust::Trust;
-use crate::job::OnTerm;
 use crate::launch::{
     ContinueWith, DialOptions, ElasticNodes, LaunchError, SupervisorOptions, Transport,
 };
@@ -44,16 +43,6 @@ pub(in crate::cli) struct OneByOne {
     pub(in crate::cli) join_limit: Option<Duration>,
     /// Whether a process manager started this process, so that its variables describe this process.
     pub(in crate::cli) is_task: bool,
-}
-
-impl OneByOne {
-    /// What SIGTERM to a node means.
-    fn on_term(&self) -> OnTerm {
-        match self.elastic {
-            Some(_) => OnTerm::EndNode,
-            None => OnTerm::EndJob,
-        }
-    }
 }
 
 /// Which of the nodes this one is.
@@ -104,7 +93,7 @@ pub(in crate::cli) fn one_by_one(
         warnings += &unprotected(&dial);
     }
     let name = |node: usize| HostName::parse(&format!("node-{node}")).expect("a valid name");
-    Ok(ResolvedCluster {
+    let mut cluster = ResolvedCluster {
         nodes: (0..one.count).map(|node| (name(node), slots.to_vec())).collect(),
         started: StartedNodes::Dialing(node),
         devices: JobDevices::of_environment(),
@@ -113,8 +102,8 @@ pub(in crate::cli) fn one_by_one(
             port: one.ports.master(),
         },
         transport: Transport::Dial(dial),
-        elastic: one.elastic,
-        supervisor: SupervisorOptions { on_term: one.on_term(), ..SupervisorOptions::default() },
+        elastic: None,
+        supervisor: SupervisorOptions::default(),
         origin: ClusterOrigin {
             text: match one.elastic {
                 Some(_) => "their number may vary".to_owned(),
@@ -125,7 +114,9 @@ pub(in crate::cli) fn one_by_one(
         },
         continue_with: ContinueWith::Nothing,
         warnings,
-    })
+    };
+    cluster.set_elastic(one.elastic);
+    Ok(cluster)
 }
 
 /// Resolves the tasks of a process manager: each is a node, and task 0 accepts the others.

@@ -15,8 +15,6 @@ pub(crate) struct EpochNumbers {
     started: Option<Epoch>,
     /// The first epoch that no earlier launcher has begun.
     first_unused: Epoch,
-    /// Whether the present epoch is not yet behind those of earlier launchers.
-    must_skip: bool,
     /// Number of restarts of earlier launchers that no failure caused.
     earlier_free: u32,
 }
@@ -38,7 +36,6 @@ impl EpochNumbers {
         }
         if self.first_unused < first_unused {
             (self.first_unused, self.earlier_free) = (first_unused, free_restarts);
-            self.must_skip = true;
         } else if self.first_unused == first_unused {
             self.earlier_free = self.earlier_free.max(free_restarts);
         }
@@ -46,18 +43,18 @@ impl EpochNumbers {
 
     /// Whether the present epoch must be moved behind those of earlier launchers before workers are started in it.
     pub(crate) fn must_skip(self) -> bool {
-        self.must_skip
+        self.current < self.numbered()
     }
 
     /// Moves the present epoch behind those of earlier launchers. The epochs that this launcher has begun before
     /// are counted too.
     pub(crate) fn skip_used(&mut self) {
-        (self.current, self.must_skip) = (self.numbered(), false);
+        self.current = self.numbered();
     }
 
     /// The number of the present epoch behind those of earlier launchers.
     fn numbered(self) -> Epoch {
-        if self.must_skip { Epoch(self.first_unused.0 + self.own) } else { self.current }
+        Epoch(self.first_unused.0 + self.own)
     }
 
     /// Whether the job may restart once more after a failure in the present epoch, or in the pause after it: the

@@ -26,11 +26,21 @@ pub(super) fn select(sizes: &[usize], allowed: Allowed) -> Option<Vec<usize>> {
     let sums = lanes.min(sizes.iter().sum()) + 1;
     let is_uniform = sizes.windows(2).all(|pair| pair[0] == pair[1]);
     if is_uniform || TABLE_MAX < sizes.len() * max * sums {
-        let can_share = |count: &usize| divides(sizes[..*count].iter().sum(), lanes);
-        return (min..=max).rev().find(can_share).map(|count| (0..count).collect());
+        return first_nodes(&sizes[..max], min, lanes);
     }
     let (table, keeps_first) = (SumTable::new(sizes, max, sums), allowed.keeps_first);
     (min..=max).rev().find_map(|count| table.first_selection(sizes, (count, lanes), keeps_first))
+}
+
+/// The largest number of nodes, at least `min`, that are the first ones.
+fn first_nodes(sizes: &[usize], min: usize, lanes: usize) -> Option<Vec<usize>> {
+    let sums = sizes.iter().scan(0, |sum, size| {
+        *sum += size;
+        Some(*sum)
+    });
+    let can_share = |(count, workers): &(usize, usize)| min <= *count && divides(*workers, lanes);
+    let (count, _) = (1..).zip(sums).filter(can_share).last()?;
+    Some((0..count).collect())
 }
 
 fn divides(workers: usize, lanes: usize) -> bool {
@@ -157,17 +167,15 @@ mod tests {
         check(&sizes, (1, 5001), 40_000, Some(&(0..5000).collect::<Vec<_>>()));
     }
 
-    /// Every selection, by trying all of them.
-    #[test]
-    fn selection_is_the_largest_there_is() {
-        let mut state = 7u64;
-        let mut random = |limit: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 33) % limit
-        };
-        for _ in 0..300 {
-            let sizes: Vec<usize> = (0..=random(6)).map(|_| 1 + random(4) as usize).collect();
-            let (lanes, max) = (1 + random(24) as usize, 1 + random(7) as usize);
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(256))]
+        /// No other selection is larger, as trying all of them shows.
+        #[test]
+        fn selection_is_the_largest_there_is(
+            sizes in proptest::collection::vec(1usize..5, 1..8),
+            lanes in 1usize..25,
+            max in 1usize..8,
+        ) {
             let subsets = (1u32..1 << sizes.len()).filter(|subset| subset & 1 == 1);
             let of = |subset: u32| (0..sizes.len()).filter(move |node| subset >> node & 1 == 1);
             let fits = |subset: &u32| {
@@ -177,11 +185,7 @@ mod tests {
             let largest = subsets.filter(fits).map(u32::count_ones).max();
             let allowed = Allowed { min: 1, max, lanes: Some(lanes), keeps_first: true };
             let found = select(&sizes, allowed);
-            assert_eq!(
-                found.as_ref().map(|nodes| nodes.len() as u32),
-                largest,
-                "{sizes:?} {lanes}"
-            );
+            assert_eq!(found.as_ref().map(|nodes| nodes.len() as u32), largest);
             if let Some(nodes) = found {
                 let sum = nodes.iter().map(|node| sizes[*node]).sum();
                 assert!(divides(sum, lanes) && nodes.len() <= max && nodes[0] == 0);

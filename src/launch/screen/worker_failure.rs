@@ -22,7 +22,7 @@ use crate::launch::screen::shown_text::{
 };
 use crate::report::OutputRouter;
 use crate::report::text::{Failure, show_processes};
-use crate::wire::Stream;
+use crate::wire::{KernelReport, Stream};
 
 /// What the C++ runtime prints when a process exits while threads of torch still run.
 const RUNNING_THREADS: &[u8] = b"terminate called without an active exception";
@@ -52,7 +52,8 @@ impl JobReport<'_> {
         pages: &OutputRouter,
     ) -> Failure {
         let worker = self.worker(rank);
-        let kernel = worker.outcome.as_ref().map(|ended| ended.kernel.clone()).unwrap_or_default();
+        let none = KernelReport::default();
+        let kernel = worker.outcome.as_ref().map_or(&none, |ended| &ended.kernel);
         let mut facts = self.exception_facts(worker);
         facts.push(format!(
             "host {}   local rank {}   slot {}   pid {}",

@@ -82,7 +82,7 @@ pub(in crate::cli) fn start(
         Nodes::Hosts { .. } => {
             let mut cluster = resolve::resolve_cluster(&run_args.cluster, typed, terminal)?;
             let elastic = resolve::elastic(&run_args.elastic, &cluster, typed)?;
-            cluster.elastic = elastic.map(|elastic| rendezvous.conf.adjust(elastic));
+            cluster.set_elastic(elastic.map(|elastic| rendezvous.conf.adjust(elastic)));
             cluster
         }
         Nodes::OneByOne(one) => resolve::one_by_one(one, &slots, typed)?,

@@ -82,8 +82,7 @@ impl<T: DeviceElement + GradientElement> GradientCollectives<T> for DeviceGroup 
         let (call, reduction, checked) = self.reduction::<T>(Operation::AllReduce, 0, reduction);
         checked?;
         // The host divides what the staged backend reduces.
-        let divides =
-            reduction.divisor != 1 && (self.backend() == "nccl" || self.group().world_size() == 1);
+        let divides = reduction.divisor != 1 && (self.is_nccl() || self.group().world_size() == 1);
         let loaded = [adds.then_some(GradientOp::Add), divides.then_some(GradientOp::Divide)]
             .into_iter()
             .flatten()

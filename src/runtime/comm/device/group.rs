@@ -64,6 +64,10 @@ impl DeviceGroup {
         }
     }
 
+    pub(super) fn is_nccl(&self) -> bool {
+        matches!(&*self.connection.lock(), Some(ActiveBackend::Nccl(_)))
+    }
+
     /// Returns the NCCL library, if it is used.
     pub fn library(&self) -> Option<Arc<NcclLibrary>> {
         match &*self.connection.lock() {

@@ -296,7 +296,6 @@ impl<T: DeviceElement> Collectives<T> for DeviceGroup {
 
     /// NCCL does not compare calls. The host's group, which moves the data of the staged backend, does.
     fn submit_step_check(&self, plan: &Plan) -> Option<StepCheck> {
-        let is_nccl = matches!(&*self.connection.lock(), Some(ActiveBackend::Nccl(_)));
-        is_nccl.then(|| StepCheck::start(self.group(), plan))
+        self.is_nccl().then(|| StepCheck::start(self.group(), plan))
     }
 }
