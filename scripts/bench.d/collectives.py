@@ -62,7 +62,7 @@ def lines(command, environment=None):
         check=False,
     )
     if finished.returncode != 0:
-        raise harness.Failed(f"{' '.join(command)} returned {finished.returncode}\n{finished.stderr[-2000:]}")
+        raise harness.Failed(f"{' '.join(map(str, command))} returned {finished.returncode}\n{finished.stderr[-2000:]}")
     return [line.split() for line in finished.stdout.splitlines()]
 
 
@@ -98,12 +98,14 @@ class Peers:
 
     def __init__(self, bytes_max, block_s):
         self.arguments = [str(bytes_max), str(block_s)]
-        self.remuda, self.python = harness.remuda(), harness.torch_python()
-        self.example, self.mpi = example(), compile_mpi()
+        self.builds, self.python = harness.builds(), harness.torch_python()
+        self.remuda, self.mpi = self.builds["remuda"], compile_mpi()
+        self.examples = {name: pathlib.Path(build).parent / "examples/all_reduce" for name, build in self.builds.items()}
+        self.examples["remuda"] = example()
         self.pump = harness.compile_c("pump")
 
-    def launcher(self, *placement):
-        run = [self.remuda, "run", *placement, "--accelerator", "cpu", "--no_python"]
+    def launcher(self, *placement, build="remuda"):
+        run = [self.builds[build], "run", *placement, "--accelerator", "cpu", "--no_python"]
         return [*run, "--no_local_rank", "--prefix", "", "--"]
 
     def gloo(self, *placement):
@@ -112,11 +114,11 @@ class Peers:
 
     def memory(self, ranks):
         """Commands of ranks that share memory, by name."""
-        command = [*self.launcher("-n", str(ranks)), self.example, *self.arguments]
-        found = {
-            "remuda, buffer": lambda: lines([*command, "buffer"]),
-            "remuda, slice": lambda: lines([*command, "slice"]),
-        }
+        found = {}
+        for build, example in self.examples.items():
+            for place in ("buffer", "slice"):
+                words = [*self.launcher("-n", str(ranks), build=build), example, *self.arguments, place]
+                found[f"{build}, {place}"] = lambda words=words: lines(words)
         if self.mpi:
             found["Open MPI"] = lambda: lines(harness.mpirun(ranks, self.mpi, *self.arguments))
         if self.python:
@@ -128,8 +130,10 @@ class Peers:
         hosts = pathlib.Path(directory, f"hosts{ranks}")
         hosts.write_text("".join(f"host{number} slots=1\n" for number in range(ranks)))
         placement = ["-H", str(hosts), "--launcher", "local"]
-        command = [*self.launcher(*placement), self.example, *self.arguments]
-        found = {"remuda": lambda: lines([*command, "buffer"])}
+        found = {}
+        for build, example in self.examples.items():
+            words = [*self.launcher(*placement, build=build), example, *self.arguments, "buffer"]
+            found[build] = lambda words=words: lines(words)
         if self.mpi:
             only = ["--mca", "pml", "ob1", "--mca", "btl", "self,tcp"]
             only += ["--mca", "btl_tcp_if_include", "lo"]

@@ -29,6 +29,16 @@ def remuda():
     return str(ROOT / "target" / "release" / "remuda")
 
 
+def builds():
+    """Paths of the builds to measure, by name: this tree's, and an older one if REMUDA_BEFORE names its directory
+    of release executables (`target/release` of a checkout)."""
+    found = {"remuda": remuda()}
+    older = os.environ.get("REMUDA_BEFORE")
+    if older:
+        found["remuda before"] = str(pathlib.Path(older, "remuda").resolve())
+    return found
+
+
 def peer(program, package):
     """Whether a peer is installed; as root, a missing one is first installed from its Debian package."""
     if shutil.which(program):

@@ -15,14 +15,14 @@ PEER = "mpirun"
 REMUDA = "remuda"
 
 
-def commands(workers, program, with_peer):
+def commands(workers, builds, with_peer):
     """Each launcher's command line, up to the worker."""
     loop = f'i=0; while [ $i -lt {workers} ]; do "$@" & i=$((i+1)); done; wait'
     found = {BASELINE: ["sh", "-c", loop, "sh"]}
     if with_peer:
         found[PEER] = harness.mpirun(workers)
     options = ["--num_gpus", str(workers), "--no_python", "--no_local_rank"]
-    found[REMUDA] = [program, "run", *options, "--"]
+    found |= {name: [program, "run", *options, "--"] for name, program in builds.items()}
     return found
 
 
@@ -69,7 +69,7 @@ def main():
     parser.add_argument("--busy", type=int, default=2, help="number of busy loops in the second half")
     options = parser.parse_args()
 
-    launchers = commands(options.workers, harness.remuda(), harness.peer("mpirun", "openmpi-bin"))
+    launchers = commands(options.workers, harness.builds(), harness.peer("mpirun", "openmpi-bin"))
     with harness.scratch() as directory:
         environment = {"REMUDA_RUN_DIR": directory}
         idle = measure_time(launchers, environment, options.rounds)

@@ -14,10 +14,9 @@ import harness
 
 BASELINE = "sed"
 PEER = "mpirun --tag-output"
-REMUDA = "remuda"
 
 
-def commands(workers, program, emit, megabytes, output, with_peer):
+def commands(workers, builds, emit, megabytes, output, with_peer):
     """Complete command line of each launcher. The baseline appends to the file itself."""
     pipe = f'"{emit}" {megabytes} $i | LC_ALL=C sed "s/^/$i: /" >> "{output}"'
     loop = f"i=0; while [ $i -lt {workers} ]; do {{ {pipe}; }} & i=$((i+1)); done; wait"
@@ -25,7 +24,8 @@ def commands(workers, program, emit, megabytes, output, with_peer):
     if with_peer:
         found[PEER] = [*harness.mpirun(workers, "--tag-output"), emit, str(megabytes)]
     options = ["--num_gpus", str(workers), "--no_python", "--no_local_rank"]
-    found[REMUDA] = [program, "run", *options, "--", emit, str(megabytes)]
+    for name, program in builds.items():
+        found[name] = [program, "run", *options, "--", emit, str(megabytes)]
     return found
 
 
@@ -68,7 +68,7 @@ def main():
         output = os.path.join(directory, "output")
         environment = {"REMUDA_RUN_DIR": os.path.join(directory, "runs")}
         launchers = commands(
-            options.workers, harness.remuda(), emit, options.megabytes, output, with_peer
+            options.workers, harness.builds(), emit, options.megabytes, output, with_peer
         )
         cases = {
             name: lambda command=command: once(command, emit, options, output, environment)

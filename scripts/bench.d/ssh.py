@@ -115,7 +115,7 @@ def mpirun(hosts, config):
     return ["timeout", "120", *harness.mpirun(len(hosts.address), *options), "-H", targets, "true"]
 
 
-def commands(hosts, program, with_peer, others):
+def commands(hosts, builds, with_peer, others):
     config = hosts.dir / "ssh_config"
     names = " ".join(hosts.address)
     loop = f"for h in {names}; do ssh -F {config} $h true & done; wait"
@@ -127,10 +127,11 @@ def commands(hosts, program, with_peer, others):
         found["clush"] = ["clush", "-S", "-f", "64", "-o", f"-F {config}", "-w", targets, "true"]
     if "mpirun" in others:
         found["mpirun"] = mpirun(hosts, config)
-    found[REMUDA] = [
-        program, "run", "-q", "-H", str(hosts.dir / "hostfile"), "--ssh_config", str(config),
-        "--accelerator", "cpu", "--no_python", "--no_local_rank", "true",
-    ]  # fmt: skip
+    for name, program in builds.items():
+        found[name] = [
+            program, "run", "-q", "-H", str(hosts.dir / "hostfile"), "--ssh_config", str(config),
+            "--accelerator", "cpu", "--no_python", "--no_local_rank", "true",
+        ]  # fmt: skip
     return found
 
 
@@ -150,7 +151,7 @@ def ratio(times, name, peer, figure):
     return harness.median([{"ratio": own[figure] / other[figure]} for own, other in pairs], "ratio")
 
 
-def measure(count, program, rounds, others):
+def measure(count, builds, rounds, others):
     with harness.scratch() as directory:
         hosts = Hosts(directory, count)
         try:
@@ -158,14 +159,14 @@ def measure(count, program, rounds, others):
                 "REMUDA_RUN_DIR": directory,
                 "PDSH_SSH_ARGS_APPEND": f"-F {hosts.dir}/ssh_config",
             }
-            launchers = commands(hosts, program, harness.peer("pdsh", "pdsh"), others)
+            launchers = commands(hosts, builds, harness.peer("pdsh", "pdsh"), others)
             for name in others:
                 drop_broken(launchers, name, environment)
             # remuda does not use a program in a world-writable directory on the nodes, so it sends a copy.
             writable_dir = hosts.dir / "writable"
             writable_dir.mkdir()
             writable_dir.chmod(0o777)
-            copy = shutil.copy(program, writable_dir / "remuda")
+            copy = shutil.copy(builds[REMUDA], writable_dir / "remuda")
             first_launch = harness.run([str(copy), *launchers[REMUDA][1:]], environment)
             once = lambda command: lambda: harness.run(command, environment)
             return first_launch, harness.interleaved(
@@ -183,7 +184,7 @@ def main():
     options = parser.parse_args()
     named = [name for name in options.peers.split(",") if name]
     others = [name for name in named if harness.peer(name, OTHERS[name])]
-    first_launch, times = measure(options.hosts, harness.remuda(), options.rounds, others)
+    first_launch, times = measure(options.hosts, harness.builds(), options.rounds, others)
 
     def row(name):
         cells = [name]

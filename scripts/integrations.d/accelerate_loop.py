@@ -38,6 +38,8 @@ def main():
         f"loss_sum={losses.sum().item():.6f}",
         flush=True,
     )
+    # The model keeps the process group; if it outlives the interpreter, its threads can abort the process.
+    model = accelerator.free_memory(model)
     accelerator.end_training()
 
 

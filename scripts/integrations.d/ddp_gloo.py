@@ -1,5 +1,6 @@
 """Data-parallel training of the PyTorch tutorial: torchrun's variables, gloo, DDP."""
 
+import gc
 import os
 
 import torch
@@ -7,16 +8,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 
-def main():
-    dist.init_process_group("gloo")
-    rank, world = dist.get_rank(), dist.get_world_size()
-    local_rank = int(os.environ["LOCAL_RANK"])
-    assert local_rank < int(os.environ["LOCAL_WORLD_SIZE"])
-
-    total = torch.tensor([float(rank)])
-    dist.all_reduce(total)
-    assert total.item() == world * (world - 1) / 2, total
-
+def train(rank, world):
+    """The sum of the weights, which are the same on all ranks."""
     torch.manual_seed(0)
     model = DDP(torch.nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -33,7 +26,23 @@ def main():
     everywhere = [torch.empty_like(weights) for _ in range(world)]
     dist.all_gather(everywhere, weights)
     assert all(torch.equal(weights, other) for other in everywhere), "replicas differ"
-    print(f"RESULT rank={rank} world={world} loss_sum={weights.sum().item():.6f}", flush=True)
+    return weights.sum().item()
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    local_rank = int(os.environ["LOCAL_RANK"])
+    assert local_rank < int(os.environ["LOCAL_WORLD_SIZE"])
+
+    total = torch.tensor([float(rank)])
+    dist.all_reduce(total)
+    assert total.item() == world * (world - 1) / 2, total
+
+    weights = train(rank, world)
+    print(f"RESULT rank={rank} world={world} loss_sum={weights:.6f}", flush=True)
+    # A model in a cycle of references keeps the process group, whose threads then abort the process at its end.
+    gc.collect()
     dist.destroy_process_group()
 
 
