@@ -10,6 +10,7 @@ use super::ports;
 use super::preflight::{self, Site};
 use crate::base::{Status, clock, env_vars};
 use crate::inventory::{self, GpuState};
+use crate::os::machine::machine_name;
 use crate::os::net::interfaces;
 use crate::os::net::ports::PortClaim;
 use crate::os::process::command_output;
@@ -79,7 +80,7 @@ fn machine() -> Machine {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let uid = rustix::process::geteuid().as_raw();
     Machine {
-        host_name: read("/proc/sys/kernel/hostname"),
+        host_name: machine_name(),
         boot_id: read("/proc/sys/kernel/random/boot_id"),
         kernel: read("/proc/sys/kernel/osrelease"),
         arch: std::env::consts::ARCH.to_owned(),

@@ -174,6 +174,10 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
 fn instead_of_command(word: &str) -> Option<String> {
     let help = match word {
         "version" => "type `remuda --version`".to_owned(),
+        "ds_ssh" | "pdsh" | "clush" => "type `remuda ssh -H HOSTS -- COMMAND`".to_owned(),
+        "ds_report" => "type `remuda doctor`".to_owned(),
+        "ds_bench" => "type `remuda bench all-reduce`".to_owned(),
+        "salloc" => "type `salloc … remuda run SCRIPT`: the allocation starts remuda".to_owned(),
         "log" | "logs" | "history" => format!(
             "the newest run is in `{}/latest`: the output of every rank, and `run.json`; `--run_dir DIR` \
              selects another place",

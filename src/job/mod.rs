@@ -12,6 +12,7 @@ mod testing;
 
 pub(crate) use cause::failure::AgentExitReason;
 
+pub(crate) use cause::error_file::with_error_code;
 pub use cause::error_file::{RecordedException, parse_error_file};
 pub use cause::evidence::{Evidence, EvidenceSource, WENT_ON_AFTER};
 pub use cause::failure::{

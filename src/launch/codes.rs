@@ -151,7 +151,8 @@ pub const EXPLANATIONS: &[Explanation] = &[
          fingerprint of their key; or node 0 has a different plan, in \
          which case the screen shows the differences of the two plans. Start every node with the \
          same hosts, slots, program and `--env`; only `--node_rank` differs. If the plans \
-         differ, node 0 and the job end immediately.",
+         differ, node 0 and the job end immediately. Nodes with different numbers of workers need \
+         one command that names all of them with their slots: `-H n1:4,n2:2`.",
     ),
     explanation(
         LEADER_LOST,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::options::CauseRule;
 use crate::base::{HostName, LocalRank, NodeRank, Rank, Slot, WorkerExit};
-use crate::job::{Evidence, parse_error_file};
+use crate::job::{Evidence, parse_error_file, with_error_code};
 use crate::plan::LaunchPlan;
 use crate::report::AttemptPlace;
 use crate::wire::{KernelReport, Leftover};
@@ -150,6 +150,14 @@ impl History {
             Some(LeftErrorFile { rank: worker.rank, place, bytes })
         });
         taken.collect()
+    }
+
+    /// The error file of a worker as an outer launcher reads it: with the code of the exit, which the worker
+    /// itself did not know.
+    pub(super) fn error_file_with_code(&self, rank: Rank) -> Option<Vec<u8>> {
+        let worker = self.workers.get(rank.index())?;
+        let (file, ended) = (worker.error_file.as_ref()?, worker.outcome.as_ref()?);
+        with_error_code(&file.bytes, ended.exit)
     }
 
     /// What workers reported about their failures: what they printed, their error files and notes.

@@ -378,6 +378,7 @@ impl Job {
             framing: if self.is_quiet { Framing::None } else { Framing::StartAndEnd },
             run_dir: Some(run_dir),
             log_dir: None,
+            error_file: None,
         }
     }
 }

@@ -89,18 +89,18 @@ pub struct KeptState {
 pub struct AllocationEnd {
     /// Name of the allocation: `Slurm job 17`.
     pub name: String,
-    /// Time that is left of it.
-    pub left: Duration,
+    /// Time that is left of it, if it is known without asking the scheduler.
+    pub left: Option<Duration>,
     /// Time before the end at which the workers are asked to stop.
     pub lead: Duration,
-    /// Asks the scheduler for the time that is left now; `None`: it does not tell.
+    /// Asks the scheduler for the time that is left now; `None`: it does not tell, or there is no end.
     pub ask: fn() -> Option<Duration>,
 }
 
 impl AllocationEnd {
-    /// Time until the workers are asked to stop: at least half of what is left.
-    pub fn running_time(&self) -> Duration {
-        self.left.saturating_sub(self.lead).max(self.left / 2)
+    /// Time until the workers are asked to stop if so much is left: at least half of it.
+    pub fn running_time(&self, left: Duration) -> Duration {
+        left.saturating_sub(self.lead).max(left / 2)
     }
 }
 
@@ -155,6 +155,8 @@ pub struct OutputOptions {
     /// Directory in which `--log_dir` keeps the output of workers; if it is empty, it is removed
     /// when the job never began.
     pub log_dir: Option<LogDir>,
+    /// Gets the error file of the worker that is the cause: the launcher that started this one reads it.
+    pub error_file: Option<PathBuf>,
 }
 
 /// CPUs and GPUs of workers.
@@ -254,6 +256,8 @@ pub struct DialOptions {
     /// The address at which other nodes reach the workers of this node; `None`: the one that its
     /// routes determine.
     pub local_addr: Option<IpAddr>,
+    /// Whether the line has the names of the hosts; otherwise nodes are known by number until they join.
+    pub has_host_names: bool,
     /// How long nodes wait for each other.
     pub join_limit: JoinLimit,
     /// The exit status of a node that is stopped because another one failed; `None`: that of the

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::base::Epoch;
 use crate::launch::options::Options;
+use crate::os::machine::machine_name;
 use crate::plan::{self, LaunchPlan};
 use crate::report::record::{CauseRecord, EpochRecord, RunRecord, RunState, mask_secret};
-use crate::report::this_host;
 
 const RECORD_VERSION: u32 = 4;
 
@@ -120,7 +120,7 @@ pub(in crate::launch) fn running_record(
         job: options.job.to_string(),
         state: RunState::Running,
         pid: std::process::id(),
-        host: this_host(),
+        host: machine_name(),
         command: options.command.typed.iter().cloned().map(mask_secret).collect(),
         cwd: options.command.cwd.clone(),
         plan: digest,

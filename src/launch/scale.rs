@@ -352,6 +352,7 @@ fn no_output() -> OutputOptions {
         framing: Framing::None,
         run_dir: None,
         log_dir: None,
+        error_file: None,
     }
 }
 

@@ -7,6 +7,7 @@ pub mod atomic;
 pub mod calendar;
 pub mod cpu;
 pub mod files;
+pub mod machine;
 pub mod net;
 pub mod process;
 #[cfg(feature = "cli")]

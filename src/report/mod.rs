@@ -21,7 +21,7 @@ pub use documents::{
 };
 pub use logs::{
     AttemptDir, AttemptPlace, LogDir, LogRetention, RankFiles, RunClass, RunDir, SavedRun,
-    epoch_dir, make_dirs, make_private_dir, this_host, with_disk_timeout,
+    epoch_dir, make_dirs, make_private_dir, with_disk_timeout, write_outer_error_file,
 };
 pub use output::{
     Consumed, ControlChars, OutputLink, OutputRouter, OutputSender, OutputStreams, PLACEHOLDERS,

@@ -20,7 +20,7 @@ pub enum HandshakeError {
     #[error("the peer refused the connection: {0}")]
     Refused(String),
     /// A message of the handshake cannot be decoded.
-    #[error("a handshake message is malformed")]
+    #[error("what was received is no handshake of remuda")]
     Malformed,
 }
 

@@ -136,7 +136,8 @@ impl Fault {
                  fingerprint of its own key"
             }
             FaultKind::OtherPlan => {
-                "start every node with the same command line and hosts; only `--node_rank` differs"
+                "start every node with the same command line, hosts and number of workers; for different numbers, \
+                 start one command with all hosts: `-H n1:4,n2:2`"
             }
             FaultKind::OtherBuild => "install the same remuda on every node",
             _ => return None,

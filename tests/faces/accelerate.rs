@@ -143,10 +143,14 @@ fn devices_of_the_file_have_the_variable_of_their_kind() {
 #[test]
 fn workers_on_cpus_are_a_group() {
     let script = "echo $RANK $WORLD_SIZE $ACCELERATE_USE_CPU $KMP_BLOCKTIME";
-    let outcome = accelerate(&["--cpu", "--num_processes", "2"], script).end().code(0);
-    let mut lines: Vec<String> = outcome.stdout_text().lines().map(str::to_owned).collect();
-    lines.sort();
-    assert_eq!(lines, ["0 2 True 1", "1 2 True 1"]);
+    // Without a GPU, they are on CPUs anyway.
+    for options in [&["--cpu", "--num_processes", "2"][..], &["--num_processes", "2"]] {
+        let launch = accelerate(options, script).env("CUDA_VISIBLE_DEVICES", "");
+        let outcome = launch.env("ZE_AFFINITY_MASK", "").end().code(0);
+        let mut lines: Vec<String> = outcome.stdout_text().lines().map(str::to_owned).collect();
+        lines.sort();
+        assert_eq!(lines, ["0 2 True 1", "1 2 True 1"], "{options:?}");
+    }
 }
 
 #[test]

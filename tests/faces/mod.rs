@@ -2,4 +2,7 @@
 
 mod accelerate;
 mod elastic;
+mod error_files;
+mod nodes;
 mod torchrun;
+mod upstream;

@@ -98,7 +98,7 @@ fn meet(directory: &Path) -> String {
 }
 
 /// The files below a directory, with their contents.
-fn files(directory: &Path) -> Vec<(String, String)> {
+pub(super) fn files(directory: &Path) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut left = vec![directory.to_owned()];
     while let Some(next) = left.pop() {
@@ -183,19 +183,6 @@ fn streams_without_output_have_empty_files() {
     let _outcome = launch.option("--log-dir").option(&logs).end().code(0);
     let names: Vec<_> = files(&logs).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["none/attempt_0/0/stderr.log", "none/attempt_0/0/stdout.log"]);
-}
-
-#[test]
-fn error_file_of_a_worker_is_beside_its_logs() {
-    let error =
-        r#"{"message": {"message": "ValueError: bad", "extraInfo": {"timestamp": "1700000000"}}}"#;
-    let script = format!("echo '{error}' > $TORCHELASTIC_ERROR_FILE; exit 3");
-    let launch = torchrun(&[], &script);
-    let logs = launch.dir().join("logs");
-    let outcome = launch.option("--log-dir").option(&logs).end().code(3);
-    let _outcome = outcome.says("ValueError: bad");
-    let expected = ("none/attempt_0/0/error.json".to_owned(), error.to_owned() + "\n");
-    assert_eq!(files(&logs), [expected]);
 }
 
 #[test]

@@ -219,3 +219,16 @@ fn line_of_torchrun_uses_the_hosts_of_an_allocation() {
     let outcome = slurm.allocate(launch, &options).end().code(0);
     assert_eq!(lines(&outcome), (0..4).map(line).collect::<Vec<_>>());
 }
+
+#[test]
+fn named_hosts_of_the_allocation_need_no_ssh() {
+    if !can_run("named_hosts_of_the_allocation_need_no_ssh") {
+        return;
+    }
+    let slurm = Slurm::start();
+    let launch = job().options(["-H", "node01:2,node03:1"]);
+    let launch = launch.sh("echo $RANK of $WORLD_SIZE on $SLURMD_NODENAME");
+    let outcome = slurm.allocate(launch, &["-N3"]).end().code(0);
+    assert_eq!(lines(&outcome), ["0 of 3 on node01", "1 of 3 on node01", "2 of 3 on node03"]);
+    outcome.says("note: the hosts are nodes of Slurm job 1, so `srun` starts the agents there");
+}

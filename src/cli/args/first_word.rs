@@ -11,7 +11,7 @@ use crate::cli::args::ProgramArgs;
 use crate::cli::executable;
 use crate::cli::line::{
     CommandLine, Instead, RefusedLine, as_host_list, codes, instead_of, is_launcher, is_python,
-    launcher_module, setting_as_option,
+    launcher_of_python, setting_as_option,
 };
 
 /// Refuses a first word that is not a script of Python: a script of a shell, a program in PATH, the
@@ -73,7 +73,7 @@ fn launcher_problem(
     at: usize,
 ) -> (String, String) {
     let rest: Vec<String> = rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let is_module = matches!(&*rest, [option, module, ..] if option == "-m" && launcher_module(module).is_some());
+    let is_module = is_python(name) && launcher_of_python(&rest).is_some();
     let what = match (is_python(name), is_module) {
         (true, true) => "starts another launcher, not a script",
         (true, false) => "is the interpreter, not a script",

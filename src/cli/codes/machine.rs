@@ -24,6 +24,8 @@ pub(in crate::cli) const CANNOT_PRINT: &str = "M009";
 pub(in crate::cli) const SYSTEM: &str = "M010";
 /// A worker has no group to join.
 pub(in crate::cli) const NO_GROUP: &str = "M011";
+/// Slurm has not queued the batch job.
+pub(in crate::cli) const NOT_QUEUED: &str = "M012";
 
 /// The `remuda explain` page of every code.
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
@@ -107,5 +109,14 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
          it connects to the other workers by the environment variables that they set. The \
          message names the variable that is missing or the worker that did not \
          respond.\n\n    remuda run -n 2 ./worker",
+    ),
+    explanation(
+        NOT_QUEUED,
+        "Slurm has not queued the batch job",
+        "`remuda sbatch` passes its script to Slurm's `sbatch`. There is no such program on this \
+         machine, or it refused the script; the message then has its words, for example an \
+         unknown partition or a limit of the account. Nothing was queued. The script is printed \
+         by:\n\n    remuda sbatch --print train.py\n\nThe partitions and their limits are shown \
+         by:\n\n    sinfo -s",
     ),
 ];

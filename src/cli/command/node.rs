@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use crate::base::{NodeRank, Status, env_vars};
 use crate::cli::error::CliError;
 use crate::cli::line::codes::BAD_VALUE;
-use crate::cli::resolve::machine_name;
 use crate::launch;
+use crate::os::machine::machine_name;
 use crate::os::net::interfaces;
 use crate::transport::manager::{Ticket, TicketError};
 

@@ -10,7 +10,7 @@ use crate::base::Status;
 use crate::base::shell::quoted;
 use crate::cli::args::values::parse_timeout;
 use crate::cli::args::{RunArgs, check};
-use crate::cli::codes::machine::{CANNOT_READ, SYSTEM};
+use crate::cli::codes::machine::{CANNOT_READ, NOT_QUEUED, SYSTEM};
 use crate::cli::command::parse::parse;
 use crate::cli::command::run::{self, ParsedRun};
 use crate::cli::error::CliError;
@@ -271,15 +271,15 @@ fn system(what: &str, error: &std::io::Error) -> CliError {
 /// Passes the script to `sbatch`, and says where the job's output will be.
 fn submit(script: &BatchScript, text: &str) -> Result<Status, CliError> {
     let program = resolve::search_path("sbatch").ok_or_else(|| {
-        CliError::new(Status::NotFound, SYSTEM, "there is no `sbatch` in PATH")
+        CliError::new(Status::NotFound, NOT_QUEUED, "there is no `sbatch` in PATH")
             .help("submit on a machine of the cluster; `--print` prints the script")
     })?;
     let directory = Path::new(&script.log_dir);
     let text = text.as_bytes();
     let answer = output_for_input(&program, &["--parsable"], directory, text, SUBMIT_LIMIT);
     let answer = answer.map_err(|why| {
-        CliError::new(Status::Unreachable, SYSTEM, format!("`sbatch` did not queue the job: {why}"))
-            .help("`--print` shows the script")
+        let message = format!("`sbatch` did not queue the job: {why}");
+        CliError::new(Status::Unreachable, NOT_QUEUED, message).help("`--print` shows the script")
     })?;
     // With several clusters the answer is `ID;CLUSTER`.
     let job = answer.trim().split(';').next().unwrap_or_default();

@@ -12,6 +12,7 @@ mod flags;
 mod host_list;
 mod known_options;
 mod lex;
+mod nested_launcher;
 mod number;
 mod other_launcher;
 mod parse;
@@ -29,10 +30,9 @@ pub(super) use conflicts::{cannot_combine, needs_other};
 pub(super) use flags::{Flags, OriginalLauncher};
 pub(super) use host_list::as_host_list;
 pub(super) use known_options::setting_as_option;
+pub(super) use nested_launcher::{is_python, launcher_of_python};
 pub(super) use number::{parse_whole, python_int};
-pub(super) use other_launcher::{
-    Instead, LAUNCHERS, instead_of, is_launcher, is_python, launcher_module,
-};
+pub(super) use other_launcher::{Instead, LAUNCHERS, instead_of, is_launcher};
 pub(super) use parse::{parse, parse_line_of};
 pub(super) use shlex::split;
 pub(super) use typed::{in_clap_spelling, scan_options};

@@ -4,6 +4,9 @@
 use super::flags::underscored;
 use crate::cli::line::equivalents::{endpoint_words, is_automatic};
 use crate::cli::line::known_options::{Equivalent, is_script, meaning, option_and_value};
+use crate::cli::line::nested_launcher::{
+    is_python, launcher_of_python, nested_launcher, python_line,
+};
 use crate::cli::line::salloc_options::{SallocOption, salloc_option};
 use crate::pool::python_int;
 
@@ -62,12 +65,6 @@ pub(in crate::cli) fn is_launcher(name: &str) -> bool {
     LAUNCHERS.contains(&name)
 }
 
-/// Whether a name is that of a Python interpreter: `python`, `python3`, `python3.12`.
-pub(in crate::cli) fn is_python(name: &str) -> bool {
-    let version = name.strip_prefix("python");
-    version.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
-}
-
 /// Returns what to type instead of a line that begins with a launcher or an interpreter.
 pub(in crate::cli) fn instead_of(name: &str, rest: &[String]) -> Instead {
     let command = |name, words: &[String]| Instead::Command {
@@ -90,39 +87,17 @@ pub(in crate::cli) fn instead_of(name: &str, rest: &[String]) -> Instead {
         // The options of DeepSpeed are those of remuda.
         ("deepspeed" | "ds", rest) => run(Some(rest.to_vec()).filter(|rest| !rest.is_empty())),
         ("ray", rest) => ray(rest),
-        (name, [option, module, rest @ ..]) if is_python(name) && option == "-m" => {
-            match launcher_module(module) {
-                Some(name) => command(name, rest),
-                None => run(python_line(&[&[option.clone(), module.clone()], rest].concat())),
-            }
-        }
-        (name, rest) if is_python(name) => run(python_line(rest)),
+        (name, rest) if is_python(name) => match launcher_of_python(rest) {
+            Some(("run", rest)) => run(Some(rest.to_vec()).filter(|rest| !rest.is_empty())),
+            Some((name, rest)) => command(name, rest),
+            None => run(python_line(rest)),
+        },
         (name, rest) => Translator::new(name, rest).instead(rest),
-    }
-}
-
-/// Returns the command of remuda that reads lines of a module of Python.
-pub(in crate::cli) fn launcher_module(module: &str) -> Option<&'static str> {
-    match module {
-        "torch.distributed.launch" => Some("torch.distributed.launch"),
-        "torch.distributed.run" => Some("torchrun"),
-        "accelerate.commands.launch" => Some("accelerate launch"),
-        _ => None,
     }
 }
 
 fn script() -> Vec<String> {
     vec!["SCRIPT".to_owned()]
-}
-
-/// Returns the words for remuda of a line without its interpreter; `-m` becomes an option.
-fn python_line(rest: &[String]) -> Option<Vec<String>> {
-    let at = rest.iter().position(|word| word == "-m" || !word.starts_with('-'))?;
-    if rest[at] != "-m" {
-        return Some(rest[at..].to_vec());
-    }
-    let module = &rest[at + 1..];
-    (!module.is_empty()).then(|| [&["--module".to_owned()], module].concat())
 }
 
 /// Returns a line of `ft_launcher` without the options that torchrun does not have.
@@ -290,12 +265,11 @@ impl<'a> Translator<'a> {
                 rest = after.get(1..).unwrap_or_default();
             }
         }
-        if let Some(name) = rest.first().filter(|_| self.launcher == "srun")
-            && matches!(name.as_str(), "torchrun" | "accelerate")
+        if let Some(nested) =
+            nested_launcher(rest).filter(|_| RUN_PROGRAMS.contains(&self.launcher))
         {
             let options = &typed[..typed.len() - rest.len()];
-            let start = ["srun".to_owned()];
-            return Instead::Whole([&start, options, &["remuda".to_owned()], rest].concat());
+            return Instead::Whole([&[self.launcher.to_owned()], options, &*nested].concat());
         }
         let has_nodes = self.counts.nodes.is_some_and(|nodes| 1 < nodes);
         let is_allocated = self.needs_resources || has_nodes && !self.allocation.is_empty();
@@ -482,6 +456,11 @@ mod tests {
         check("python -m torch.distributed.run x.py", "torchrun x.py");
         check("python3 -m torch.distributed.launch x.py", "torch.distributed.launch x.py");
         check("python -m accelerate.commands.launch x.py", "accelerate launch x.py");
+        check("python3 -u -X dev -m torch.distributed.run x.py", "torchrun x.py");
+        check("python -m torch.run --nproc_per_node 2 x.py", "torchrun --nproc_per_node 2 x.py");
+        check("python -m accelerate.commands.accelerate_cli launch x.py", "accelerate launch x.py");
+        check("python -u -m deepspeed --num_gpus 2 x.py", "run --num_gpus 2 x.py");
+        check("python -m deepspeed.launcher.runner", "run SCRIPT");
         check("deepspeed --num_gpus 2 x.py --lr 1", "run --num_gpus 2 x.py --lr 1");
         check("deepspeed", "run SCRIPT");
         check(
@@ -543,6 +522,14 @@ mod tests {
         check(
             "srun -N 2 --gres gpu:8 torchrun --nnodes 2 x.py",
             "- srun -N 2 --gres gpu:8 remuda torchrun --nnodes 2 x.py",
+        );
+        check(
+            "srun -N 2 python -u -m torch.distributed.run x.py",
+            "- srun -N 2 remuda torchrun x.py",
+        );
+        check(
+            "mpirun -f hosts -n 16 -ppn 4 accelerate launch x.py",
+            "- mpirun -f hosts -n 16 -ppn 4 remuda accelerate launch x.py",
         );
     }
 

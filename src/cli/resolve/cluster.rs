@@ -1,12 +1,14 @@
 //! Hosts, slots, devices and the transport of a job, from the options of `remuda run`.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 
 use crate::base::{HostName, NodeRank, Slot, Status, env_vars};
 use crate::cli::args::ClusterArgs;
 use crate::cli::args::values::LauncherArg;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
+use crate::cli::resolve::allocation::{self, AllocationSource};
 use crate::cli::resolve::devices::{JobDevices, accelerator_of, check_devices};
 use crate::cli::resolve::dial::{self, DialArgs, JOIN_OPTION, KeySource, NodePorts};
 use crate::cli::resolve::master::{LOOPBACK, MasterOptions};
@@ -17,8 +19,11 @@ use crate::cli::resolve::trust::Trust;
 use crate::cli::resolve::{no_ssh, pool, transport};
 use crate::job::OnTerm;
 use crate::launch::{ContinueWith, ElasticNodes, SupervisorOptions, Transport};
+use crate::os::machine::machine_name;
 use crate::plan::MasterAddr;
-use crate::pool::{Dialect, HostSource, Pool, Reading, Selected, SelectorArgs, Users, select};
+use crate::pool::{
+    Dialect, HostSource, Pool, Reading, Selected, SelectorArgs, SlotCount, Users, select,
+};
 use crate::report::Terminal;
 use crate::report::diagnostic::show_all;
 use crate::transport::manager::ProcessManager;
@@ -149,8 +154,8 @@ pub(in crate::cli) fn resolve_hosts(
     let (nodes, users) = selected.pool.into_parts();
     let node = no_ssh::started_node(&args.transport, typed, nodes.len())?;
     let (transport, key_warning) =
-        match slurm_step(args, &nodes, &found)?.filter(|_| node.is_none()) {
-            Some(step) => (step, String::new()),
+        match slurm_step(args, (&nodes, &users), &found)?.filter(|_| node.is_none()) {
+            Some(step) => step,
             None if is_local_with_manager(args, &found) => (Transport::Local, local_note(args)),
             None => connection(args, &nodes, users, node, typed)?,
         };
@@ -207,26 +212,44 @@ fn select_slots(
     })
 }
 
-/// Returns a step of Slurm as the transport, if the nodes are those of an allocation and the line names no
-/// other.
+/// Returns a step of Slurm as the transport, if the nodes are those of the allocation in which this process runs
+/// and the line names no other transport; and a note if the line names the nodes itself.
 fn slurm_step(
     args: &ClusterArgs,
-    nodes: &[(HostName, Vec<Slot>)],
+    (nodes, users): (&[(HostName, Vec<Slot>)], &Users),
     found: &FoundPool,
-) -> Result<Option<Transport>, CliError> {
+) -> Result<Option<(Transport, String)>, CliError> {
     let is_open = matches!(args.transport.launcher, None | Some(LauncherArg::Auto));
     let is_allocation = matches!(found.source, HostSource::Named(_))
         && found.hostfile.as_ref().is_some_and(|found| found.dialect == Dialect::Slurm);
-    let is_inside = env_vars::get(env_vars::SLURM_JOB_ID).is_some();
-    let is_here = nodes.len() == 1 && no_ssh::node_named(&no_ssh::machine_name(), nodes).is_some();
+    let Some(job) = env_vars::get_text(env_vars::SLURM_JOB_ID) else { return Ok(None) };
+    let is_here = nodes.len() == 1 && no_ssh::node_named(&machine_name(), nodes).is_some();
     let manager = ProcessManager::Slurm;
-    if !(is_open && is_allocation && is_inside)
-        || is_here
-        || search_path(manager.usual_program()).is_none()
-    {
+    if !is_open || is_here || search_path(manager.usual_program()).is_none() {
         return Ok(None);
     }
-    Ok(Some(Transport::Managed(transport::manager_options(manager, &args.transport)?)))
+    let note = if is_allocation {
+        String::new()
+    } else if users.is_empty() && are_allocated(args, nodes) {
+        format!(
+            "note: the hosts are nodes of Slurm job {job}, so `srun` starts the agents there; `--launcher ssh` \
+             uses ssh\n"
+        )
+    } else {
+        return Ok(None);
+    };
+    let options = transport::manager_options(manager, &args.transport)?;
+    Ok(Some((Transport::Managed(options), note)))
+}
+
+/// Returns whether all of these hosts are nodes of the allocation of Slurm in which this process runs.
+fn are_allocated(args: &ClusterArgs, nodes: &[(HostName, Vec<Slot>)]) -> bool {
+    // The line has the slots already.
+    let found = allocation::find(pool::trust(args), SlotCount::new(1));
+    let Ok(AllocationSource::Nodes(found)) = found else { return false };
+    let own = found.reading.hostfile.pool();
+    let names: HashSet<&HostName> = own.nodes().iter().map(|(host, _)| host).collect();
+    found.reading.dialect == Dialect::Slurm && nodes.iter().all(|(host, _)| names.contains(host))
 }
 
 /// Returns whether a process manager is named for a job that has no hosts: it is a local job, as in
@@ -264,7 +287,7 @@ fn connection(
     let args = &args.transport;
     if node.is_none() {
         let hosts = nodes.iter().map(|(host, _)| host);
-        let transport = transport::transport(args, hosts, users, &no_ssh::machine_name())?;
+        let transport = transport::transport(args, hosts, users, &machine_name())?;
         return Ok((transport, String::new()));
     }
     let Some(key_file) = args.key_file.as_deref().filter(|_| 1 < nodes.len()) else {

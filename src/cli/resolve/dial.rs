@@ -112,6 +112,7 @@ pub(super) fn dial(
         },
         peer_exit: args.peer_exit,
         is_task: false,
+        has_host_names: true,
     };
     Ok((options, warning))
 }

@@ -30,7 +30,6 @@ pub(super) use devices::{gpu_count, slots_are, visible_gpus, visible_xpus};
 pub(super) use dial::NodePorts;
 pub(super) use elastic::elastic;
 pub(super) use master::LOOPBACK;
-pub(super) use no_ssh::machine_name;
 pub(super) use one_by_one::{NodePlace, OneByOne, one_by_one};
 pub(super) use pod::{Pod, mpi_hosts, pod, surroundings};
 pub(super) use program::{

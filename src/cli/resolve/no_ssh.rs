@@ -3,6 +3,7 @@
 use crate::base::{Diagnostic, HostName, NodeRank, Slot};
 use crate::cli::args::TransportArgs;
 use crate::cli::line::{CommandLine, RefusedLine, codes, needs_other};
+use crate::os::machine::machine_name;
 use crate::plan::MASTER_PORT;
 
 /// Returns the number of the node that is started here with `--no_ssh`.
@@ -74,12 +75,6 @@ pub(super) fn name_warning(node: NodeRank, nodes: &[(HostName, Vec<Slot>)]) -> S
         "warning: this machine has the name `{}` of node {other}, but --node_rank is {node}\n",
         nodes[other.index()].0
     )
-}
-
-/// Returns the host name of this machine.
-pub(in crate::cli) fn machine_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_owned()
 }
 
 /// Returns the node with this name, with or without its domain.

@@ -79,7 +79,7 @@ pub(in crate::cli) fn one_by_one(
         peer_exit: None,
     };
     let (mut dial, mut warnings) = dial::dial(&options, typed)?;
-    dial.is_task = one.is_task;
+    (dial.is_task, dial.has_host_names) = (one.is_task, false);
     let node = match one.place {
         NodePlace::Number(node) => Some(node),
         NodePlace::First => Some(NodeRank(0)),

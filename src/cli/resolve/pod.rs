@@ -16,11 +16,11 @@ use crate::cli::resolve::cluster::{ClusterOrigin, ResolvedCluster, StartedNodes,
 use crate::cli::resolve::devices::{JobDevices, accelerator, check_devices, visible};
 use crate::cli::resolve::dial::{self, DialArgs, JOIN_OPTION, KeySource, NodePorts};
 use crate::cli::resolve::master::MasterOptions;
-use crate::cli::resolve::no_ssh;
 use crate::cli::resolve::trust::Trust;
 use crate::doctor::{self, SHM_BYTES_MIN};
 use crate::launch::{ContinueWith, SupervisorOptions, Transport};
 use crate::os::files::input_file;
+use crate::os::machine::machine_name;
 use crate::plan::{
     Accelerator, MASTER_PORT, MpiHostfile, MpiLauncher, PodContext, PodIdentity, mpi_hostfile_path,
 };
@@ -52,7 +52,7 @@ pub(in crate::cli) fn surroundings() -> PodContext {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
     let env = env_vars::all().into_iter();
     let env = env.filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect();
-    let hostname = no_ssh::machine_name();
+    let hostname = machine_name();
     let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
     let full_name = full_name(&hosts, &hostname);
     let mpi_hostfile = mpi_hostfile_path(&env).map(|(path, source)| {

@@ -10,10 +10,11 @@ use crate::cli::error::CliError;
 use crate::cli::line::{CommandLine, needs_other};
 use crate::cli::resolve::allocation::{self, AllocationSource, SchedulerAllocation, StepTask};
 use crate::cli::resolve::devices::{Visible, accelerator, too_few_devices, visible};
-use crate::cli::resolve::no_ssh::{machine_name, node_named};
+use crate::cli::resolve::no_ssh::node_named;
 use crate::cli::resolve::trust::Trust;
 use crate::cli::resolve::{hostfile, mpi_task, selection};
 use crate::inventory;
+use crate::os::machine::machine_name;
 use crate::plan::Accelerator;
 use crate::pool::{
     HostSource, Pool, ReadOptions, Reading, SLOTS_MAX, parse_slot_count, python_int,

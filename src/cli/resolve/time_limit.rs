@@ -14,12 +14,11 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// Returns the end of the allocation, if there is one; the workers are asked to stop `lead` before it.
 pub(in crate::cli) fn allocation_end(lead: Duration) -> Option<AllocationEnd> {
     let job = env_vars::get_text(env_vars::SLURM_JOB_ID).filter(|job| !job.is_empty())?;
-    let left = time_left_by_variable().or_else(time_left_by_command)?;
     Some(AllocationEnd {
         name: format!("Slurm job {job}"),
-        left,
+        left: time_left_by_variable(),
         lead,
-        // The limit of a job can be changed while it runs.
+        // A command, which takes longer than a start. The limit of a job can be changed while it runs.
         ask: time_left_by_command,
     })
 }

@@ -10,6 +10,7 @@ use crate::cli::resolve::master::MasterOptions;
 use crate::cli::resolve::no_ssh;
 use crate::cli::resolve::trust::Trust;
 use crate::launch::{ContinueWith, SupervisorOptions, Transport};
+use crate::os::machine::machine_name;
 use crate::pool::{codes, read_world};
 use crate::report::text::show_count;
 
@@ -22,7 +23,7 @@ pub(in crate::cli) fn node_of_world(
         .map_err(|found| CliError::Findings { status: Status::BadInput, findings: vec![found] })?;
     let node = match args.node_rank {
         Some(rank) => no_ssh::check_node_rank(typed, rank, nodes.len())?,
-        None => own_node(&nodes, &no_ssh::machine_name(), typed)?,
+        None => own_node(&nodes, &machine_name(), typed)?,
     };
     let accelerator = accelerator(&args.devices)?;
     check_devices(&args.devices, &nodes[node.index()..=node.index()], accelerator)?;

@@ -1,5 +1,8 @@
 //! What is printed before a job starts.
 
+use std::fmt::Write as _;
+
+use crate::base::show_duration;
 use crate::cli::args::WatchArgs;
 use crate::cli::line::CommandLine;
 use crate::launch::{Options, Transport};
@@ -40,7 +43,12 @@ pub(super) fn announce(options: &mut Options, lines: String, terminal: Terminal)
         Transport::Dial(dial) => {
             let limit = dial.join_limit.show();
             let at = format!("{}:{}", dial.address, dial.show_port());
-            let waiting = format!("for the other nodes to connect to {at}, up to {limit}");
+            let mut waiting = format!("for the other nodes to connect to {at}, up to {limit}");
+            if let Some(elastic) = options.elastic.filter(|elastic| elastic.min < elastic.max) {
+                let (nodes, time) = (show_count(elastic.min, "node"), elastic.last_call);
+                let _ =
+                    write!(waiting, "; with {nodes}, the job starts after {}", show_duration(time));
+            }
             print_message(&(lines + &show_step("Waiting", &waiting)), terminal.paint);
         }
     }

@@ -1,6 +1,6 @@
 //! Options of a launch besides its plan.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::base::{JobId, Rank, Status, env_vars, show_create_dir_error};
@@ -100,6 +100,7 @@ pub(super) fn options_without_files(
             framing: framing(watch, printed_ranks),
             run_dir: None,
             log_dir: None,
+            error_file: env_vars::get(env_vars::TORCHELASTIC_ERROR_FILE).map(PathBuf::from),
         },
         devices: DeviceOptions { cores, gpu_sharing: GpuSharing::None },
         stdin: stdin(watch.stdin, worker_count),

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::base::WorkerExit;
+
 /// Content of such a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedException {
@@ -31,6 +33,21 @@ pub fn parse_error_file(bytes: &[u8]) -> Option<RecordedException> {
         call_stack: extra["py_callstack"].as_str().unwrap_or_default().to_owned(),
         timestamp: seconds(&extra["timestamp"]).or_else(|| seconds(&json["timestamp"])),
     })
+}
+
+/// An error file with the exit of its worker as `errorCode`, negative for a signal, as torch's launcher writes
+/// it; `None` if it is no whole error file.
+pub(crate) fn with_error_code(bytes: &[u8], exit: WorkerExit) -> Option<Vec<u8>> {
+    let mut json: Value = serde_json::from_slice(bytes).ok()?;
+    let code = match exit {
+        WorkerExit::Code(code) => i32::from(code),
+        WorkerExit::Signal { signal, .. } => -signal,
+        WorkerExit::Lost => 0,
+    };
+    if let (Some(message), true) = (json["message"].as_object_mut(), code != 0) {
+        message.insert("errorCode".to_owned(), code.into());
+    }
+    serde_json::to_vec(&json).ok()
 }
 
 /// Parses a timestamp: torch writes a number in quotes, its C++ side a number.
@@ -95,6 +112,20 @@ mod tests {
         let cut = WHOLE.find("\\nrow").expect("it is there") + 1;
         let found = parse_error_file(&WHOLE.as_bytes()[..cut]).expect("a message");
         assert_eq!(found.message, "ValueError: bad \"batch\"");
+    }
+
+    #[test]
+    fn exit_is_added_for_an_outer_launcher() {
+        let code = |text: &str, exit| {
+            let bytes = with_error_code(text.as_bytes(), exit)?;
+            let json: Value = serde_json::from_slice(&bytes).expect("JSON");
+            Some(json["message"]["errorCode"].as_i64())
+        };
+        assert_eq!(code(WHOLE, WorkerExit::Code(3)), Some(Some(3)));
+        assert_eq!(code(WHOLE, WorkerExit::Signal { signal: 11, core: false }), Some(Some(-11)));
+        assert_eq!(code(WHOLE, WorkerExit::Lost), Some(None));
+        assert_eq!(code(r#"{"message": "plain"}"#, WorkerExit::Code(1)), Some(None));
+        assert_eq!(code("{\"message\": {", WorkerExit::Code(1)), None);
     }
 
     #[test]

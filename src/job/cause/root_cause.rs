@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::Rank;
 use crate::job::cause::evidence::{EXIT_AFTER_TRACEBACK_MAX, Evidence};
-use crate::job::cause::failure::{FailureCause, Failures, LostNode, WorkerEnd};
+use crate::job::cause::failure::{FailureCause, Failures, LostNode, NodeLoss, WorkerEnd};
 use crate::job::cause::known_texts::FailureClass;
 use crate::job::cause::missing_ranks::{class_of, has_timeouts, is_witness, missing_ranks_cause};
 
@@ -87,10 +87,11 @@ fn first_lost_node(failures: &Failures, own_at: Option<Instant>) -> Option<(Inst
         |at: Instant| failures.stopped_at.is_some_and(|stop| stop + COMPETITION_WINDOW < at);
     // A loss that began while the job was being stopped did not cause the stop.
     let is_late = |lost: &LostNode| lost.loss.has_known_begin() && is_after_stop(lost.since);
-    // A loss that led to the stop precedes those noticed later, which may have begun before it or after it. Of
-    // nodes that were lost at the same time, the first one reported.
+    // A loss that led to the stop precedes those noticed later, which may have begun before it or after it. A
+    // request to leave is noticed at once. Of nodes that were lost at the same time, the first one reported.
     let is_later = |lost: &LostNode| failures.stopped_at.is_some_and(|stop| stop < lost.at);
-    let by_order = |lost: &&LostNode| (is_late(lost), is_later(lost), lost.since);
+    let has_asked = |lost: &LostNode| is_late(lost) && lost.loss == NodeLoss::Evicted;
+    let by_order = |it: &&LostNode| (is_late(it), has_asked(it), is_later(it), it.since);
     let lost = failures.nodes.iter().min_by_key(by_order)?;
     // A worker that failed while it was being stopped did not cause the stop; a silence before it may have.
     let precedes_own = own_at.is_some_and(is_after_stop) && !is_late(lost);
@@ -283,7 +284,6 @@ mod tests {
 
     use super::*;
     use crate::base::{NodeRank, WorkerExit, clock};
-    use crate::job::cause::failure::NodeLoss;
 
     fn end(rank: u32, exit: WorkerExit, at_ms: u64, sent: &[i32], start: Instant) -> WorkerEnd {
         let at = start + Duration::from_millis(at_ms);
@@ -411,6 +411,8 @@ mod tests {
         let reported = silent(0, NodeLoss::ShimExited, 3, 11);
         let nodes = vec![reported, silent(1, NodeLoss::LeaseExpired, 5, 30)];
         check(nodes, 0, NodeLoss::ShimExited);
+        let nodes = vec![lost(1, NodeLoss::Evicted, at(7)), lost(1, NodeLoss::ShimExited, at(8))];
+        check(nodes, 1, NodeLoss::ShimExited);
     }
 
     #[test]

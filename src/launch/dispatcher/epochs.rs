@@ -51,7 +51,7 @@ impl Dispatcher<'_> {
         }
         let starts =
             requests::start_requests(&self.epoch_plan, self.options, &self.nodes.table, epoch);
-        let roster = requests::roster(&self.epoch_plan, epoch);
+        let roster = requests::roster(self.plan, &self.epoch_plan, epoch);
         for (node, start) in self.nodes.table.all().zip(starts) {
             if let Some(start) = start {
                 self.nodes.start(node, &roster, start);
@@ -65,13 +65,23 @@ impl Dispatcher<'_> {
         text_pages::unmap_text_pages();
     }
 
-    /// Counts ranks through the nodes of this epoch, if they may be other ones than before.
+    /// Counts ranks through the nodes of this epoch, if they may be other ones than before, and names their hosts.
     fn plan_epoch(&mut self) {
-        let Some(elastic) = self.options.elastic else { return };
+        if self.options.elastic.is_none() && self.machines.is_none() {
+            return;
+        }
+        let mut plan = match self.options.elastic {
+            Some(_) => self.plan.for_members(|node| self.job.is_member(node)),
+            None => self.plan.clone(),
+        };
+        if let Some(machines) = &self.machines {
+            machines.name_hosts(&mut plan);
+        }
         self.report_left_out();
-        self.epoch_plan = Cow::Owned(self.plan.for_members(|node| self.job.is_member(node)));
-        self.nodes.assign_ranks(&self.epoch_plan);
+        self.epoch_plan = Cow::Owned(plan);
         self.reporter.set_workers(labels(&self.epoch_plan));
+        let Some(elastic) = self.options.elastic else { return };
+        self.nodes.assign_ranks(&self.epoch_plan);
         let output = &self.options.output;
         if output.shows_progress || output.framing != Framing::None {
             let spares = self.job.spares();

@@ -11,6 +11,7 @@ use crate::base::{Rank, clock};
 use crate::job::{Effect, Event, Evidence, JobState};
 use crate::launch::history::History;
 use crate::launch::node::handle::NodeEvent;
+use crate::launch::node::machine_names::MachineNames;
 use crate::launch::node::nodes::Nodes;
 use crate::launch::node::orphan_reaper::OrphanReaper;
 use crate::launch::options::Options;
@@ -43,6 +44,8 @@ pub(in crate::launch) struct Dispatcher<'a> {
     pub(super) plan: &'a LaunchPlan,
     /// The nodes of the current epoch, with the ranks of their workers.
     pub(super) epoch_plan: Cow<'a, LaunchPlan>,
+    /// Names of the machines where the lines of the nodes have none; `None`: hosts have names.
+    pub(super) machines: Option<MachineNames>,
     pub(super) options: &'a Options,
     pub(in crate::launch) job: JobState,
     /// When the job wants to be woken.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::base::{Status, clock};
+use crate::job::FailureCause;
 use crate::launch::dispatcher::Dispatcher;
 use crate::launch::options::Framing;
 use crate::launch::outcome::LaunchEnd;
@@ -10,6 +11,7 @@ use crate::launch::screen::job_report::JobReport;
 use crate::launch::screen::messages;
 use crate::os::tasks::sleep_until;
 use crate::report::text::ReportScreen;
+use crate::report::write_outer_error_file;
 
 /// Time limit for the exit of agents that have sent their final message; later they exit with their
 /// links.
@@ -30,6 +32,7 @@ impl Dispatcher<'_> {
         }
         let limit = if is_confirmed { CLOSE_LIMIT } else { Duration::ZERO };
         self.nodes.wait_for_ends(limit).await;
+        self.pass_error_file_on(verdict.cause.as_ref());
         self.keep_error_files();
         let mut pages = self.reporter.finish();
         pages.finish();
@@ -70,5 +73,19 @@ impl Dispatcher<'_> {
         let cause = report.node_of_cause();
         let failure = verdict.cause.clone();
         LaunchEnd { status, text, text_elsewhere, cause, failure, may_be_taken_over }
+    }
+
+    /// Gives the error file of the worker that is the cause to the launcher that started this one. If it cannot
+    /// be written, that launcher has only the exit status.
+    fn pass_error_file_on(&self, cause: Option<&FailureCause>) {
+        let rank = match cause {
+            Some(FailureCause::Worker(end)) => end.rank,
+            Some(FailureCause::Exiting { rank, .. }) => *rank,
+            _ => return,
+        };
+        let bytes = self.history.error_file_with_code(rank);
+        if let (Some(path), Some(bytes)) = (&self.options.output.error_file, bytes) {
+            let _ = write_outer_error_file(path.clone(), bytes);
+        }
     }
 }

@@ -46,6 +46,12 @@ impl Dispatcher<'_> {
             NodeMessage::EarlierEpochs { epoch, free_restarts } => {
                 Some(Event::EarlierEpochs { epoch, free_restarts })
             }
+            NodeMessage::Machine(name) => {
+                if let Some(machines) = &mut self.machines {
+                    machines.set(node, &name);
+                }
+                None
+            }
             NodeMessage::Unreachable(fault) => match elastic::unreached(self.options.elastic) {
                 Unreached::Replaced => {
                     self.reject_joiner(node, &fault);

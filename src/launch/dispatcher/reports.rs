@@ -26,8 +26,8 @@ impl<'a> Dispatcher<'a> {
     }
 
     /// The host of a node.
-    pub(super) fn host(&self, node: NodeRank) -> &'a HostName {
-        &self.plan.nodes[node.index()].host
+    pub(super) fn host(&self, node: NodeRank) -> &HostName {
+        &self.epoch_plan.nodes[node.index()].host
     }
 
     /// Prints the notes of nodes, each text once, because similar nodes have the same notes.

@@ -7,20 +7,22 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::event_loop::{Dispatcher, Inbox};
-use crate::base::{Rank, clock};
+use crate::base::{NodeRank, Rank, clock};
 use crate::job::{JobState, OnEarlyLoss, OnFailure, Policy};
 use crate::launch::history::History;
 use crate::launch::node::handle::{ConnectContext, Connector};
+use crate::launch::node::machine_names::MachineNames;
 use crate::launch::node::nodes::Nodes;
 use crate::launch::node::orphan_reaper::OrphanReaper;
 use crate::launch::node::table::NodeLimits;
-use crate::launch::options::{LaunchError, Options};
+use crate::launch::options::{DialOptions, LaunchError, Options, Transport};
 use crate::launch::pod::probes::HealthState;
 use crate::launch::run_record::RunRecorder;
 use crate::launch::startup::requests;
 use crate::launch::startup::state::Startup;
 use crate::launch::user::allocation_timer::AllocationTimer;
 use crate::launch::user::requests::UserRequests;
+use crate::os::machine::node_name;
 use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
 use crate::report::{Reporter, WorkerLabel};
 
@@ -58,6 +60,7 @@ impl<'a> Dispatcher<'a> {
         Ok(Self {
             plan,
             epoch_plan: Cow::Borrowed(plan),
+            machines: machine_names(options),
             options,
             job: JobState::new(policy(options, connector), requests::node_of_rank(plan)),
             timer_at: None,
@@ -72,6 +75,16 @@ impl<'a> Dispatcher<'a> {
             health,
         })
     }
+}
+
+/// The names of machines, with that of this one, which is node 0; `None`: the lines of all nodes have names of hosts.
+fn machine_names(options: &Options) -> Option<MachineNames> {
+    let Transport::Dial(DialOptions { has_host_names: false, .. }) = &options.transport else {
+        return None;
+    };
+    let mut names = MachineNames::default();
+    names.set(NodeRank(0), &node_name());
+    Some(names)
 }
 
 /// The policy of a job, by its options and the way to its nodes.

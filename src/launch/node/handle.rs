@@ -59,6 +59,8 @@ pub(in crate::launch) enum NodeMessage {
         epoch: Epoch,
         free_restarts: u32,
     },
+    /// The node has joined; its machine has this name.
+    Machine(String),
     /// No link could be made.
     Unreachable(Fault),
     Message(FromAgent),
@@ -482,10 +484,11 @@ async fn wait_for_node(
 }
 
 async fn serve_if_joined(joined: Result<Joined, Fault>, context: LinkContext, queue: FrameQueue) {
-    let Joined { link, mut signals, next_epoch: epoch, free_restarts, .. } = match joined {
+    let Joined { link, mut signals, machine, next_epoch: epoch, free_restarts, .. } = match joined {
         Ok(joined) => joined,
         Err(fault) => return context.send_event(NodeMessage::Unreachable(fault)).await,
     };
+    context.send_event(NodeMessage::Machine(machine)).await;
     if Epoch(0) < epoch {
         context.send_event(NodeMessage::EarlierEpochs { epoch, free_restarts }).await;
     }

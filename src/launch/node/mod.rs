@@ -7,6 +7,7 @@
 //! | `elastic` | nodes of a job whose number may vary: when they are connected to, asked and waited for |
 //! | `nodes` | the table together with the links |
 //! | `handle` | the queue of messages to a node, and the task that serves its link |
+//! | `machine_names` | names of hosts that the lines of a job do not have |
 //! | `join_limit` | the time limit for nodes that connect by themselves |
 //! | `protocol` | which messages of a node are valid now |
 //! | `orphan_reaper` | processes that lost local nodes left behind |
@@ -15,6 +16,7 @@ pub(crate) mod elastic;
 pub(in crate::launch) mod handle;
 pub(crate) mod heartbeats;
 pub(crate) mod join_limit;
+pub(in crate::launch) mod machine_names;
 pub(in crate::launch) mod nodes;
 pub(in crate::launch) mod orphan_reaper;
 pub(in crate::launch) mod protocol;

@@ -1,4 +1,4 @@
-//! Help for a worker that tried to read standard input and had none, or lacks a module of Python.
+//! Help for a worker that lacks something: standard input, a module of Python, a variable of another launcher.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -35,6 +35,29 @@ pub(in crate::launch) fn input_hint<'a>(
     })
 }
 
+/// Variables of the tasks of process managers, and those of workers with the same numbers.
+const TASK_VARIABLES: [(&str, &str); 10] = [
+    ("SLURM_PROCID", "RANK"),
+    ("OMPI_COMM_WORLD_RANK", "RANK"),
+    ("PMI_RANK", "RANK"),
+    ("SLURM_LOCALID", "LOCAL_RANK"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK"),
+    ("MPI_LOCALRANKID", "LOCAL_RANK"),
+    ("SLURM_NTASKS", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_SIZE", "WORLD_SIZE"),
+    ("PMI_SIZE", "WORLD_SIZE"),
+    ("SLURM_NTASKS_PER_NODE", "LOCAL_WORLD_SIZE"),
+];
+
+/// The variable to read, if an exception says that one of a process manager is missing.
+pub(in crate::launch) fn variable_hint(exception: &str) -> Option<String> {
+    let missing = exception.strip_prefix("KeyError: ")?.trim_matches(['\'', '"']);
+    let (name, own) = TASK_VARIABLES.iter().find(|(name, _)| *name == missing)?;
+    Some(format!(
+        "`{name}` belongs to a task that `srun` or `mpirun` starts; in workers of remuda this number is `{own}`"
+    ))
+}
+
 /// The interpreter that lacks a module, and `option`, which selects another one.
 pub(in crate::launch) fn module_hint(
     exception: &str,
@@ -55,6 +78,14 @@ pub(in crate::launch) fn module_hint(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn variable_with_the_number_of_a_missing_one_is_named() {
+        let help = variable_hint("KeyError: 'SLURM_PROCID'").expect("it is known");
+        assert!(help.ends_with("this number is `RANK`"), "{help}");
+        assert_eq!(variable_hint("KeyError: 'SLURM_X'"), None);
+        assert_eq!(variable_hint("ValueError: 'SLURM_PROCID'"), None);
+    }
 
     #[test]
     fn interpreter_without_a_module_is_named() {

@@ -13,7 +13,7 @@ use crate::launch::codes;
 use crate::launch::history::WorkerHistory;
 use crate::launch::options::CommandOptions;
 use crate::launch::screen::argument_hints::{Arguments, argument_hints};
-use crate::launch::screen::input_hint::{input_hint, module_hint};
+use crate::launch::screen::input_hint::{input_hint, module_hint, variable_hint};
 use crate::launch::screen::job_report::{JobReport, after};
 use crate::launch::screen::loss_help::help_of_killed;
 use crate::launch::screen::messages;
@@ -27,7 +27,8 @@ use crate::wire::{KernelReport, Stream};
 /// What the C++ runtime prints when a process exits while threads of torch still run.
 const RUNNING_THREADS: &[u8] = b"terminate called without an active exception";
 const DESTROY_GROUP: &str = "the program ended while threads of torch were running, often after its own \
-                             `sys.exit`: call `torch.distributed.destroy_process_group()` before the end";
+                             `sys.exit`: delete the model, then call \
+                             `torch.distributed.destroy_process_group()` before the end";
 
 /// The first error that the driver of the GPUs logged while a worker ran.
 fn gpu_fact(xid: &str) -> String {
@@ -80,6 +81,7 @@ impl JobReport<'_> {
         let input = (worker.rank, self.options.stdin.includes(worker.rank));
         help.extend(input_hint(input, self.has_option("--stdin"), lines()));
         help.extend(self.module_hint(worker));
+        help.extend(self.exception().and_then(variable_hint));
         help.extend(gpu_help(&kernel.xids, worker.host.as_str()));
         help.extend(self.signal_help(worker, lines()));
         help.extend(self.killed_child_help(worker, lines()));

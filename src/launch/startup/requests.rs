@@ -206,10 +206,15 @@ fn master_of(start: &Start) -> Option<(String, u16)> {
 }
 
 /// The list of all nodes as a frame for every node; encoded once, because one encoding per node
-/// would cost time quadratic in the number of nodes.
-pub(in crate::launch) fn roster(plan: &LaunchPlan, epoch: Epoch) -> Arc<[u8]> {
-    let members = plan.nodes.iter().filter(|node| !node.workers.is_empty());
-    let nodes = members.map(|node| (node.host.to_string(), node.workers.len() as u32));
+/// would cost time quadratic in the number of nodes. The names are those of the line, which all nodes have.
+pub(in crate::launch) fn roster(
+    plan: &LaunchPlan,
+    of_epoch: &LaunchPlan,
+    epoch: Epoch,
+) -> Arc<[u8]> {
+    let members = plan.nodes.iter().zip(&of_epoch.nodes);
+    let members = members.filter(|(_, node)| !node.workers.is_empty());
+    let nodes = members.map(|(own, node)| (own.host.to_string(), node.workers.len() as u32));
     let roster = NodeRoster { nodes: nodes.collect() };
     wire::encode(epoch, &ToAgent::Roster(roster.pack())).into()
 }

@@ -64,8 +64,12 @@ fn parse_nodes(pool: &Pool, source: &HostSource, text: &str) -> Result<NonZeroUs
     if let Some(range) = parse_range(text).filter(|(low, high)| low <= high) {
         return Err(range_of_nodes(range, hosts, text));
     }
+    let help = match source {
+        HostSource::ThisMachine => "name the hosts: `-H FILE` or `-H n1:8,n2:8`".to_owned(),
+        HostSource::Hostfile(_) | HostSource::Named(_) => range_help(hosts),
+    };
     let bad =
-        |why: String| bad_count(codes::BAD_NUM_NODES, "--num_nodes", text, &why, range_help(hosts));
+        |why: String| bad_count(codes::BAD_NUM_NODES, "--num_nodes", text, &why, help.clone());
     let count = parse_count(text).map_err(bad)?;
     match count.get() <= hosts {
         true => Ok(count),

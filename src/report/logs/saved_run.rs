@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::base::JobId;
 use crate::os::calendar::utc_stamp;
 use crate::os::files::input_file;
+use crate::os::machine::machine_name;
 use crate::report::record::RunState;
 
 /// State and host are in the first bytes of a record; records of large jobs have megabytes.
@@ -136,14 +137,8 @@ impl Head {
     }
 
     fn is_of_this_host(&self) -> bool {
-        self.host.as_ref().is_none_or(|host| *host == this_host())
+        self.host.as_ref().is_none_or(|host| *host == machine_name())
     }
-}
-
-/// The name of this host, for the record.
-pub fn this_host() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_owned()
 }
 
 #[cfg(test)]
@@ -189,7 +184,7 @@ mod tests {
         let text = "{\n  \"version\": 3,\n  \"state\": \"running\",\n  \"host\": \"n1\",\n  \"comm";
         let head = Head::parse(text).expect("a head");
         assert_eq!((head.state, head.host.as_deref()), (RunState::Running, Some("n1")));
-        assert!(!head.is_of_this_host() || this_host() == "n1");
+        assert!(!head.is_of_this_host() || machine_name() == "n1");
         assert!(Head::parse("{\n  \"state\": \"unknown\"").is_none());
         assert!(Head::parse("").is_none());
     }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use crate::base::clock;
+use crate::os::machine::machine_name;
 use crate::train::report::scalar::Scalar;
 
 /// First content of every file.
@@ -60,8 +61,7 @@ fn create_new(dir: &Path, seconds: u64) -> io::Result<File> {
 
 /// Name of a file: TensorBoard reads files whose names contain `tfevents`, in the order of the names.
 fn file_name(seconds: u64, number: u32) -> PathBuf {
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = host.trim().replace('/', "_");
+    let host = machine_name().replace('/', "_");
     format!("events.out.tfevents.{seconds:010}.{host}.{}.{number}", process::id()).into()
 }
 

@@ -44,6 +44,8 @@ pub struct Joined {
     pub signals: mpsc::Receiver<i32>,
     /// Address of the node.
     pub peer: SocketAddr,
+    /// The name of its machine.
+    pub machine: String,
     /// First epoch of the job in which the node has not taken part.
     pub next_epoch: Epoch,
     /// Number of restarts that do not count against `--max_restarts`: no failure caused them.
@@ -361,7 +363,7 @@ impl Service {
         joiner: Joiner,
         waiter: oneshot::Sender<JoinResult>,
     ) -> io::Result<()> {
-        let Joiner { peer, next_epoch, free_restarts, mut writer, reader, .. } = joiner;
+        let Joiner { peer, machine, next_epoch, free_restarts, mut writer, reader, .. } = joiner;
         let (near, far) = fds::stream_pair()?;
         let local = LocalLink {
             reader: LinkReader::new(far.try_clone()?)?,
@@ -396,7 +398,8 @@ impl Service {
             }
             let _ = ended.send((node, times));
         });
-        let _ = waiter.send(Ok(Joined { link, signals, peer, next_epoch, free_restarts }));
+        let joined = Joined { link, signals, peer, machine, next_epoch, free_restarts };
+        let _ = waiter.send(Ok(joined));
         Ok(())
     }
 

@@ -49,6 +49,8 @@ pub(super) struct Join {
     pub(super) digest: [u8; 32],
     /// Number of restarts that do not count against `--max_restarts`, of those in which the node took part.
     pub(super) free_restarts: u32,
+    /// The name of the node's machine.
+    pub(super) machine: String,
 }
 
 /// Why a node is refused.

@@ -12,6 +12,7 @@ use super::member::MemberConnection;
 use super::notices::WaitNotices;
 use super::rules::KeyOrigin;
 use crate::base::{Epoch, JobId, NodeRank, Status, clock};
+use crate::os::machine::node_name;
 use crate::os::net::connect_from::is_on_route;
 use crate::secure::JobKey;
 
@@ -299,7 +300,7 @@ impl Dialer {
         let stream = self.connect(address).await?;
         let Self { digest, free_restarts, .. } = *self;
         let (build, job) = (self.build.to_owned(), self.job.clone());
-        let join = Join { build, job, digest, free_restarts };
+        let join = Join { build, job, digest, free_restarts, machine: node_name() };
         let Self { node, ref key, ref outline, next_epoch: fresh, lease, .. } = *self;
         let introduction = Introduction { node, key, join, outline, next_epoch: fresh, lease };
         match request_join(stream, &introduction).await? {

@@ -24,6 +24,8 @@ pub(super) struct Joiner {
     /// `None`: node 0 gives it a number.
     pub(super) node: Option<NodeRank>,
     pub(super) peer: SocketAddr,
+    /// The name of its machine.
+    pub(super) machine: String,
     /// First epoch of the job in which the node has not taken part.
     pub(super) next_epoch: Epoch,
     /// Number of restarts that do not count against `--max_restarts`.
@@ -106,7 +108,8 @@ pub(super) async fn receive(
         writer.shutdown().await;
         return Err(Rejection::Unfit(Box::new(UnfitNode { node, why, fault })));
     }
-    Ok(Joiner { node, peer, next_epoch: fresh, free_restarts: join.free_restarts, writer, reader })
+    let Join { free_restarts, machine, .. } = join;
+    Ok(Joiner { node, peer, machine, next_epoch: fresh, free_restarts, writer, reader })
 }
 
 /// The key of a node, or of one without a number.

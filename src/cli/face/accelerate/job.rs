@@ -178,7 +178,10 @@ impl<'a> AccelerateJob<'a> {
         let guessed =
             if 1 < processes && 1 < gpus { Paradigm::MultiDevice } else { Paradigm::Simple };
         let paradigm = chosen.or(file.map(|file| file.paradigm)).unwrap_or(guessed);
-        let uses_cpu = settings.is_on("cpu") || settings.is_on("use_cpu");
+        // Workers without a GPU form a group only if they are told to use the CPU.
+        let has_devices = 0 < gpus || 0 < resolve::visible_xpus();
+        let is_cpu_group = paradigm == Paradigm::Simple && 1 < processes && !has_devices;
+        let uses_cpu = settings.is_on("cpu") || settings.is_on("use_cpu") || is_cpu_group;
         if let Some(file) = file.filter(|_| paradigm == Paradigm::MultiDevice) {
             check_gpu_ids(settings, file, typed)?;
         }

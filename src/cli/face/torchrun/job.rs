@@ -355,6 +355,9 @@ fn one_by_one(
             (NodePlace::Number(number.unwrap_or_default()), NodePorts::From(port))
         }
         RendezvousBackend::C10d => {
+            // As under torchrun, the endpoint decides which node is the first; every line of a batch script may
+            // have number 0.
+            let number = number.filter(|number| *number != NodeRank(0));
             let place = number.map_or(rendezvous.conf.place(), NodePlace::Number);
             (place, NodePorts::Agents(port))
         }
@@ -474,9 +477,9 @@ fn hosts(typed: &OsStr, workers: Option<usize>) -> OsString {
 
 /// Time between the request to stop and SIGKILL, as `remuda run` reads it.
 fn grace(args: &TorchrunArgs, values: Values<'_>) -> Result<String, CliError> {
-    let default = env_vars::get_text(env_vars::TORCH_ELASTIC_SHUTDOWN_TIMEOUT);
-    let default = default.unwrap_or_else(|| "30".to_owned());
-    let value = values.text("shutdown-timeout", args.watch.shutdown_timeout.as_deref(), &default);
+    let typed = args.watch.shutdown_timeout.as_deref();
+    let variable = env_vars::TORCH_ELASTIC_SHUTDOWN_TIMEOUT;
+    let value = values.text_or_variable("shutdown-timeout", typed, variable, "30");
     let seconds = value.parse(|text| {
         let seconds = text.trim().parse::<f64>().ok();
         let seconds = seconds.filter(|seconds| (0.0..=86_400.0).contains(seconds));

@@ -77,6 +77,23 @@ impl<'a> Values<'a> {
         OptionText { flag, text, origin, typed: self.typed }
     }
 
+    /// The value of an option whose default another variable may set.
+    pub(super) fn text_or_variable(
+        self,
+        flag: &'static str,
+        typed: Option<&str>,
+        variable: &'static str,
+        default: &str,
+    ) -> OptionText<'a> {
+        let found = self.text(flag, typed, default);
+        match env_vars::get_text(variable) {
+            Some(text) if !found.is_given() => {
+                OptionText { text, origin: ValueOrigin::Variable(variable.to_owned()), ..found }
+            }
+            _ => found,
+        }
+    }
+
     /// The value of an option without a default.
     pub(super) fn optional(
         self,

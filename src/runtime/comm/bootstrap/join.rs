@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use crate::base::{Epoch, JobId, Rank, clock, env_vars};
 use crate::os::cpu::memory::duplicate_inherited;
 use crate::os::files::input_file::{self, InputReader};
+use crate::os::machine::machine_name;
 use crate::runtime::comm::bootstrap::watchdog::{Sources, Watchdog};
 use crate::runtime::comm::core::options::{InitOptions, STREAMS_MAX};
 use crate::runtime::comm::core::roster::RankRoster;
@@ -176,7 +177,7 @@ impl Membership {
     ) -> Result<Self> {
         use crate::runtime::contract::NodeRanks;
         let own = Rank(rank as u32);
-        let host = host_name();
+        let host = machine_name();
         let node = |rank| NodeRanks { host: host.clone(), ranks: vec![Rank(rank)] };
         let welcome = Welcome {
             job: job.clone(),
@@ -419,10 +420,4 @@ fn local_address() -> Result<Option<IpAddr>> {
             format!("`{text}`, which is not an IP address"),
         )
     })
-}
-
-fn host_name() -> String {
-    // The name is used in messages only; on a system without /proc it is empty.
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_owned()
 }

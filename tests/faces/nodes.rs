@@ -1,0 +1,71 @@
+//! Lines of several nodes, one on each: which node is the first, and how the nodes are called.
+
+use super::torchrun::{free_port, torchrun};
+use crate::support::launch::{Launch, Outcome, face};
+use crate::support::proof::has;
+
+/// Lines of standard output, sorted.
+#[track_caller]
+fn lines(outcome: &Outcome) -> Vec<String> {
+    let mut lines: Vec<String> = outcome.stdout_text().lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+/// The results of two lines, of which the second is started when the first is node 0.
+fn two(line: impl Fn() -> Launch) -> (Outcome, Outcome) {
+    let first = line().start();
+    first.wait_for_error("Waiting");
+    let second = line().end();
+    (first.end(), second)
+}
+
+/// A batch script that expands `--node_rank=$SLURM_NODEID` itself gives every node the number 0.
+#[test]
+fn endpoint_outranks_the_number_that_all_lines_have() {
+    let endpoint = format!("127.0.0.1:{}", free_port());
+    let options =
+        ["--nnodes=2", "--node_rank=0", "--rdzv_backend=c10d", "--rdzv_endpoint", &endpoint];
+    let (first, second) = two(|| torchrun(&options, "echo $RANK of $WORLD_SIZE"));
+    assert_eq!(lines(&first.code(0)), ["0 of 2", "1 of 2"]);
+    let _outcome = second.code(0);
+}
+
+/// As in Hugging Face's own batch scripts, which give all machines one file of settings.
+#[test]
+fn machines_with_the_same_settings_meet_at_the_endpoint() {
+    let port = free_port().to_string();
+    let line = || {
+        let options = ["launch", "--multi_gpu", "--num_machines=2", "--num_processes=2"];
+        let endpoint = ["--main_process_ip=127.0.0.1", "--main_process_port", &port];
+        let launch = face("accelerate").options(options).options(endpoint);
+        let launch = launch.options(["--rdzv_backend=c10d", "--machine_rank=0", "--no_python"]);
+        launch.env("HF_HOME", "/nonexistent").sh("echo $RANK of $WORLD_SIZE")
+    };
+    let (first, second) = two(line);
+    assert_eq!(lines(&first.code(0)), ["0 of 2", "1 of 2"]);
+    let _outcome = second.code(0);
+}
+
+#[test]
+fn nodes_are_called_by_the_names_of_their_machines() {
+    if !has("netns", "nodes_are_called_by_the_names_of_their_machines") {
+        return;
+    }
+    let endpoint = format!("127.0.0.1:{}", free_port());
+    let template = "--log-line-prefix-template=${hostname}:${rank} ";
+    let options = ["--nnodes=2", "--rdzv_backend=c10d", "--rdzv_endpoint", &endpoint, "--tee=3"];
+    let script = "echo here; [ $RANK = 0 ] && exec sleep 60; exit 7";
+    // Each command has a machine's name of its own.
+    let on = |machine: &str| {
+        let rename = format!("echo {machine} >/proc/sys/kernel/hostname; exec \"$@\"");
+        let launch = torchrun(&options, script).option(template);
+        launch.through(&["unshare", "--uts", "sh", "-c", &rename, "sh"])
+    };
+    let first = on("alpha").start();
+    first.wait_for_error("Waiting");
+    let second = on("beta").end();
+    let outcome = first.end().code(7).says("error[R101]: rank 1 (beta) exited with code 7");
+    assert_eq!(lines(&outcome), ["alpha:0 here", "beta:1 here"]);
+    let _outcome = second.code(7);
+}
