@@ -70,10 +70,13 @@ def micros(found):
     return {int(words[0]): float(words[1]) for words in found if words[0].isdigit()}
 
 
-def example():
-    """Path of the example `all_reduce`, in a release build."""
-    build = ["cargo", "build", "--release", "--locked", "--quiet", "--no-default-features"]
-    subprocess.run([*build, "--example", "all_reduce"], cwd=harness.ROOT, check=True)
+def example(build):
+    """Path of the example `all_reduce`: beside the executable that REMUDA_BIN names, else a release build of this tree."""
+    beside = pathlib.Path(build).parent / "examples" / "all_reduce"
+    if os.environ.get("REMUDA_BIN") and beside.exists():
+        return str(beside)
+    command = ["cargo", "build", "--release", "--locked", "--quiet", "--no-default-features"]
+    subprocess.run([*command, "--example", "all_reduce"], cwd=harness.ROOT, check=True)
     return str(harness.ROOT / "target" / "release" / "examples" / "all_reduce")
 
 
@@ -100,8 +103,8 @@ class Peers:
         self.arguments = [str(bytes_max), str(block_s)]
         self.builds, self.python = harness.builds(), harness.torch_python()
         self.remuda, self.mpi = self.builds["remuda"], compile_mpi()
-        self.examples = {name: pathlib.Path(build).parent / "examples/all_reduce" for name, build in self.builds.items()}
-        self.examples["remuda"] = example()
+        self.examples = {name: f"{pathlib.Path(build).parent}/examples/all_reduce" for name, build in self.builds.items()}
+        self.examples["remuda"] = example(self.remuda)
         self.pump = harness.compile_c("pump")
 
     def launcher(self, *placement, build="remuda"):

@@ -13,7 +13,6 @@ use super::shim::{ShimProcess, ShimWorker};
 use super::state::StartRequest;
 use crate::base::env_vars;
 use crate::inventory;
-use crate::os::cpu::text_pages;
 use crate::runtime::contract;
 use crate::wire::{WorkerStart, WorkerStartStep};
 
@@ -112,10 +111,7 @@ pub(super) fn spawn(shim: &ShimProcess, workers: &[ShimWorker]) -> Result<(), Sp
     match shim.spawn(workers, segment.as_fd()) {
         Err(error) if is_disconnected(&error) => Ok(()),
         Err(error) => Err(failed(WorkerStartStep::Fork)(error)),
-        Ok(()) => {
-            text_pages::unmap_text_pages();
-            Ok(())
-        }
+        Ok(()) => Ok(()),
     }
 }
 

@@ -17,6 +17,7 @@ use super::message::{
 use crate::agent::affinity::memory_policy;
 use crate::base::{WorkerExit, clock, env_vars};
 use crate::os::cpu::affinity::Binding;
+use crate::os::cpu::text_pages;
 use crate::os::files::fds;
 use crate::os::process::fork::{CStrings, Exec, ExecFailure, ExecStage};
 use crate::os::process::process_tree::{self, KILL_LIMIT, Reaped};
@@ -232,7 +233,11 @@ impl ShimLoop {
             match rustix::io::retry_on_intr(|| rustix::io::read(failures, &mut record)) {
                 Ok(ExecFailure::BYTES) => self.on_exec_failure(ExecFailure::decode(record))?,
                 Err(rustix::io::Errno::AGAIN) => return Ok(()),
-                _ => self.failures = None,
+                _ => {
+                    self.failures = None;
+                    // From here on it only waits.
+                    text_pages::unmap_text_pages();
+                }
             }
         }
         Ok(())
