@@ -166,6 +166,8 @@ def of_variable(case, name, ours, theirs):
     config = case.get("config") or ""
     if name == "OMP_NUM_THREADS" and case["kind"] == "accelerate" and ("--cpu" in words or "use_cpu: true" in config):
         return "cpu-threads"
+    if name in ("ACCELERATE_USE_CPU", "KMP_AFFINITY", "KMP_BLOCKTIME") and "workers" in ours and "workers" not in theirs:
+        return "cpu-groups"
     if name == "ACCELERATE_CPU_AFFINITY" and "enable_cpu_affinity: true" in config:
         return "file-settings"
     if name == "PYTORCH_NVML_BASED_CUDA_CHECK":

@@ -3,6 +3,7 @@
 use super::torchrun::{free_port, torchrun};
 use crate::support::launch::{Launch, Outcome, face};
 use crate::support::proof::has;
+use crate::support::scratch::Scratch;
 
 /// Lines of standard output, sorted.
 #[track_caller]
@@ -55,11 +56,17 @@ fn nodes_are_called_by_the_names_of_their_machines() {
     let endpoint = format!("127.0.0.1:{}", free_port());
     let template = "--log-line-prefix-template=${hostname}:${rank} ";
     let options = ["--nnodes=2", "--rdzv_backend=c10d", "--rdzv_endpoint", &endpoint, "--tee=3"];
-    let script = "echo here; [ $RANK = 0 ] && exec sleep 60; exit 7";
+    let met = Scratch::new("torchrun", "nodes-met");
+    let met = met.path("met").display().to_string();
+    // Rank 1 fails after rank 0 has printed its line.
+    let script = format!(
+        "echo here; if [ $RANK = 0 ]; then : >{met}; exec sleep 60; fi; \
+         while [ ! -e {met} ]; do sleep 0.01; done; exit 7"
+    );
     // Each command has a machine's name of its own.
     let on = |machine: &str| {
         let rename = format!("echo {machine} >/proc/sys/kernel/hostname; exec \"$@\"");
-        let launch = torchrun(&options, script).option(template);
+        let launch = torchrun(&options, &script).option(template);
         launch.through(&["unshare", "--uts", "sh", "-c", &rename, "sh"])
     };
     let first = on("alpha").start();

@@ -18,8 +18,7 @@ const NOISE_BYTES_MAX: usize = 64 * 1024;
 /// Most bytes of a reply line.
 const LINE_BYTES_MAX: usize = 256;
 
-/// The command that the login shell of every node receives. In the usual case, where the binary is in a cache, it
-/// starts no process but the agent.
+/// The command that the login shell of every node receives.
 ///
 /// The shell looks for the binary in this order: the agent path that the user named, the caches on
 /// the node's own disks, the cache in the home, the launcher's own path if the same file is there.
@@ -31,8 +30,7 @@ pub(super) const COMMAND: &str = concat!(
     "e() { unset PWD OLDPWD; exec $1 agent $j $k link $2; }; ",
     "o() { cd -P $1 2>/dev/null && test -O .; }; ",
     "case $d in any) e $p;; esac; ",
-    "f=/proc/sys/kernel/arch; test -r $f && read -r u <$f || u=$(uname -m); ",
-    "case $u in $a) ;; *) echo ${m}arch $u; exit 78;; esac; ",
+    "u=$(uname -m); case $u in $a) ;; *) echo ${m}arch $u; exit 78;; esac; ",
     "set -- ${XDG_RUNTIME_DIR:+$XDG_RUNTIME_DIR/remuda} /var/tmp/.remuda-$LOGNAME ",
     "${XDG_CACHE_HOME:-$HOME/.cache}/remuda; ",
     "for c do o $c/$d && test -O remuda && test -x remuda && e ./remuda; done; ",
