@@ -63,7 +63,7 @@ pub(super) fn nested_launcher(program: &[String]) -> Option<Vec<String>> {
             let words: Vec<&str> = text.split(' ').collect();
             let at = words.iter().position(|word| matches!(*word, "torchrun" | "accelerate"))?;
             let text = [&words[..at], &["remuda"], &words[at..]].concat().join(" ");
-            Some([&[shell.clone()], options, &[text]].concat())
+            Some([std::slice::from_ref(shell), options, &[text]].concat())
         }
         _ => None,
     }

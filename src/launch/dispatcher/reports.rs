@@ -11,7 +11,7 @@ use crate::launch::screen::messages;
 use crate::report::text::ReportScreen;
 use crate::wire::Leftover;
 
-impl<'a> Dispatcher<'a> {
+impl Dispatcher<'_> {
     /// What is known about the job, for a report.
     pub(super) fn report<'b>(&'b self, verdict: &'b Verdict) -> JobReport<'b> {
         JobReport {
