@@ -18,6 +18,8 @@ pub struct Policy {
     pub silence_max: Duration,
     /// Maximum number of restarts after a failure.
     pub restarts_max: u32,
+    /// Pause before the first restart after a failure. If the workers soon fail again, the next pauses are longer.
+    pub first_pause: Duration,
     /// The signal that workers receive before they are asked to stop.
     pub warning: Option<Warning>,
     /// What SIGTERM for a process of remuda means.

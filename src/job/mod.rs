@@ -26,3 +26,4 @@ pub use event::{
 };
 pub use requests::{REQUEST_MERGE_INTERVAL, Requests};
 pub use state::job_state::JobState;
+pub(crate) use state::restarting::PAUSE_MIN;

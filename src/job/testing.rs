@@ -7,6 +7,7 @@ use crate::base::{NodeRank, Rank, WorkerExit};
 use crate::job::cause::failure::{NodeLoss, Verdict, WorkerEnd};
 use crate::job::signal_numbers::SIGTERM;
 use crate::job::state::job_state::JobState;
+use crate::job::state::restarting::PAUSE_MIN;
 
 pub(super) const GRACE: Duration = Duration::from_secs(10);
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(36);
@@ -17,6 +18,7 @@ pub(super) fn policy() -> Policy {
         failure: OnFailure::StopAll,
         silence_max: SILENCE_MAX,
         restarts_max: 0,
+        first_pause: PAUSE_MIN,
         warning: None,
         on_term: OnTerm::EndJob,
         early_loss: OnEarlyLoss::EndJob,

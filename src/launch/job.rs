@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::base::{Findings, HostName, JobId, Slot, Status};
-use crate::job::FailureCause;
+use crate::job::{FailureCause, PAUSE_MIN};
 use crate::launch::options::{
     CauseRule, CommandOptions, ContinueWith, DeviceOptions, FailureOptions, Framing, GpuSharing,
     LaunchError, LimitOptions, Options, OutputOptions, StdinTo, SupervisorOptions, Transport,
@@ -337,6 +337,7 @@ impl Job {
             },
             failure: FailureOptions {
                 restarts_max: self.restarts_max,
+                first_pause: PAUSE_MIN,
                 warning: None,
                 lets_others_run: false,
                 cause_rule: CauseRule::ExitCodes,

@@ -128,6 +128,8 @@ pub struct LimitOptions {
 pub struct FailureOptions {
     /// Maximum number of restarts.
     pub restarts_max: u32,
+    /// Pause before the first one.
+    pub first_pause: Duration,
     /// The signal that workers receive before they are asked to stop.
     pub warning: Option<Warning>,
     /// Whether the other workers run on.

@@ -16,7 +16,7 @@ use super::options::{
     LimitOptions, Options, OutputOptions, StdinTo, SupervisorOptions, Transport,
 };
 use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, Slot, Status, WorkerExit, clock};
-use crate::job::{FailureCause, NodeLoss, Verdict};
+use crate::job::{FailureCause, NodeLoss, PAUSE_MIN, Verdict};
 use crate::launch::node::handle::Connector;
 use crate::os::files::fds;
 use crate::plan::{
@@ -310,6 +310,7 @@ pub(in crate::launch) fn options() -> Options {
         },
         failure: FailureOptions {
             restarts_max: 0,
+            first_pause: PAUSE_MIN,
             warning: None,
             lets_others_run: false,
             cause_rule: CauseRule::ExitCodes,

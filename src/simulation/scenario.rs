@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::clock::{MS, Micros, SECOND};
 use super::draw::Draw;
 use super::network::Way;
-use crate::job::{OnEarlyLoss, OnFailure, OnTerm, Policy, Warning};
+use crate::job::{OnEarlyLoss, OnFailure, OnTerm, PAUSE_MIN, Policy, Warning};
 use crate::launch::scale::proof::Random;
 
 /// How the launcher reaches its nodes.
@@ -278,6 +278,7 @@ fn draw_policy(random: &mut Random, reach: Reach, silence_max: Duration) -> Poli
         failure: if random.one_in(6) { OnFailure::LetRun } else { OnFailure::StopAll },
         silence_max,
         restarts_max: [0, 0, 1, 2, 3][random.below(5)],
+        first_pause: PAUSE_MIN,
         warning: random.one_in(6).then_some(warning),
         on_term: if is_dial && random.one_in(2) { OnTerm::EndNode } else { OnTerm::EndJob },
         early_loss: if is_dial { OnEarlyLoss::AwaitReplacement } else { OnEarlyLoss::EndJob },

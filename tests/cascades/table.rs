@@ -69,6 +69,7 @@ fn replay(workers: &[Worker]) -> Verdict {
         failure: OnFailure::StopAll,
         silence_max: Duration::from_secs(36),
         restarts_max: 0,
+        first_pause: Duration::from_secs(1),
         warning: None,
         on_term: OnTerm::EndJob,
         early_loss: OnEarlyLoss::EndJob,

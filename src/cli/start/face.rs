@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::CommandFactory;
+use std::time::Duration;
 
 use crate::base::{Status, show_create_dir_error};
 use crate::cli::args::RunArgs;
@@ -144,6 +145,10 @@ impl Face {
     pub(super) fn apply(&self, options: &mut Options, nodes: usize) -> Result<(), CliError> {
         let cores = self.numa_binding().map(Cores::NearGpus);
         options.devices.cores = cores.or(options.devices.cores.take());
+        if matches!(self, Self::Torchrun(_)) {
+            // torchrun restarts workers at once.
+            options.failure.first_pause = Duration::ZERO;
+        }
         self.redirect(options, nodes)
     }
 

@@ -13,6 +13,7 @@ use crate::cli::resolve::environment::working_directory;
 use crate::cli::resolve::{allocation_end, program_and_script};
 use crate::cli::start::job_args::JobArgs;
 use crate::cli::start::log_files::rank_files;
+use crate::job::PAUSE_MIN;
 use crate::launch::{
     CauseRule, CommandOptions, ContinueWith, Cores, DeviceOptions, FailureOptions, Framing,
     GpuSharing, LimitOptions, Options, OutputOptions, StdinTo, SupervisorOptions, Transport,
@@ -87,6 +88,7 @@ pub(super) fn options_without_files(
         limits: limits(watch, &transport, printed_ranks),
         failure: FailureOptions {
             restarts_max: watch.max_restarts,
+            first_pause: PAUSE_MIN,
             warning: watch.pre_term_signal,
             lets_others_run: false,
             cause_rule: printed_ranks.cause_rule(),

@@ -12,7 +12,7 @@ use crate::job::state::job_state::{JobPhase, JobState, NodeState};
 /// Epochs shorter than this count as a crash loop.
 const CRASH_LOOP_EPOCH_MAX: Duration = Duration::from_secs(60);
 /// Bounds of the pause between two starts.
-const PAUSE_MIN: Duration = Duration::from_secs(1);
+pub(crate) const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 impl JobState {
@@ -72,7 +72,10 @@ impl JobState {
         let pause = if self.changes_members(reason, &verdict) {
             Duration::ZERO
         } else {
-            pause_after(self.short_epochs)
+            // A lost node needs time before it can be reached again.
+            let is_node = !self.failures.nodes.is_empty();
+            let first = if is_node { PAUSE_MIN } else { self.policy.first_pause };
+            pause_after(first, self.short_epochs)
         };
         self.phase = JobPhase::PausedBeforeRestart { until: now + pause };
         self.previous_verdict = Some(verdict.clone());
@@ -111,9 +114,12 @@ impl JobState {
     }
 }
 
-/// Pause after so many consecutive short epochs: 1 s after the first, then doubled up to the bound.
-fn pause_after(short_epochs: u32) -> Duration {
-    let doubled = 1u32.checked_shl(short_epochs.saturating_sub(1)).unwrap_or(u32::MAX);
+/// Pause after so many consecutive short epochs: 2 s after the second, then doubled up to the bound.
+fn pause_after(first: Duration, short_epochs: u32) -> Duration {
+    if short_epochs < 2 {
+        return first;
+    }
+    let doubled = 1u32.checked_shl(short_epochs - 1).unwrap_or(u32::MAX);
     PAUSE_MIN.saturating_mul(doubled).min(PAUSE_MAX)
 }
 
@@ -323,7 +329,8 @@ mod tests {
 
     #[test]
     fn crash_loop_pause_doubles_up_to_a_bound() {
-        let seconds = |short| pause_after(short).as_secs();
+        let seconds = |short| pause_after(PAUSE_MIN, short).as_secs();
         assert_eq!([0, 1, 2, 3, 6, 7, 99].map(seconds), [1, 1, 2, 4, 32, 60, 60]);
+        assert_eq!([0, 1, 2].map(|short| pause_after(Duration::ZERO, short).as_secs()), [0, 0, 2]);
     }
 }

@@ -98,6 +98,7 @@ fn policy(options: &Options, connector: &Connector) -> Policy {
         },
         silence_max: options.limits.lease + 2 * options.limits.heartbeat_interval,
         restarts_max: options.failure.restarts_max,
+        first_pause: options.failure.first_pause,
         warning: options.failure.warning,
         on_term: options.supervisor.on_term,
         early_loss: match connector {

@@ -136,6 +136,7 @@ mod tests {
             failure: OnFailure::StopAll,
             silence_max: 36 * SECOND,
             restarts_max: 0,
+            first_pause: SECOND,
             warning: None,
             on_term: OnTerm::EndNode,
             early_loss: OnEarlyLoss::AwaitReplacement,
