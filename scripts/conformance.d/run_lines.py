@@ -34,9 +34,9 @@ seen = {"argv": sys.argv[1:], "options": sys.orig_argv[1:], "env": dict(os.envir
 path = os.path.join(os.environ["DUMP"], f"{rank}.{attempt}.json")
 with open(path + ".new", "w") as file:
     json.dump(seen, file)
-os.rename(path + ".new", path)
 os.write(1, f"out {rank}\\n".encode())
 os.write(2, f"err {rank}\\n".encode())
+os.rename(path + ".new", path)
 workers = int(os.environ.get("WORLD_SIZE", 1))
 if "--fail" in sys.argv and attempt == "0":
     # All workers have been seen before one fails.
