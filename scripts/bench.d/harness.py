@@ -289,6 +289,13 @@ def median(results, key):
     return statistics.median(result[key] for result in results)
 
 
+def ratio(results, name, peer, key="wall_s"):
+    """Median of the ratios of consecutive runs of two cases; `None` if the peer is missing."""
+    if peer not in results:
+        return None
+    return statistics.median(own[key] / other[key] for own, other in zip(results[name], results[peer]))
+
+
 def spread(results, key, scale=1.0, digits=1):
     """`12.3 (11.9–14.0)`: median, minimum and maximum."""
     values = [result[key] * scale for result in results]

@@ -91,18 +91,11 @@ def once(command):
     return lambda: harness.run(command, limit_s=60)
 
 
-def ratio(results, name):
-    """Median of the ratios of consecutive runs, remuda to the other program."""
-    pairs = zip(results[REMUDA], results[name])
-    ratios = [{"ratio": own["wall_s"] / other["wall_s"]} for own, other in pairs]
-    return harness.median(ratios, "ratio")
-
-
 def rows(figure, results, peaks, limits):
     """Yields a row for each program; the limits are in the row of remuda."""
     for name, runs in results.items():
         is_remuda = name == REMUDA
-        share = "–" if is_remuda else f"{ratio(results, name):.3f}"
+        share = "–" if is_remuda else f"{harness.ratio(results, REMUDA, name):.3f}"
         limit = ", ".join(f"{limits[unit]} {unit.replace('mb', 'MB')}" for unit in limits)
         spread = harness.spread(runs, "wall_s", 1000)
         yield [figure, name, spread, f"{peaks[name]:.1f}", share, limit if is_remuda else ""]
@@ -122,7 +115,7 @@ def main():
             results = harness.interleaved(runs, options.rounds)
             peaks = {name: peak_mb(command) for name, command in commands.items()}
             table += rows(figure, results, peaks, limits)
-            ratios = {name: ratio(results, name) for name in results if name != REMUDA}
+            ratios = {name: harness.ratio(results, REMUDA, name) for name in results if name != REMUDA}
             measured[figure] = {"runs": results, "peak_mb": peaks, "limits": limits, "remuda_to": ratios}
 
     print(f"{options.rounds} rounds: median (minimum–maximum)\n")

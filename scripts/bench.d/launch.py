@@ -42,19 +42,10 @@ def measure_memory(launchers, environment, workers):
     return found
 
 
-def ratio(times, name):
-    """Median of the ratios of consecutive runs."""
-    if PEER not in times:
-        return None
-    pairs = zip(times[name], times[PEER])
-    ratios = [{"ratio": own["wall_s"] / other["wall_s"]} for own, other in pairs]
-    return harness.median(ratios, "ratio")
-
-
 def row(name, idle, busy, memory):
     cells = [name]
     for times in (idle, busy):
-        share = ratio(times, name)
+        share = harness.ratio(times, name, PEER)
         cells.append(harness.spread(times[name], "wall_s", 1000))
         cells.append("–" if share is None else f"{share:.2f}")
     cells.append(harness.spread(idle[name], "cpu_s", 1000))
@@ -80,7 +71,7 @@ def main():
     header = ["", "idle ms", "/mpirun", "busy ms", "/mpirun", "CPU ms", "RSS MB", "PSS MB", "processes"]
     print(f"{options.workers} × true, {options.rounds} rounds: median (minimum–maximum)\n")
     harness.table(header, [row(name, idle, busy, memory) for name in launchers])
-    ratios = {"idle": ratio(idle, REMUDA), "busy": ratio(busy, REMUDA)}
+    ratios = {name: harness.ratio(times, REMUDA, PEER) for name, times in (("idle", idle), ("busy", busy))}
     result = {"workers": options.workers, "idle": idle, "busy": busy, "memory": memory}
     harness.save("launch", {**result, "ratio_to_mpirun": ratios})
 

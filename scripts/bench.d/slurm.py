@@ -141,12 +141,6 @@ def commands(builds):
     return found
 
 
-def ratio(times, name):
-    """Median of the ratios of consecutive runs."""
-    pairs = zip(times[name], times[PLAIN])
-    return harness.median([{"ratio": own["wall_s"] / plain["wall_s"]} for own, plain in pairs], "ratio")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=21)
@@ -166,14 +160,14 @@ def main():
             slurm.close()
 
     def row(name):
-        share = ratio(times, name)
+        share = harness.ratio(times, name, PLAIN)
         held = "–" if name != REMUDA else "yes" if share <= BAR else "no"
         wall, cpu = (harness.spread(times[name], figure, 1000) for figure in ("wall_s", "cpu_s"))
         return [name, wall, f"{share:.2f}", cpu, f"{BAR:.2f}" if name == REMUDA else "–", held]
 
     print(f"{NODES} nodes × true, {options.rounds} rounds: median (minimum–maximum)\n")
     harness.table(["", "wall ms", "/srun", "CPU ms", "bar", "held"], [row(name) for name in times])
-    harness.save("slurm", {"nodes": NODES, "times": times, "ratio_to_srun": ratio(times, REMUDA)})
+    harness.save("slurm", {"nodes": NODES, "times": times, "ratio_to_srun": harness.ratio(times, REMUDA, PLAIN)})
 
 
 if __name__ == "__main__":

@@ -144,13 +144,6 @@ def drop_broken(launchers, name, environment):
         del launchers[name]
 
 
-def ratio(times, name, peer, figure):
-    if peer not in times:
-        return None
-    pairs = zip(times[name], times[peer])
-    return harness.median([{"ratio": own[figure] / other[figure]} for own, other in pairs], "ratio")
-
-
 def measure(count, builds, rounds, others):
     with harness.scratch() as directory:
         hosts = Hosts(directory, count)
@@ -191,7 +184,7 @@ def main():
         for figure, scale in (("wall_s", 1000), ("cpu_s", 1000)):
             cells.append(harness.spread(times[name], figure, scale))
             for peer in (PLAIN, PEER):
-                share = ratio(times, name, peer, figure)
+                share = harness.ratio(times, name, peer, figure)
                 cells.append("–" if share is None else f"{share:.2f}")
         return cells
 

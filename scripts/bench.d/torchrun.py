@@ -67,16 +67,8 @@ def measure_restart(launchers, environment, rounds, directory):
     return harness.interleaved({name: once(command) for name, command in launchers.items()}, rounds)
 
 
-def ratio(times):
-    """Median of the ratios of consecutive runs."""
-    if PEER not in times:
-        return None
-    pairs = zip(times[REMUDA], times[PEER])
-    return harness.median([{"ratio": own["wall_s"] / other["wall_s"]} for own, other in pairs], "ratio")
-
-
 def row(what, times, bar):
-    share = ratio(times)
+    share = harness.ratio(times, REMUDA, PEER)
     cells = [harness.spread(times[name], "wall_s", 1000) if name in times else "–" for name in (PEER, REMUDA)]
     if share is None:
         return [what, *cells, "–", f"{bar:.2f}", "–"]
@@ -98,7 +90,7 @@ def main():
     print(f"{options.workers} workers, {options.rounds} rounds: median (minimum–maximum)\n")
     rows = [row("start", start, START_BAR), row("restart", restart, RESTART_BAR)]
     harness.table(["", "torchrun ms", "remuda ms", "ratio", "bar", "held"], rows)
-    ratios = {"start": ratio(start), "restart": ratio(restart)}
+    ratios = {name: harness.ratio(times, REMUDA, PEER) for name, times in (("start", start), ("restart", restart))}
     harness.save("torchrun", {"workers": options.workers, "start": start, "restart": restart, "ratios": ratios})
 
 

@@ -61,8 +61,6 @@ pub(super) struct AgentExecutor {
     prepared: Option<Prepared>,
     /// What stays open as long as a worker of the epoch may run.
     started: Option<StartedWorkers>,
-    /// Number of workers of the epoch whose streams have not arrived.
-    unattached: usize,
     /// Locks of GPUs, of this epoch and of earlier ones.
     gpu_locks: Vec<OwnedFd>,
     /// The port of rank 0, claimed while `remuda doctor` checks it.
@@ -109,7 +107,6 @@ impl AgentExecutor {
             shim_has_lock: false,
             prepared: None,
             started: None,
-            unattached: 0,
             gpu_locks: Vec::new(),
             port: None,
             error_files: None,
@@ -282,7 +279,6 @@ impl AgentExecutor {
         self.error_files = self.error_files.take().or_else(ErrorFiles::create);
         let workers = worker_start::resolve_workers(request, &prepared, self.error_files.as_ref());
         self.started = Some(StartedWorkers::new(request, prepared));
-        self.unattached = workers.len();
         let SpawnError { step, errno } = worker_start::spawn(&self.shim, &workers).err()?;
         Some(AgentEvent::SpawnFailed { step, errno })
     }
@@ -293,9 +289,9 @@ impl AgentExecutor {
         if let Some(started) = &self.started {
             self.workers.attach(worker, fds, (uplink, &started.welcomes), &mut self.tasks);
         }
-        self.unattached = self.unattached.saturating_sub(1);
-        if self.unattached == 0 {
-            // From here on it waits, and passes output on.
+        // The shim forks them in their order.
+        if worker + 1 == self.workers.len() {
+            // From here on the agent waits, and passes output on.
             text_pages::unmap_text_pages();
         }
     }

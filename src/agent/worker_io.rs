@@ -72,6 +72,11 @@ impl WorkerChannels {
         self.workers = starts.iter().map(|start| WorkerChannel::new(start, oom_kills)).collect();
     }
 
+    /// Number of workers of the epoch.
+    pub(super) fn len(&self) -> usize {
+        self.workers.len()
+    }
+
     /// Limit of the output in transit.
     pub(super) fn window(&self) -> &OutputWindow {
         &self.window

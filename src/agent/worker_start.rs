@@ -110,8 +110,7 @@ pub(super) fn spawn(shim: &ShimProcess, workers: &[ShimWorker]) -> Result<(), Sp
         .map_err(|error| failed(WorkerStartStep::SharedMemory)(error.into()))?;
     match shim.spawn(workers, segment.as_fd()) {
         Err(error) if is_disconnected(&error) => Ok(()),
-        Err(error) => Err(failed(WorkerStartStep::Fork)(error)),
-        Ok(()) => Ok(()),
+        result => result.map_err(failed(WorkerStartStep::Fork)),
     }
 }
 

@@ -393,9 +393,10 @@ impl Simulation {
 
     /// The launcher is continued after such a suspension.
     pub(super) fn resume_job(&mut self) {
-        self.launcher.suspensions = self.launcher.suspensions.saturating_sub(1);
         let now = self.now();
+        // Another launcher may have taken its place, which was not suspended with the job.
         let Some(stopped_at) = self.launcher.stopped_at.take() else { return };
+        self.launcher.suspensions = self.launcher.suspensions.saturating_sub(1);
         self.delay_incidents(stopped_at);
         if !self.launcher.is_alive {
             return;

@@ -9,8 +9,8 @@ pub(in crate::cli) fn is_python(name: &str) -> bool {
 /// Returns the command of remuda that reads the lines of a module of Python, and the words after the module, if
 /// a line of the interpreter starts such a module: `-u -m torch.distributed.run x.py`.
 pub(in crate::cli) fn launcher_of_python(rest: &[String]) -> Option<(&'static str, &[String])> {
-    let (module, rest) = python_module(rest)?;
-    Some(match (module, rest) {
+    let (true, [module, rest @ ..]) = program_of_python(rest)? else { return None };
+    Some(match (module.as_str(), rest) {
         ("torch.distributed.launch", rest) => ("torch.distributed.launch", rest),
         // There is no `torch.run`, but many type it.
         ("torch.distributed.run" | "torch.run", rest) => ("torchrun", rest),
@@ -24,25 +24,23 @@ pub(in crate::cli) fn launcher_of_python(rest: &[String]) -> Option<(&'static st
     })
 }
 
-/// Returns the module and its arguments of a line of the interpreter.
-fn python_module(rest: &[String]) -> Option<(&str, &[String])> {
-    let (word, after) = rest.split_first()?;
-    match (word.as_str(), after) {
-        ("-m", [module, after @ ..]) => Some((module, after)),
-        ("-X" | "-W", [_, after @ ..]) => python_module(after),
-        (option, after) if option.starts_with('-') => python_module(after),
-        _ => None,
-    }
-}
-
 /// Returns the words for remuda of a line without its interpreter; `-m` becomes an option.
 pub(super) fn python_line(rest: &[String]) -> Option<Vec<String>> {
-    let at = rest.iter().position(|word| word == "-m" || !word.starts_with('-'))?;
-    if rest[at] != "-m" {
-        return Some(rest[at..].to_vec());
+    Some(match program_of_python(rest)? {
+        (true, module) => [&["--module".to_owned()], module].concat(),
+        (false, script) => script.to_vec(),
+    })
+}
+
+/// Returns whether a line of the interpreter runs a module, and the words from the module or the script on.
+fn program_of_python(rest: &[String]) -> Option<(bool, &[String])> {
+    let (word, after) = rest.split_first()?;
+    match word.as_str() {
+        "-m" => (!after.is_empty()).then_some((true, after)),
+        "-X" | "-W" => program_of_python(after.get(1..)?),
+        option if option.starts_with('-') => program_of_python(after),
+        _ => Some((false, rest)),
     }
-    let module = &rest[at + 1..];
-    (!module.is_empty()).then(|| [&["--module".to_owned()], module].concat())
 }
 
 /// Returns a program that is itself a launcher whose lines remuda reads, with remuda in its place: `torchrun x.py`,

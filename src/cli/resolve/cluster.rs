@@ -153,7 +153,7 @@ pub(in crate::cli) fn resolve_hosts(
     let selected = select_slots(args, &pool, &found, typed)?;
     let (nodes, users) = selected.pool.into_parts();
     let node = no_ssh::started_node(&args.transport, typed, nodes.len())?;
-    let (transport, key_warning) =
+    let (transport, transport_note) =
         match slurm_step(args, (&nodes, &users), &found)?.filter(|_| node.is_none()) {
             Some(step) => step,
             None if is_local_with_manager(args, &found) => (Transport::Local, local_note(args)),
@@ -187,7 +187,7 @@ pub(in crate::cli) fn resolve_hosts(
             hostfile: found.hostfile,
             trust: pool::trust(args),
         },
-        warnings: found.warnings + &selection_warnings + &name_warning + &key_warning,
+        warnings: found.warnings + &selection_warnings + &name_warning + &transport_note,
     })
 }
 

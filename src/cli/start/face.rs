@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::CommandFactory;
-use std::time::Duration;
 
 use crate::base::{Status, show_create_dir_error};
 use crate::cli::args::RunArgs;

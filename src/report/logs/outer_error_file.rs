@@ -1,12 +1,11 @@
 //! The error file of an outer launcher, which started this one as a worker (`TORCHELASTIC_ERROR_FILE`).
 
-use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::disk::Disk;
-use super::private_files::create_private;
+use super::private_files::replace_private;
 
 /// Longest wait for the disk.
 const STALL_LIMIT: Duration = Duration::from_secs(1);
@@ -16,7 +15,6 @@ pub fn write_outer_error_file(path: PathBuf, bytes: Vec<u8>) -> io::Result<()> {
     Disk::default().run(STALL_LIMIT, move || {
         let mut draft = path.clone().into_os_string();
         draft.push(".new");
-        create_private(draft.as_ref())?.write_all(&bytes)?;
-        fs::rename(draft, path)
+        replace_private(&path, draft.as_ref(), &bytes)
     })
 }

@@ -1,7 +1,7 @@
 //! Files and directories that only this user can read.
 
-use std::fs::File;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -33,6 +33,12 @@ pub(super) fn make_private_dirs(path: &Path) -> io::Result<()> {
 /// Makes a file that only this user can read, or empties it; never follows a link at that path.
 pub(in crate::report) fn create_private(path: &Path) -> io::Result<File> {
     open_private(path, OFlags::TRUNC)
+}
+
+/// Replaces a file that only this user can read, by way of a draft: a reader sees the old or the new one.
+pub(super) fn replace_private(path: &Path, draft: &Path, bytes: &[u8]) -> io::Result<()> {
+    create_private(draft)?.write_all(bytes)?;
+    fs::rename(draft, path)
 }
 
 /// Makes a file that only this user can read; an existing file is an error.

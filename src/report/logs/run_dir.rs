@@ -1,7 +1,7 @@
 //! The directory of one run: `run.json` and the files of every rank. Private to the user;
 //! `retention` decides how many are kept. All waits for the disk are bounded.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::disk::Disk;
-use super::private_files::{create_private, epoch_dir, make_private_dir};
+use super::private_files::{create_private, epoch_dir, make_private_dir, replace_private};
 use super::retention::{self, RunClass};
 use super::saved_run;
 use crate::base::{Epoch, JobId, Rank, clock, env_vars, show_create_dir_error};
@@ -156,10 +156,7 @@ impl RunDir {
 
 /// Writes `run.json` atomically: a reader sees the old or the new one.
 fn write_record(directory: &Path, json: &str) -> io::Result<()> {
-    let (draft, last) = (directory.join(".run.json"), directory.join("run.json"));
-    let mut file: File = create_private(&draft)?;
-    file.write_all(json.as_bytes())?;
-    fs::rename(draft, last)
+    replace_private(&directory.join("run.json"), &directory.join(".run.json"), json.as_bytes())
 }
 
 fn default_parents() -> Vec<PathBuf> {
