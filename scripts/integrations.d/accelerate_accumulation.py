@@ -6,6 +6,7 @@ import argparse
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
+from result import end_accelerator
 
 
 def train(accelerator, accumulation):
@@ -45,13 +46,7 @@ def main():
 
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=args.gradient_accumulation_steps)
     weights = train(accelerator, args.gradient_accumulation_steps)
-    print(
-        f"RESULT rank={accelerator.process_index} world={accelerator.num_processes} loss_sum={weights:.6f}",
-        flush=True,
-    )
-    # Models keep the process group; if it outlives the interpreter, its threads can abort the process.
-    accelerator.free_memory()
-    accelerator.end_training()
+    end_accelerator(accelerator, weights)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import os
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration, ProjectConfiguration, set_seed
+from result import end_accelerator
 
 EPOCHS, SAVED_STEP = 2, 2
 
@@ -80,13 +81,7 @@ def main():
     order = DataLoaderConfiguration(use_seedable_sampler=True)
     accelerator = Accelerator(cpu=True, project_config=project, dataloader_config=order)
     weights = train(accelerator, args.project_dir)
-    print(
-        f"RESULT rank={accelerator.process_index} world={accelerator.num_processes} loss_sum={weights:.6f}",
-        flush=True,
-    )
-    # Models keep the process group; if it outlives the interpreter, its threads can abort the process.
-    accelerator.free_memory()
-    accelerator.end_training()
+    end_accelerator(accelerator, weights)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.local_sgd import LocalSGD
 from accelerate.utils import set_seed
+from result import end_accelerator
 
 
 def total(model):
@@ -47,13 +48,7 @@ def main():
 
     accelerator = Accelerator(cpu=True)
     weights = train(accelerator, args.local_sgd_steps)
-    print(
-        f"RESULT rank={accelerator.process_index} world={accelerator.num_processes} loss_sum={weights:.6f}",
-        flush=True,
-    )
-    # Models keep the process group; if it outlives the interpreter, its threads can abort the process.
-    accelerator.free_memory()
-    accelerator.end_training()
+    end_accelerator(accelerator, weights)
 
 
 if __name__ == "__main__":

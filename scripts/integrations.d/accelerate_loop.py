@@ -5,6 +5,7 @@ import argparse
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
+from result import end_accelerator
 
 
 def main():
@@ -33,14 +34,9 @@ def main():
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).sum().reshape(1)
     everywhere = accelerator.gather(weights)
     assert torch.equal(everywhere, weights.expand_as(everywhere)), everywhere
-    print(
-        f"RESULT rank={accelerator.process_index} world={accelerator.num_processes} "
-        f"loss_sum={losses.sum().item():.6f}",
-        flush=True,
-    )
-    # The model keeps the process group; if it outlives the interpreter, its threads can abort the process.
+    # Nothing of `main` keeps the model.
     model = accelerator.free_memory(model)
-    accelerator.end_training()
+    end_accelerator(accelerator, losses.sum().item())
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import argparse
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
+from result import end_accelerator
 
 HELD_OUT = 37
 
@@ -63,13 +64,7 @@ def main():
     accelerator = Accelerator(cpu=True)
     accuracy = train(accelerator, args.steps)
     accelerator.print(f"accuracy {accuracy:.3f}")
-    print(
-        f"RESULT rank={accelerator.process_index} world={accelerator.num_processes} loss_sum={accuracy:.6f}",
-        flush=True,
-    )
-    # Models keep the process group; if it outlives the interpreter, its threads can abort the process.
-    accelerator.free_memory()
-    accelerator.end_training()
+    end_accelerator(accelerator, accuracy)
 
 
 if __name__ == "__main__":

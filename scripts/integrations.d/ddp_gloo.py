@@ -1,11 +1,11 @@
 """Data-parallel training of the PyTorch tutorial: torchrun's variables, gloo, DDP."""
 
-import gc
 import os
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
+from result import end_group
 
 
 def train(rank, world):
@@ -40,10 +40,7 @@ def main():
     assert total.item() == world * (world - 1) / 2, total
 
     weights = train(rank, world)
-    print(f"RESULT rank={rank} world={world} loss_sum={weights:.6f}", flush=True)
-    # A model in a cycle of references keeps the process group, whose threads then abort the process at its end.
-    gc.collect()
-    dist.destroy_process_group()
+    end_group(weights)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 `--fail_epoch`, the last rank fails in that epoch of the first attempt; the next attempt reads the snapshot."""
 
 import argparse
-import gc
 import os
 
 import torch
@@ -10,6 +9,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
+from result import end_group
 
 
 class Sums(Dataset):
@@ -105,10 +105,7 @@ def main():
 
     dist.init_process_group(backend="gloo")
     weights = train(args)
-    print(f"RESULT rank={dist.get_rank()} world={dist.get_world_size()} loss_sum={weights:.6f}", flush=True)
-    # A model in a cycle of references keeps the process group, whose threads then abort the process at its end.
-    gc.collect()
-    dist.destroy_process_group()
+    end_group(weights)
 
 
 if __name__ == "__main__":

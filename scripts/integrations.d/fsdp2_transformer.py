@@ -2,7 +2,6 @@
 the meta device, its layers and then itself are sharded, and a whole state dict is saved and read back."""
 
 import argparse
-import gc
 import os
 
 import torch
@@ -10,6 +9,7 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
+from result import end_group
 
 VOCABULARY, LENGTH, WIDTH = 32, 12, 16
 
@@ -111,10 +111,7 @@ def main():
         torch.accelerator.set_device_index(device.index)
     dist.init_process_group(backend=dist.get_default_backend_for_device(device))
     weights = train(device, args.mixed_precision)
-    print(f"RESULT rank={dist.get_rank()} world={dist.get_world_size()} loss_sum={weights:.6f}", flush=True)
-    # A model in a cycle of references keeps the process group, whose threads then abort the process at its end.
-    gc.collect()
-    dist.destroy_process_group()
+    end_group(weights)
 
 
 if __name__ == "__main__":
