@@ -83,7 +83,10 @@ pub(super) fn claim_port(request: PortRequest) -> Result<PortClaim, Problem> {
                 _ => format!("cannot be used: {}", show_io_error(&error)),
             };
             Problem::new(Status::Config, format!("port {port} of rank 0 (--master_port) {why}"))
-                .help("choose another port with `--master_port`")
+                .help(
+                    "choose another port with `--master_port`, or `--main_process_port` in a \
+                     line of accelerate",
+                )
         }),
         PortRequest::Preferred(port) => {
             PortClaim::new(port).or_else(|_| PortClaim::any()).map_err(|error| {

@@ -115,7 +115,7 @@ impl Simulation {
             InjectedKind::LauncherIsSuspended { time } => {
                 self.launcher.suspensions += 1;
                 self.blame_silence(Blame::AnyNode, time);
-                self.after(time, Happening::FaultEnds(FaultEnd::LauncherResumes));
+                self.resume_launcher_after(time);
             }
             InjectedKind::JobIsSuspended { time } => return self.suspend_job(time),
             InjectedKind::UserSignals { signal } => {
@@ -459,11 +459,7 @@ impl Simulation {
                     self.heal(host, way);
                 }
             }
-            FaultEnd::LauncherResumes => {
-                self.truth.gave_up_suspended |= self.launcher.job.is_stopping();
-                self.launcher.suspensions = self.launcher.suspensions.saturating_sub(1);
-                self.run_launcher();
-            }
+            FaultEnd::LauncherResumes { number } => self.resume_launcher(number),
             FaultEnd::LauncherIsReplaced => self.start_other_launcher(),
             FaultEnd::EverythingResumes => self.resume_everything(),
             FaultEnd::JobResumes => self.resume_job(),

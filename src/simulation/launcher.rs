@@ -293,8 +293,24 @@ impl Simulation {
         let wait = self.launcher.slow_until.saturating_sub(self.now()).min(DISK_WAIT_MAX);
         if 0 < wait {
             self.launcher.suspensions += 1;
-            self.after(wait, Happening::FaultEnds(FaultEnd::LauncherResumes));
+            self.resume_launcher_after(wait);
         }
+    }
+
+    /// The suspension of the launcher that runs now ends after a time.
+    pub(super) fn resume_launcher_after(&mut self, time: Micros) {
+        let number = self.launcher.number;
+        self.after(time, Happening::FaultEnds(FaultEnd::LauncherResumes { number }));
+    }
+
+    /// A suspension of a launcher ends, which another launcher may have replaced.
+    pub(super) fn resume_launcher(&mut self, number: u32) {
+        if number != self.launcher.number {
+            return;
+        }
+        self.truth.gave_up_suspended |= self.launcher.job.is_stopping();
+        self.launcher.suspensions = self.launcher.suspensions.saturating_sub(1);
+        self.run_launcher();
     }
 
     pub(super) fn send_to_all(&mut self, message: &ToAgent) {

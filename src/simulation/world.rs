@@ -74,7 +74,7 @@ pub(super) enum FaultEnd {
     ShimResumes(usize),
     HostResumes(usize),
     LinkHeals { host: usize, ways: [bool; 2] },
-    LauncherResumes,
+    LauncherResumes { number: u32 },
     LauncherIsReplaced,
     JobResumes,
     EverythingResumes,

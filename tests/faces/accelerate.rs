@@ -172,6 +172,21 @@ fn every_problem_of_a_file_is_shown() {
 }
 
 #[test]
+fn port_that_cannot_be_used_is_shown_where_it_is() {
+    let outcome = accelerate(&["--cpu", "--main_process_port", "99999"], "true").end().code(2);
+    drop(
+        outcome
+            .says("error[C006]: `main_process_port` is 99999\n")
+            .says("--main_process_port 99999 ")
+            .says("^^^^^ expected a number from 0 to 65535\n"),
+    );
+    let text = "distributed_type: MULTI_CPU\nnum_machines: 2\nnum_processes: 2\n\
+                main_process_ip: n1\nmain_process_port: 65534\n";
+    let outcome = with_config(text, &[], "true").code(65);
+    drop(outcome.says("5 | main_process_port: 65534\n").says("from 0 to 65533\n"));
+}
+
+#[test]
 fn unknown_key_of_a_mapping_is_a_warning() {
     let text = "distributed_type: NO\nfsdp_config:\n  colour: red\n";
     let outcome = with_config(text, &[], "echo ran").code(0);

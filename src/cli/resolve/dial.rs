@@ -29,7 +29,7 @@ pub(super) const JOIN_OPTION: &str = "--join_timeout";
 /// Offset of the port for agents from the port of rank 0.
 const AGENT_PORT_OFFSET: u16 = 1;
 /// Offset of the port of the store from the port of rank 0.
-const STORE_PORT_OFFSET: u16 = 2;
+pub(in crate::cli) const STORE_PORT_OFFSET: u16 = 2;
 
 /// Options about the connection of the nodes.
 pub(super) struct DialArgs<'a> {
@@ -122,7 +122,10 @@ fn store_port(master_port: u16, typed: &CommandLine) -> Result<u16, CliError> {
     if let Some(port) = master_port.checked_add(STORE_PORT_OFFSET) {
         return Ok(port);
     }
-    let place = typed.value_or_end("master_port");
+    // The second and third are those of torchrun.
+    let options = ["master_port", "master-port", "rdzv-endpoint"];
+    let place = options.iter().find_map(|option| typed.value_span(option));
+    let place = place.unwrap_or_else(|| typed.end_span());
     let refused = typed.refuse(&[place], |spans| {
         let message = format!("there are no two ports after {master_port}");
         Diagnostic::error(line::codes::BAD_VALUE, spans[0], message)

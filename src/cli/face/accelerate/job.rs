@@ -17,7 +17,7 @@ use crate::cli::error::CliError;
 use crate::cli::face::torchrun::job::{self as torch_job, TorchLauncher};
 use crate::cli::line::{CommandLine, Parsed, cannot_combine, codes, needs_other, python_int};
 use crate::cli::resolve::environment::working_directory;
-use crate::cli::resolve::{self, ResolvedCluster};
+use crate::cli::resolve::{self, ResolvedCluster, STORE_PORT_OFFSET};
 use crate::cli::start::{Face, JobArgs, launcher_flags, start_as};
 use crate::config::accelerate::{ConfigFile, NOT_SUPPORTED, Paradigm};
 use crate::inventory;
@@ -75,6 +75,7 @@ pub(in crate::cli) fn start(
         check::python_script(&args.script_and_args, typed, "no_python")?;
     }
     let job = AccelerateJob::new(args, typed, &settings, file.as_ref())?;
+    job.check_port(file.as_ref())?;
     job.check_fsdp(file.as_ref())?;
     let method = job.method(file.as_ref())?;
     let env = job.variables(file.as_ref())?;
@@ -197,6 +198,27 @@ impl<'a> AccelerateJob<'a> {
     fn has_typed_kind(&self) -> bool {
         let kinds = KINDS.iter().map(|(name, _)| *name).filter(|name| *name != "cpu");
         kinds.chain(["use_megatron_lm"]).any(|name| self.args.is_typed(name))
+    }
+
+    /// Refuses a port that does not exist, or after which machines have no room for those of remuda.
+    fn check_port(&self, file: Option<&ConfigFile>) -> Result<(), CliError> {
+        const PORT: &str = "main_process_port";
+        let largest = match self.machines {
+            1 => u16::MAX,
+            _ => u16::MAX - STORE_PORT_OFFSET,
+        };
+        let port = self.settings.whole(PORT).unwrap_or(0);
+        if (0..=i64::from(largest)).contains(&port) {
+            return Ok(());
+        }
+        Err(refuse_setting(self.typed, file, PORT, |span, _| {
+            let refused = Diagnostic::error(codes::BAD_VALUE, span, format!("`{PORT}` is {port}"))
+                .label(format!("expected a number from 0 to {largest}"));
+            match self.machines {
+                1 => refused,
+                _ => refused.help("with several machines remuda also uses the two ports after it"),
+            }
+        }))
     }
 
     /// Refuses weights that only rank 0 loads and does not send.
