@@ -3,6 +3,9 @@
 //! NVRTC of two CUDA releases (`scripts/libraries`) compiles them. The C++ compiler compiles the same source
 //! for the CPU, where the threads of the device run one after the other. Where there is a GPU, the kernels run
 //! on it too.
+//!
+//! The kernels of training (`src/cuda/kernels`) run on an emulated device (`emulation/`), whose threads can wait
+//! for each other.
 
 #![expect(clippy::disallowed_methods, reason = "tests start programs")]
 
@@ -16,7 +19,17 @@ use remuda::runtime::device::{FoldKernel, GradientKernel, GradientOp, device_cou
 use remuda::runtime::nvrtc::{Architecture, Compiler};
 use remuda::runtime::{Bf16, Dtype, Element, F16, Group, ReduceOp};
 
+mod activation;
+mod compilers;
+mod device_checks;
+mod embedding;
+mod emulated;
 mod ffi_device;
+mod ffi_emulated;
+mod flash;
+mod mistakes;
+mod norm;
+mod optimizer;
 
 use ffi_device::DeviceProgram;
 

@@ -3,10 +3,12 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`kernels`] | source and launches of the kernels of training |
 //! | [`library`] | search and opening of a library |
 //! | [`nccl`] | communicators of NCCL and the state of its ranks |
 //! | [`nvrtc`] | compilation of CUDA C |
 
+pub mod kernels;
 pub mod library;
 pub mod nccl;
 pub mod nvrtc;

@@ -1,0 +1,194 @@
+//! Functions of single elements and the classifier, against the same in f64.
+
+use remuda::cuda::kernels::{Activation, ElementType, Kernel, KernelLaunch, KernelProgram};
+
+use super::emulated::{Case, assert_close, bytes_of, decode, draw, encode};
+use crate::support::proof::{Random, has};
+
+/// A function and its derivative.
+fn value_and_slope(function: Activation, x: f64) -> (f64, f64) {
+    match function {
+        Activation::Identity => (x, 1.0),
+        Activation::Relu => (x.max(0.0), if 0.0 < x { 1.0 } else { 0.0 }),
+        Activation::GeluTanh => {
+            let root = (2.0 / std::f64::consts::PI).sqrt();
+            let tanh = (root * (x + 0.044_715 * x.powi(3))).tanh();
+            let slope = root * (1.0 + 3.0 * 0.044_715 * x * x) * (1.0 - tanh * tanh);
+            (0.5 * x * (1.0 + tanh), 0.5 * (1.0 + tanh) + 0.5 * x * slope)
+        }
+        Activation::Gelu => {
+            let density = (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
+            let distribution = 0.5 * (1.0 + erf(x * std::f64::consts::FRAC_1_SQRT_2));
+            (x * distribution, distribution + x * density)
+        }
+    }
+}
+
+/// The error function, by its series of positive terms.
+fn erf(z: f64) -> f64 {
+    let mut term = 2.0 / std::f64::consts::PI.sqrt() * (-z * z).exp() * z;
+    let mut sum = term;
+    for n in 1..200 {
+        term *= 2.0 * z * z / f64::from(2 * n + 1);
+        sum += term;
+    }
+    sum
+}
+
+fn all_functions() -> impl Iterator<Item = (Activation, ElementType)> {
+    let of = |function| ElementType::ALL.map(|element| (function, element));
+    Activation::ALL.into_iter().flat_map(of)
+}
+
+/// Functions that have no power are exact before they are rounded.
+fn is_exact(function: Activation) -> bool {
+    matches!(function, Activation::Relu | Activation::Identity)
+}
+
+#[track_caller]
+fn check(what: &str, function: Activation, element: ElementType, found: &[f64], expect: &[f64]) {
+    if is_exact(function) {
+        assert_eq!(found, decode(element, &encode(element, expect)), "{what}, {function:?}");
+    } else {
+        assert_close(what, element, found, expect);
+    }
+}
+
+#[test]
+fn activations_match_their_definition() {
+    if !has("compiler", "activations_match_their_definition") {
+        return;
+    }
+    let mut random = Random::from_seed();
+    for (function, element) in all_functions() {
+        for (count, size) in [(1, 1.0), (1037, 5.0), (4096, 12.0)] {
+            let program = KernelProgram::Activation(function, element);
+            let launch = KernelLaunch::elementwise(count as u64, element);
+            let x = draw(&mut random, element, count, size);
+            let dy = draw(&mut random, element, count, 1.0);
+            let y = Case::new(program, Kernel::ActivationForward, launch)
+                .elements(element, &x)
+                .unwritten(count * bytes_of(element))
+                .count(count)
+                .run_under_all_schedules();
+            let expect: Vec<f64> = x.iter().map(|x| value_and_slope(function, *x).0).collect();
+            check("y", function, element, &y.elements(1, element), &expect);
+            let dx = Case::new(program, Kernel::ActivationBackward, launch)
+                .elements(element, &x)
+                .elements(element, &dy)
+                .same_memory(1)
+                .count(count)
+                .run_under_all_schedules();
+            let slopes = x.iter().map(|x| value_and_slope(function, *x).1);
+            let expect: Vec<f64> = slopes.zip(&dy).map(|(slope, dy)| slope * dy).collect();
+            check("dx", function, element, &dx.elements(1, element), &expect);
+        }
+    }
+}
+
+#[test]
+fn activations_of_huge_numbers_are_finite() {
+    if !has("compiler", "activations_of_huge_numbers_are_finite") {
+        return;
+    }
+    let element = ElementType::F32;
+    let x = [-1e30, -100.0, -20.0, -0.0, 0.0, 20.0, 100.0, 1e12];
+    for function in Activation::ALL {
+        let program = KernelProgram::Activation(function, element);
+        let launch = KernelLaunch::elementwise(8, element);
+        let case = |kernel| Case::new(program, kernel, launch).elements(element, &x);
+        let y = case(Kernel::ActivationForward).unwritten(32).count(8).run_under_all_schedules();
+        let y = y.floats(1);
+        assert!(y.iter().all(|y| y.is_finite()), "{function:?}: {y:?}");
+        assert_eq!((y[7], y[6]), (1e12f32 as f64, 100.0), "{function:?}");
+    }
+}
+
+#[test]
+fn bias_is_added_before_the_function() {
+    if !has("compiler", "bias_is_added_before_the_function") {
+        return;
+    }
+    let mut random = Random::from_seed();
+    for (function, element) in all_functions() {
+        for (rows, width) in [(1, 8), (5, 264)] {
+            let x = draw(&mut random, element, rows * width, 2.0);
+            let bias = draw(&mut random, element, width, 1.0);
+            let launch = KernelLaunch::elementwise((rows * width) as u64, element);
+            let program = KernelProgram::Activation(function, element);
+            let sum = |(at, x): (usize, &f64)| f64::from(*x as f32 + bias[at % width] as f32);
+            let sums: Vec<f64> = x.iter().enumerate().map(sum).collect();
+            let sums = decode(element, &encode(element, &sums));
+            let expect: Vec<f64> = sums.iter().map(|x| value_and_slope(function, *x).0).collect();
+            let case = Case::new(program, Kernel::BiasActivation, launch)
+                .elements(element, &x)
+                .elements(element, &bias);
+            let kept = case.clone().unwritten(rows * width * bytes_of(element)).ints([rows, width]);
+            let kept = kept.run_under_all_schedules();
+            assert_eq!(kept.elements(0, element), sums);
+            check("y", function, element, &kept.elements(2, element), &expect);
+            let alone = case.clone().null().ints([rows, width]).run_under_all_schedules();
+            assert_eq!(alone.elements(0, element), sums);
+            let in_place = case.same_memory(0).ints([rows, width]).run_under_all_schedules();
+            assert_eq!(in_place.get::<u8>(0), kept.get::<u8>(2));
+        }
+    }
+}
+
+/// Losses and gradients of logits.
+fn cross_entropy(
+    logits: &[f64],
+    targets: &[u32],
+    [vocabulary, stride]: [usize; 2],
+    share: f64,
+) -> (Vec<f64>, Vec<f64>) {
+    let (mut losses, mut gradients) = (Vec::new(), Vec::new());
+    for (row, target) in logits.chunks(stride).zip(targets) {
+        let row = &row[..vocabulary];
+        let top = row.iter().copied().fold(f64::MIN, f64::max);
+        let mass: f64 = row.iter().map(|x| (x - top).exp()).sum();
+        losses.push(mass.ln() + top - row[*target as usize]);
+        let start = gradients.len();
+        gradients.extend(row.iter().map(|x| (x - top).exp() / mass * share));
+        gradients[start + *target as usize] -= share;
+        gradients.resize(start + stride, 0.0);
+    }
+    (losses, gradients)
+}
+
+#[test]
+fn classifier_is_softmax_and_cross_entropy() {
+    if !has("compiler", "classifier_is_softmax_and_cross_entropy") {
+        return;
+    }
+    let mut random = Random::from_seed();
+    for element in ElementType::ALL {
+        for [rows, vocabulary, stride] in [[1, 8, 8], [3, 50, 64], [5, 2050, 2056], [2, 9001, 9024]]
+        {
+            // Logits of the padding are larger than all others: they must not count.
+            let mut logits = draw(&mut random, element, rows * stride, 8.0);
+            for row in logits.chunks_mut(stride) {
+                row[vocabulary..].fill(1000.0);
+            }
+            let targets: Vec<u32> = (0..rows).map(|_| random.below(vocabulary) as u32).collect();
+            let (scale, share) = (128.0f32, 0.125f32);
+            let launch = KernelLaunch::classifier(rows as u32, stride as u32, element);
+            let results = Case::new(KernelProgram::Classifier(element), Kernel::Classifier, launch)
+                .elements(element, &logits)
+                .memory(&targets)
+                .unwritten(rows * 4)
+                .memory(&[scale])
+                .scalar(super::ffi_emulated::Argument::F32(share))
+                .ints([vocabulary, stride])
+                .run_under_all_schedules();
+            let share = f64::from(share) * f64::from(scale);
+            let logits = decode(element, &encode(element, &logits));
+            let (losses, gradients) = cross_entropy(&logits, &targets, [vocabulary, stride], share);
+            assert_close("loss", ElementType::F32, &results.floats(2), &losses);
+            let found = results.elements(0, element);
+            assert_close("gradient", element, &found, &gradients);
+            let mut padding = found.chunks(stride).flat_map(|row| &row[vocabulary..]);
+            assert!(padding.all(|x| x.to_bits() == 0), "the gradient of padding is 0");
+        }
+    }
+}
