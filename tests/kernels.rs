@@ -27,6 +27,7 @@ mod emulated;
 mod ffi_device;
 mod ffi_emulated;
 mod flash;
+mod machine_code;
 mod mistakes;
 mod norm;
 mod optimizer;
@@ -38,10 +39,14 @@ const OPS: [ReduceOp; 5] =
 const DTYPES: [Dtype; 7] =
     [Dtype::F32, Dtype::F64, Dtype::I32, Dtype::I64, Dtype::U8, Dtype::F16, Dtype::Bf16];
 
-fn compiler(name: &str) -> std::sync::Arc<Compiler> {
+/// A file that `scripts/libraries` has installed.
+fn package(file: &str) -> PathBuf {
     let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let nvidia = target.parent().expect("a directory of target").join("nvidia");
-    Compiler::open_file(&nvidia.join(name)).expect("scripts/libraries has been run")
+    target.parent().expect("a directory of target").join("nvidia").join(file)
+}
+
+fn compiler(name: &str) -> std::sync::Arc<Compiler> {
+    Compiler::open_file(&package(name)).expect("scripts/libraries has been run")
 }
 
 fn of_cuda_12() -> std::sync::Arc<Compiler> {
