@@ -13,8 +13,8 @@ import resource
 import harness
 import pods
 
-# Node 0 needs seven open files for each node, and a few for the process.
-FILES_OF_NODE, OWN_FILES = 7, 100
+# Node 0 needs five open files for each node, and a few for the process.
+FILES_OF_NODE, OWN_FILES = 5, 100
 
 
 def sizes_within_limit(sizes):

@@ -126,7 +126,7 @@ pub fn examine_nodes(request: &ExamRequest, print: &dyn Fn(&str)) -> Result<Exam
 fn check_open_files(request: &ExamRequest) -> Result<(), TooFewFiles> {
     const OWN_FDS: u64 = 24;
     let of_link = match request.access {
-        NodeAccess::Local => 2,
+        NodeAccess::Local => 1,
         NodeAccess::Ssh(_) => 6,
     };
     require_open_files(of_link * request.nodes.len() as u64 + OWN_FDS)

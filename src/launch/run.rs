@@ -90,11 +90,11 @@ pub(super) fn check_open_files(
 ) -> Result<(), TooFewFiles> {
     const OWN_FDS: u64 = 24;
     let of_link = match transport {
-        Transport::Local => 2,
+        Transport::Local => 1,
         // Three pipes, the channel, the messages of ssh, and its exit.
         Transport::Ssh(_) => 6,
-        // The connection, and both ends of the link, each of them twice.
-        Transport::Dial(_) | Transport::Managed(_) => 5,
+        // The connection, and both ends of the link.
+        Transport::Dial(_) | Transport::Managed(_) => 3,
     };
     let handshakes = match transport {
         Transport::Local | Transport::Ssh(_) => 0,

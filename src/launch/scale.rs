@@ -26,7 +26,7 @@ use crate::report::text::MessageLevel;
 use crate::report::{Charset, LogRetention, StatusPlace, Style, Terminal, print_error};
 use crate::secure::JobKey;
 use crate::transport::{
-    AgentEnd, AgentHandle, Link, LinkReader, LinkWriter, SessionInfo, WaitForEnd,
+    AgentEnd, AgentHandle, Link, LinkReader, LinkWriter, SessionInfo, WaitForEnd, split_socket,
 };
 use crate::wire::{
     self, AgentHello, Decoder, FromAgent, KernelReport, Listen, MasterEndpoint, PreparedNode,
@@ -40,7 +40,7 @@ pub(crate) mod proof;
 const SIZES: [u32; 6] = [8, 64, 512, 1024, 2048, 4096];
 const WORKERS: u32 = 2;
 /// File descriptors of a link, at both ends.
-const FDS_PER_NODE: u64 = 4;
+const FDS_PER_NODE: u64 = 2;
 
 /// The exit of a worker that remuda did not stop, and its time in microseconds after the start.
 type Failure = (WorkerExit, u64);
@@ -367,7 +367,7 @@ fn make_links(
     let (mut links, mut agents) = (Vec::new(), Vec::new());
     for node in 0..nodes {
         let (launcher_end, agent_end) = fds::stream_pair().expect("descriptors");
-        let (reader, writer) = ends(launcher_end);
+        let (reader, writer) = split_socket(launcher_end).expect("a link");
         let (early, arrival) = (Vec::new(), SessionInfo::default());
         let agent = Box::new(NoProcess);
         links.push(Some(Link { reader, writer, agent, early, session: arrival }));
@@ -389,19 +389,13 @@ fn make_links(
     (Connector::Simulated(Mutex::new(links)), agents, reported_exits)
 }
 
-/// Creates both halves of a link; must be called inside the runtime that polls them.
-fn ends(fd: OwnedFd) -> (LinkReader, LinkWriter) {
-    let copy = fd.try_clone().expect("a descriptor");
-    (LinkReader::new(copy).expect("watched"), LinkWriter::new(fd).expect("watched"))
-}
-
 /// Runs the agents on a thread of their own, so that the launcher's CPU time can be measured apart.
 fn play(agents: Vec<(OwnedFd, AgentScript)>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         runtime().block_on(async {
             let mut playing = tokio::task::JoinSet::new();
             for (link, part) in agents {
-                let (reader, writer) = ends(link);
+                let (reader, writer) = split_socket(link).expect("a link");
                 playing.spawn(SimulatedAgent { reader, writer, part }.play());
             }
             playing.join_all().await;

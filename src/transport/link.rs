@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::pipe::{SpliceFlags, splice};
 use tokio::io::Interest;
@@ -10,15 +11,22 @@ use tokio::io::unix::AsyncFd;
 use crate::os::files::async_fd::register;
 
 /// The half of a link that is read.
-pub struct LinkReader(AsyncFd<OwnedFd>);
+pub struct LinkReader(Arc<AsyncFd<OwnedFd>>);
 
 /// The half of a link that is written.
-pub struct LinkWriter(AsyncFd<OwnedFd>);
+pub struct LinkWriter(Arc<AsyncFd<OwnedFd>>);
+
+/// Returns the halves of a link over one socket, which is closed when both are dropped. Must be called inside a
+/// runtime.
+pub fn split_socket(socket: OwnedFd) -> io::Result<(LinkReader, LinkWriter)> {
+    let shared = Arc::new(register(socket, Interest::READABLE | Interest::WRITABLE)?);
+    Ok((LinkReader(shared.clone()), LinkWriter(shared)))
+}
 
 impl LinkReader {
     /// Takes a pipe or socket; must be called inside a runtime.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self(register(fd, Interest::READABLE)?))
+        Ok(Self(Arc::new(register(fd, Interest::READABLE)?)))
     }
 
     /// Appends the available bytes, at most `buffer`'s spare capacity; 0 is the end.
@@ -41,7 +49,7 @@ impl LinkReader {
 impl LinkWriter {
     /// Takes a pipe or socket; must be called inside a runtime.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self(register(fd, Interest::WRITABLE)?))
+        Ok(Self(Arc::new(register(fd, Interest::WRITABLE)?)))
     }
 
     /// Writes both parts, in one call if the kernel accepts them.

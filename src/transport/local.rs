@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::Pid;
 
 use super::agent::{AgentEnd, AgentHandle, Link, SessionInfo, WaitForEnd};
-use super::link::{LinkReader, LinkWriter};
+use super::link::split_socket;
 use crate::base::{WorkerExit, clock, env_vars};
 use crate::os::files::fds;
 use crate::os::process::fork;
@@ -34,8 +34,8 @@ pub struct AgentEnvironment {
 pub fn connect_local(arguments: &[OsString], environment: AgentEnvironment) -> io::Result<Link> {
     let (near, far) = fds::stream_pair()?;
     let agent = spawn(arguments, environment, far)?;
-    let reader = LinkReader::new(near.try_clone()?)?;
-    let (writer, agent) = (LinkWriter::new(near)?, Box::new(LocalAgent(agent)));
+    let (reader, writer) = split_socket(near)?;
+    let agent = Box::new(LocalAgent(agent));
     Ok(Link { reader, writer, agent, early: Vec::new(), session: SessionInfo::default() })
 }
 

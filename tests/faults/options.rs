@@ -515,7 +515,7 @@ fn descriptors_are_checked_before_anything_starts() {
     let many: Vec<(&str, usize)> = many.iter().map(|(host, slots)| (&**host, *slots)).collect();
     let outcome = hosts(&many).under("ulimit -n 64").sh("exit 0").end().code(71);
     outcome.says(
-        "the job needs 184 open files here, the hard limit is 64; raise `nofile` in \
+        "the job needs 144 open files here, the hard limit is 64; raise `nofile` in \
          /etc/security/limits.conf, or with `docker run --ulimit nofile=N`",
     );
 }

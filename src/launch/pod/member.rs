@@ -19,7 +19,7 @@ use crate::launch::pod::termination_log::write_termination_message;
 use crate::launch::screen::job_report::show_refusal;
 use crate::launch::screen::messages;
 use crate::launch::user::signals::{Signals, UserRequest};
-use crate::os::cpu::malloc;
+use crate::os::cpu::{malloc, text_pages};
 use crate::os::process::{process_tree, signals};
 use crate::os::tasks::{Tasks, sleep_until};
 use crate::plan::{self, LaunchPlan};
@@ -353,10 +353,7 @@ impl MemberLoop<'_> {
                 MemberLoopEvent::Connection(Some(MemberEvent::EpochStarted(
                     epoch,
                     free_restarts,
-                ))) => {
-                    (self.epoch, self.free_restarts) = (Some(epoch), free_restarts);
-                    self.health.set_epoch(epoch.0);
-                }
+                ))) => self.on_epoch_started(epoch, free_restarts),
                 MemberLoopEvent::Connection(None) | MemberLoopEvent::Timeout => {
                     return MemberEnd::LeaderLost;
                 }
@@ -383,6 +380,13 @@ impl MemberLoop<'_> {
                 }
             }
         }
+    }
+
+    fn on_epoch_started(&mut self, epoch: Epoch, free_restarts: u32) {
+        (self.epoch, self.free_restarts) = (Some(epoch), free_restarts);
+        self.health.set_epoch(epoch.0);
+        // From here on this process waits: its agent starts the workers.
+        text_pages::unmap_text_pages();
     }
 
     /// Whether the job goes on with another node in the place of this one, as far as this node

@@ -21,7 +21,7 @@ use super::rules::Rules;
 use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
 use crate::os::files::fds;
 use crate::os::tasks::{Tasks, sleep_until};
-use crate::transport::{Fault, Link, LinkReader, LinkWriter, SessionInfo};
+use crate::transport::{Fault, Link, SessionInfo, split_socket};
 
 /// Handshakes that run at the same time. Further connections wait in the kernel's queue and are not
 /// closed.
@@ -365,16 +365,14 @@ impl Service {
     ) -> io::Result<()> {
         let Joiner { peer, machine, next_epoch, free_restarts, mut writer, reader, .. } = joiner;
         let (near, far) = fds::stream_pair()?;
-        let local = LocalLink {
-            reader: LinkReader::new(far.try_clone()?)?,
-            writer: LinkWriter::new(far)?,
-            filter: None,
-        };
+        let (local_reader, local_writer) = split_socket(far)?;
+        let local = LocalLink { reader: local_reader, writer: local_writer, filter: None };
+        let (link_reader, link_writer) = split_socket(near)?;
         let (exit_sender, exit) = oneshot::channel();
         let (signal_sender, signals) = mpsc::channel(SIGNALS_MAX);
         let link = Link {
-            reader: LinkReader::new(near.try_clone()?)?,
-            writer: LinkWriter::new(near)?,
+            reader: link_reader,
+            writer: link_writer,
             agent: Box::new(DialledAgent(exit)),
             early: Vec::new(),
             session: SessionInfo::default(),
