@@ -176,8 +176,9 @@ fn exported_parameters_have_the_saved_bits() {
     let shown = scratch.succeed("export run --to hf:many --max_shard_size 500");
     let files = [1, 2, 3].map(|number| format!("many/model-{number:05}-of-00003.safetensors"));
     let index = "many/model.safetensors.index.json";
-    let list = format!("`{}` to `{index}`; `config.json` is not written", files[0]);
-    assert_eq!(shown, format!("4 tensors, 1.3 KiB, safetensors: {list}\n"));
+    let list = format!("`{}` and 3 more files beside it; `config.json` is not written", files[0]);
+    let why = "because the model is none of `remuda train --model gpt2`";
+    assert_eq!(shown, format!("4 tensors, 1.3 KiB, safetensors: {list}, {why}\n"));
     check(&files.each_ref().map(String::as_str), "F32");
     let index: serde_json::Value =
         serde_json::from_slice(&fs::read(scratch.path(index)).expect("a file")).expect("JSON");

@@ -151,10 +151,16 @@ fn screen(report: &ExportReport, lacks_config: bool) -> String {
     let names = files.iter().map(|file| file.strip_prefix(".").unwrap_or(file));
     let names: Vec<String> = names.map(|file| format!("`{}`", file.display())).collect();
     let names = match &names[..] {
-        [first, .., last] if 2 < names.len() => format!("{first} to {last}"),
+        [first, others @ ..] if 2 < others.len() => {
+            format!("{first} and {} more files beside it", others.len())
+        }
         _ => names.join(" and "),
     };
-    let missing = if lacks_config { "; `config.json` is not written" } else { "" };
+    let missing = if lacks_config {
+        "; `config.json` is not written, because the model is none of `remuda train --model gpt2`"
+    } else {
+        ""
+    };
     format!("{tensors}, {bytes}, safetensors: {names}{missing}\n")
 }
 
