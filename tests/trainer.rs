@@ -10,6 +10,8 @@ use crate::support::expected::check_expected;
 use crate::support::scratch::{Scratch, text};
 use crate::support::shards;
 
+mod config_file;
+
 /// Options of a GPT that trains within milliseconds.
 const SMALL: &str = "--num_gpus 2 --layers 1 --heads 2 --width 8 --block 8 --batch_size 2";
 
@@ -115,6 +117,11 @@ fn write_configurations(scratch: &Scratch) {
         \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"text/x\"}}}",
     );
     scratch.write(
+        "stage.json",
+        "{\"train_batch_size\": 8, \"gradient_accumulation_steps\": 1, \
+        \"zero_optimization\": {\"stage\": 1}, \"fp16\": {\"enabled\": true}}",
+    );
+    scratch.write(
         "groups.json",
         "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 3, \
         \"zero_hpz_partition_size\": 4}}",
@@ -175,6 +182,9 @@ fn train_refuses_unusable_lines_before_the_start() {
             "--save_every 3",
             "--keep 2",
             "--checkpoint_every 10",
+            "--bf16",
+            "--zero_stage 3",
+            "--deepspeed",
             "--checkpoint_dir text",
             "--checkpoint_dir text/below",
             "--metrics directory",
@@ -199,7 +209,11 @@ fn train_refuses_unusable_lines_before_the_start() {
             "--num_gpus 2 --deepspeed_config wrong.json",
             "--num_gpus 3 --deepspeed_config ds.json",
             "--num_gpus 2 --deepspeed_config ds.json --lr 0.02",
-            "--num_gpus 2 --deepspeed_config ds.json --stage 3",
+            "--num_gpus 2 --deepspeed_config stage.json --stage 3",
+            "--num_gpus 2 --deepspeed_config stage.json --precision bf16",
+            "--num_gpus 2 --deepspeed_config stage.json --lanes 8",
+            "--num_gpus 2 --deepspeed_config ds.json --warmup 5",
+            "--num_gpus 2 --deepspeed_config ds.json --min_lr 0",
             "--num_gpus 2 --config files.json",
             "--num_gpus 2 --config groups.json",
             "--num_gpus 6 --stage 3 --shard_group 4",
@@ -285,57 +299,6 @@ fn run_goes_on_with_other_workers_and_another_stage() {
         }
     }
     assert_eq!(fs::read_dir(scratch.path("nvme")).expect("a directory").count(), 0);
-}
-
-/// The files that a user of DeepSpeed, of the Hugging Face Trainer and of accelerate has.
-#[test]
-fn files_of_users_train_on_1_2_4_and_8_workers() {
-    let scratch = Scratch::new("train", "users");
-    let files = [
-        ("ds.json", include_str!("config/valid/adam_fp16_zero.json")),
-        ("trainer.json", include_str!("config/valid/zero3_auto.json")),
-        ("accelerate.yaml", include_str!("config/accelerate/zero3_cpu.yaml")),
-    ];
-    for (name, content) in files {
-        scratch.write(name, content);
-        for workers in [1, 2, 4, 8] {
-            let metrics = format!("{name}-{workers}");
-            scratch.succeed(&format!(
-                "--model mlp --layers 1 --width 8 --steps 2 --eval_every 0 --num_gpus {workers} \
-                 --deepspeed_config {name} --metrics {metrics}"
-            ));
-            assert_eq!(losses(&scratch, &metrics).len(), 3, "two steps and the end: {metrics}");
-        }
-    }
-}
-
-/// The same settings, from a file and from options.
-#[test]
-fn configuration_of_deepspeed_sets_the_engine() {
-    let scratch = Scratch::new("train", "deepspeed");
-    scratch.write("text", "the quick brown fox jumps over the lazy dog. ".repeat(40));
-    let sizes = "--layers 2 --heads 2 --width 8 --block 8 --data text --steps 5";
-    let file = "{\"train_batch_size\": 12, \"gradient_accumulation_steps\": 2, // a comment\n \
-        \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\", \"betas\": [0.9, 0.95], \
-        \"weight_decay\": 0.1}}, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": \
-        {\"warmup_min_lr\": 0.01, \"warmup_max_lr\": 0.01, \"warmup_num_steps\": 2}}, \
-        \"zero_optimization\": {\"stage\": 3, \"overlap_comm\": true}, \"bf16\": {\"enabled\": true}, \
-        \"gradient_clipping\": 0.5, \"csv_monitor\": {\"enabled\": true}, \"tensorboard\": \
-        {\"enabled\": true, \"output_path\": \"runs-of\", \"job_name\": \"gpt\"}}";
-    scratch.write("ds.json", file);
-    let shown = scratch
-        .run(&format!("{sizes} --num_gpus 2 --deepspeed_config ds.json --lr 0.01 --metrics file"));
-    let stderr = text(&shown.stderr);
-    assert!(shown.status.success(), "{stderr}");
-    assert!(stderr.contains("`zero_optimization.overlap_comm` has no effect here"), "{stderr}");
-    let rates = fs::read_to_string(scratch.path("DeepSpeedJobName/Train_Samples_lr.csv"));
-    let rows = "12,0.01\r\n24,0.01\r\n36,0.01\r\n48,0.01\r\n60,0.01\r\n";
-    assert_eq!(rates.expect("a file of the monitor"), format!("step,lr\r\n{rows}"));
-    assert_eq!(fs::read_dir(scratch.path("runs-of/gpt")).expect("a directory").count(), 1);
-    let options = "--batch_size 3 --accumulate 2 --lr 0.01 --min_lr 0.01 --warmup 0 --beta2 0.95 \
-                   --weight_decay 0.1 --clip 0.5 --stage 3 --precision bf16";
-    scratch.succeed(&format!("{sizes} --num_gpus 2 {options} --metrics options"));
-    assert_eq!(losses(&scratch, "file"), losses(&scratch, "options"));
 }
 
 /// Rates of a schedule of torch, which the engine takes from the file.
@@ -599,4 +562,33 @@ fn pipe_receives_lines_without_progress_bars() {
         assert!(line.starts_with(begin), "{line}");
     }
     assert!(shown.contains("\nsample of the model:\n") && shown.contains("\ndone after step 40: "));
+}
+
+/// A run that was killed after its last save gets its last record when it is continued.
+#[test]
+fn continued_run_that_is_complete_writes_its_last_record() {
+    let scratch = Scratch::new("train", "last-record");
+    let line = format!("{SMALL} --steps 3 --eval_every 0 --checkpoint_dir kept --metrics m");
+    scratch.succeed(&line);
+    let complete = fs::read_to_string(scratch.path("m")).expect("metrics");
+    let digest_of_run = digest(&scratch, "m");
+    let (steps, _) = complete.trim_end().rsplit_once('\n').expect("a record after the steps");
+    scratch.write("m", format!("{steps}\n"));
+    scratch.succeed(&format!("{line} --resume auto"));
+    assert_eq!(losses(&scratch, "m").len(), 4);
+    assert_eq!(digest(&scratch, "m"), digest_of_run);
+}
+
+#[test]
+fn other_shards_than_those_of_the_checkpoint_are_a_warning() {
+    let scratch = Scratch::new("train", "other-shards");
+    write_shard(&scratch, "a.bin");
+    shards::write_shard(&scratch.path("b.bin"), (0..4000).map(|at| at * 7 % 100));
+    let line = format!("{SMALL} --eval_every 0 --vocabulary 128");
+    scratch.succeed(&format!("{line} --steps 2 --data a.bin b.bin --checkpoint_dir kept"));
+    let warning = "warning: `--data` has other tokens, or the same in another order";
+    for (data, is_other) in [("a.bin b.bin", false), ("b.bin a.bin", true), ("a.bin", true)] {
+        let shown = scratch.succeed(&format!("{line} --steps 3 --data {data} --resume kept"));
+        assert_eq!(shown.contains(warning), is_other, "{data}: {shown}");
+    }
 }

@@ -1,6 +1,6 @@
 //! The rules by which `auto` is filled: those of the Hugging Face Trainer, with the arguments of remuda.
 
-use super::inputs::ConfigInputs;
+use super::inputs::{ComputeType, ConfigInputs};
 use super::tree::{ConfigNode, ConfigValue};
 use crate::base::Span;
 
@@ -57,8 +57,8 @@ pub const AUTO_RULES: &[AutoRule] = &[
     },
     AutoRule {
         path: "optimizer.params.betas",
-        text: "[0.9, 0.999]",
-        value: |_| AutoValue::Is(ConfigValue::List(vec![node(0.9), node(0.999)])),
+        text: "`--beta1` and `--beta2`, else [0.9, 0.999]",
+        value: |inputs| AutoValue::Is(pair(inputs.betas.unwrap_or([0.9, 0.999]))),
     },
     AutoRule { path: "optimizer.params.eps", text: "1e-8", value: |_| number(1e-8) },
     AutoRule {
@@ -82,8 +82,21 @@ pub const AUTO_RULES: &[AutoRule] = &[
         text: "`--steps`, the steps of the whole run",
         value: |inputs| inputs.steps.map_or(AutoValue::Derived, whole),
     },
-    AutoRule { path: "fp16.enabled", text: "false", value: |_| off() },
-    AutoRule { path: "bf16.enabled", text: "false", value: |_| off() },
+    AutoRule {
+        path: "fp16.enabled",
+        text: "`--precision fp16`, else false",
+        value: |inputs| is_type(inputs, ComputeType::Fp16),
+    },
+    AutoRule {
+        path: "bf16.enabled",
+        text: "`--precision bf16`, else false",
+        value: |inputs| is_type(inputs, ComputeType::Bf16),
+    },
+    AutoRule {
+        path: "zero_optimization.stage",
+        text: "`--stage`, else 0",
+        value: |inputs| whole(inputs.stage.unwrap_or(0).into()),
+    },
     AutoRule {
         path: "zero_optimization.reduce_bucket_size",
         text: "h², with h = `--hidden_size`; else the default",
@@ -108,6 +121,33 @@ impl AutoRule {
     pub fn value(&self, inputs: &ConfigInputs) -> AutoValue {
         (self.value)(inputs)
     }
+}
+
+/// The value that a typed option gives to a key that the file does not have, and the option.
+pub(super) fn typed_value(
+    path: &str,
+    inputs: &ConfigInputs,
+) -> Option<(ConfigValue, &'static str)> {
+    let is_type = |kind| inputs.precision.map(|found| ConfigValue::Bool(found == kind));
+    let count = |given: Option<u64>| given.and_then(|given| i64::try_from(given).ok());
+    let (value, option) = match path {
+        "gradient_clipping" => (inputs.clip.map(ConfigValue::Float), "--clip"),
+        "optimizer.params.lr" => (inputs.learning_rate.map(ConfigValue::Float), "--lr"),
+        "optimizer.params.betas" => (inputs.betas.map(pair), "--beta1, --beta2"),
+        "optimizer.params.weight_decay" => {
+            (inputs.weight_decay.map(ConfigValue::Float), "--weight_decay")
+        }
+        "scheduler.params.warmup_num_steps" => {
+            (count(inputs.warmup).map(ConfigValue::Whole), "--warmup")
+        }
+        "zero_optimization.stage" => {
+            (inputs.stage.map(|stage| ConfigValue::Whole(stage.into())), "--stage")
+        }
+        "fp16.enabled" => (is_type(ComputeType::Fp16), "--precision"),
+        "bf16.enabled" => (is_type(ComputeType::Bf16), "--precision"),
+        _ => return None,
+    };
+    Some((value?, option))
 }
 
 /// The rule of a key.
@@ -137,8 +177,12 @@ fn whole(number: u64) -> AutoValue {
     AutoValue::Is(ConfigValue::Whole(i64::try_from(number).unwrap_or(i64::MAX)))
 }
 
-fn off() -> AutoValue {
-    AutoValue::Is(ConfigValue::Bool(false))
+fn is_type(inputs: &ConfigInputs, kind: ComputeType) -> AutoValue {
+    AutoValue::Is(ConfigValue::Bool(inputs.precision == Some(kind)))
+}
+
+fn pair([first, second]: [f64; 2]) -> ConfigValue {
+    ConfigValue::List(vec![node(first), node(second)])
 }
 
 fn node(number: f64) -> ConfigNode {

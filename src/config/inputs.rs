@@ -10,6 +10,17 @@ pub enum ConfigCommand {
     Train,
 }
 
+/// The type in which a model computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ComputeType {
+    /// 32-bit.
+    Fp32,
+    /// 16-bit with the exponent of fp32.
+    Bf16,
+    /// 16-bit of IEEE 754.
+    Fp16,
+}
+
 /// The arguments of a line that starts a training, as far as a configuration refers to them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConfigInputs {
@@ -25,12 +36,18 @@ pub struct ConfigInputs {
     pub hidden_size: Option<u64>,
     /// Learning rate (`--lr`).
     pub learning_rate: Option<f64>,
+    /// Averaging factors of Adam and Lion (`--beta1`, `--beta2`).
+    pub betas: Option<[f64; 2]>,
     /// Weight decay (`--weight_decay`).
     pub weight_decay: Option<f64>,
     /// Largest norm of the gradient (`--clip`).
     pub clip: Option<f64>,
     /// Steps of the warm-up (`--warmup`).
     pub warmup: Option<u64>,
+    /// ZeRO stage (`--stage`).
+    pub stage: Option<u8>,
+    /// Type in which the model computes (`--precision`).
+    pub precision: Option<ComputeType>,
     /// Steps of the whole run (`--steps`).
     pub steps: Option<u64>,
 }

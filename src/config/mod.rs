@@ -30,7 +30,7 @@ mod yaml;
 pub use auto::{AUTO_RULES, AutoRule, AutoValue, DEFAULT_RULE, auto_rule};
 pub use check::Ineffective;
 pub use hjson::{DEPTH_MAX, HjsonDocument, parse_hjson};
-pub use inputs::{ConfigCommand, ConfigInputs};
+pub use inputs::{ComputeType, ConfigCommand, ConfigInputs};
 pub use reading::{ConfigDialect, ConfigReading, is_deepspeed_config, read_config};
 pub use resolve::{
     BatchError, BatchKeys, ResolvedValue, ValueOrigin, WorldSize, legal_world_sizes, resolve_batch,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::Status;
 use crate::runtime::checkpoint::{OpenError, SaveError};
-use crate::runtime::engine::EngineError;
+use crate::runtime::engine::{EngineError, cure_of_divergence};
 use crate::runtime::{self, Cause, CollectiveError};
 use crate::train::data::corpus::CorpusError;
 use crate::train::data::shards::ShardError;
@@ -50,7 +50,7 @@ pub enum TrainError {
         source: io::Error,
     },
     /// The loss is not a finite number.
-    #[error("the loss of step {step} is {loss}; give a smaller learning rate (--lr)")]
+    #[error("the loss of step {step} is {loss}; {}", cure_of_divergence(*step))]
     Diverged {
         /// Step, from 1.
         step: u64,

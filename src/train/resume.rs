@@ -39,11 +39,14 @@ pub(crate) fn restore_state<T: Task>(
     for note in notes {
         reporter.report(|| TrainEvent::Damaged(note));
     }
-    let change = StepChange::between(
-        reader.state(),
-        samples_of(engine.group(), options),
-        engine.group().world_size(),
-    );
+    let now = samples_of(engine.group(), options, task);
+    let change = StepChange::between(reader.state(), now, engine.group().world_size());
+    let fingerprint = reader.state().data.and_then(|data| data.fingerprint);
+    if fingerprint.is_some() && fingerprint != now.fingerprint {
+        let text = "`--data` has other tokens, or the same in another order, than when the checkpoint was \
+                    saved: the training continues with other samples";
+        reporter.report(|| TrainEvent::Damaged(text.to_owned()));
+    }
     let (path, step) = (reader.path().to_owned(), reader.state().step);
     reporter.report(|| TrainEvent::Resumed { path, step, change });
     Ok(EarlierSteps { steps: step, samples: reader.state().data.and_then(|data| data.samples) })

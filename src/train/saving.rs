@@ -15,13 +15,14 @@ use crate::train::report::rank0::Rank0Reporter;
 use crate::train::task::definition::{Task, TaskEngine};
 
 /// Samples of every step of a run.
-pub(crate) fn samples_of(group: &Group, options: &TrainOptions) -> DataPosition {
+pub(crate) fn samples_of<T: Task>(group: &Group, options: &TrainOptions, task: &T) -> DataPosition {
     let lanes = group.world_size() * options.engine.accumulate;
     DataPosition {
         lanes: lanes as u64,
         batch_size: options.batch_size.get() as u64,
         seed: options.seed,
         samples: None,
+        fingerprint: task.data_fingerprint(),
     }
 }
 
@@ -53,7 +54,7 @@ impl Saver {
         Ok(Some(Self {
             writer: CheckpointWriter::new(group, &to.dir, writer_options)?,
             model: task.identity().to_string(),
-            data: samples_of(group, options),
+            data: samples_of(group, options, task),
             earlier: EarlierSteps::NONE,
             pauses: VecDeque::new(),
             failed: None,

@@ -25,7 +25,7 @@ fn checkpoints_of_one_file_are_read() {
         fs::write(&path, format).expect("it is written");
         let reader = open(&path);
         assert_eq!(reader.state().step, step);
-        let data = DataPosition { lanes, batch_size: 2, seed: 5, samples: None };
+        let data = DataPosition { lanes, batch_size: 2, seed: 5, samples: None, fingerprint: None };
         assert_eq!(reader.state().data, Some(data));
         assert!(reader.is_single_file());
         assert_eq!(verify_checkpoint(&path, 2).expect("it opens"), []);

@@ -61,7 +61,13 @@ pub(crate) fn state(step: u64, world: usize) -> SavedState {
     SavedState {
         step,
         model: "a small model".to_owned(),
-        data: Some(DataPosition { lanes: 8, batch_size: 4, seed: 5, samples: Some(step * 32) }),
+        data: Some(DataPosition {
+            lanes: 8,
+            batch_size: 4,
+            seed: 5,
+            samples: Some(step * 32),
+            fingerprint: None,
+        }),
         division: Some(Division {
             sharding: "gradients".to_owned(),
             world_size: world as u64,

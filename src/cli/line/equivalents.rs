@@ -262,9 +262,27 @@ impl UnknownOption<'_> {
                 is_there.then(|| format!("did you mean `{}`?", words.replace("{}", &value)))?
             }
             Script | ScriptSwitch if flags.has("no_local_rank") => self.script_hint(meant),
+            Script | ScriptSwitch if flags.has("deepspeed_config") => self.of_trainer()?,
             Unneeded(why) | UnneededValue(why) if flags.has("num_nodes") => needless(why),
             _ => return None,
         })
+    }
+
+    /// Returns the equivalent of an option of a training script, for a command that trains itself.
+    fn of_trainer(&self) -> Option<String> {
+        let value = |default: &str| self.value().map_or_else(|| default.to_owned(), quoted);
+        let words = match underscored(self.name()).as_str() {
+            kind @ ("fp16" | "bf16") => format!("--precision {kind}"),
+            "zero_stage" | "zero" => format!("--stage {}", value("N")),
+            "ds_config" | "conf" => format!("--deepspeed_config {}", value("FILE")),
+            "deepspeed" | "deepscale" => {
+                let own =
+                    "the engine is always used; `--stage N` and `--deepspeed_config FILE` set it";
+                return Some(format!("leave `{}` out: {own}", self.typed_name));
+            }
+            _ => return None,
+        };
+        Some(format!("did you mean `{words}`?"))
     }
 
     /// Returns the equivalent of a number of all workers, `-np 8`: with hosts, the number follows

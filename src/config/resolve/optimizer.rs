@@ -53,8 +53,8 @@ impl Resolver<'_> {
         let weight_decay = if is_torch {
             let default = if decays_parameter { TORCH_ADAMW_DECAY } else { 0.0 };
             let is_auto = params.resolver.is_auto("optimizer.params.weight_decay");
-            let auto_decay = params.resolver.inputs.weight_decay.unwrap_or(0.0);
-            let derived = if is_auto { auto_decay } else { default };
+            let default = if is_auto { 0.0 } else { default };
+            let derived = params.resolver.inputs.weight_decay.unwrap_or(default);
             params.number_or("weight_decay", derived, "the default of torch's optimizer")
         } else {
             params.number("weight_decay")

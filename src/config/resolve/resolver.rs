@@ -2,7 +2,7 @@
 
 use super::values::{ResolvedValue, ValueOrigin};
 use crate::base::{Diagnostic, Span};
-use crate::config::auto::{AutoValue, DEFAULT_RULE, auto_rule};
+use crate::config::auto::{AutoValue, DEFAULT_RULE, auto_rule, typed_value};
 use crate::config::check::{GivenSettings, GivenValue, Ineffective, join};
 use crate::config::inputs::ConfigInputs;
 use crate::config::keys::{KeySpec, SectionSpec, section_of};
@@ -59,6 +59,16 @@ impl<'a> Resolver<'a> {
         self.settings.get(path).map(|setting| setting.span)
     }
 
+    /// The value of an option for a key that the file does not have, and the option.
+    fn typed_value(&self, path: &str) -> Option<(ConfigValue, &'static str)> {
+        let is_contradiction = match path {
+            "fp16.enabled" => self.settings.is_on("bf16.enabled"),
+            "bf16.enabled" => self.settings.is_on("fp16.enabled"),
+            _ => false,
+        };
+        typed_value(path, self.inputs).filter(|_| !is_contradiction)
+    }
+
     /// Whether the file gives a key as `auto`.
     pub(super) fn is_auto(&self, path: &str) -> bool {
         self.settings.get(path).is_some_and(|setting| setting.value == GivenValue::Auto)
@@ -100,7 +110,11 @@ impl SectionView<'_, '_> {
                     (value, ValueOrigin::Auto(rule.text))
                 }
             },
-            Some(GivenValue::Invalid) | None => (default(), ValueOrigin::Default),
+            None => match self.resolver.typed_value(&path) {
+                Some((value, option)) => (value, ValueOrigin::Derived(format!("`{option}`"))),
+                None => (default(), ValueOrigin::Default),
+            },
+            Some(GivenValue::Invalid) => (default(), ValueOrigin::Default),
         };
         self.resolver.note(&path, value.clone(), origin);
         value

@@ -68,7 +68,8 @@ pub(in crate::config) fn resolve(settings: &GivenSettings, inputs: &ConfigInputs
 }
 
 impl Resolver<'_> {
-    /// The batch sizes of the file; `auto` is not given unless its rule has a value of its own.
+    /// The batch sizes of the file; `auto` is not given unless its rule has a value of its own. Options give
+    /// those that the file has not and that do not follow from the other two.
     fn batch_keys(&self) -> BatchKeys {
         let given = |path| match self.settings.get(path).map(|setting| &setting.value) {
             Some(GivenValue::Is(ConfigValue::Whole(number))) => Some(*number),
@@ -78,13 +79,20 @@ impl Resolver<'_> {
         let train = given(TRAIN);
         let mut micro = given(MICRO);
         let mut accumulation = given(ACCUMULATION);
+        let typed = whole(self.inputs.accumulation);
+        let is_derived = train.is_some() && micro.is_some();
         if self.is_auto(ACCUMULATION) {
-            let is_derived = train.is_some() && micro.is_some();
-            accumulation = whole(self.inputs.accumulation).or((!is_derived).then_some(1));
+            accumulation = typed.or((!is_derived).then_some(1));
+        } else if self.settings.get(ACCUMULATION).is_none() && !is_derived {
+            accumulation = typed;
         }
+        let typed = whole(self.inputs.micro_batch);
+        let is_derived = train.is_some() && accumulation.is_some();
+        let default = train.is_none().then_some(MICRO_DEFAULT);
         if self.is_auto(MICRO) {
-            let default = train.is_none().then_some(MICRO_DEFAULT);
-            micro = whole(self.inputs.micro_batch).or(default);
+            micro = typed.or(default);
+        } else if self.settings.get(MICRO).is_none() && !is_derived {
+            micro = typed.or(default.filter(|_| self.is_auto(TRAIN)));
         }
         BatchKeys { train, micro, accumulation }
     }

@@ -99,6 +99,7 @@ pub(super) fn open(path: &Path) -> Result<CheckpointIndex, OpenError> {
         batch_size,
         seed,
         samples: None,
+        fingerprint: None,
     });
     let (step, model) = (header.step, header.model);
     let state = SavedState { step, model, data, ..SavedState::default() };

@@ -46,6 +46,9 @@ pub struct DataPosition {
     /// Number of samples that all steps so far have used, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
+    /// Fingerprint by which a run recognizes that its data changed, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<u64>,
 }
 
 impl DataPosition {
@@ -57,7 +60,7 @@ impl DataPosition {
 
 impl fmt::Display for DataPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { lanes, batch_size, seed, samples } = self;
+        let Self { lanes, batch_size, seed, samples, fingerprint: _ } = self;
         let batches = if *lanes == 1 { "micro-batch" } else { "micro-batches" };
         let each = if *batch_size == 1 { "sample" } else { "samples" };
         write!(f, "{lanes} {batches} × {batch_size} {each} a step, seed {seed}")?;

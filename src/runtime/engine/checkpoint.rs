@@ -49,6 +49,25 @@ impl<M: Model> Engine<HostReplica<M>> {
     /// Copies the state of this rank, and saves it beside the training; all ranks call it between two steps.
     /// `own` is what the caller saves, for example [`SavedState::client`]. The outcome is that of
     /// [`CheckpointWriter::poll`] and [`CheckpointWriter::finish`].
+    ///
+    /// ```
+    /// use remuda::runtime::checkpoint::{CheckpointWriter, LoadChoice, SavedState, WriterOptions};
+    /// use remuda::runtime::engine::{Engine, HostReplica, Model};
+    ///
+    /// /// Saves a step, and continues from the newest one, with any number of ranks and any sharding.
+    /// fn save_and_load<M: Model>(
+    ///     engine: &mut Engine<HostReplica<M>>,
+    ///     dir: &std::path::Path,
+    /// ) -> Result<u64, Box<dyn std::error::Error>> {
+    ///     let mut writer = CheckpointWriter::new(engine.group(), dir, WriterOptions::default())?;
+    ///     engine.save_checkpoint(&mut writer, SavedState::default());
+    ///     for outcome in writer.finish() {
+    ///         outcome?;
+    ///     }
+    ///     engine.load_checkpoint(dir, LoadChoice::NewestValid, |_| Ok(()))?;
+    ///     Ok(engine.global_steps())
+    /// }
+    /// ```
     pub fn save_checkpoint(&self, writer: &mut CheckpointWriter, own: SavedState) -> StartedSave {
         let pieces = self.state_pieces();
         let pieces: Vec<TensorPiece<'_>> = pieces
@@ -83,17 +102,15 @@ impl<M: Model> Engine<HostReplica<M>> {
         let loaded = load_checkpoint(&group, path, choice, |reader| {
             check(reader)?;
             reader.check_tensors(&expected)?;
-            let read = |(name, range): &(String, Range<usize>)| {
-                let mut values = vec![0.0; range.len()];
-                reader.read(name, range.clone(), &mut values).map(|()| values)
-            };
-            needed.iter().map(read).collect::<Result<Vec<_>, _>>()
+            read_ranges(reader, &needed)
         })?;
         let LoadedCheckpoint { reader, value, damaged, notes } = loaded;
         // The values are asked for in the same order.
-        let mut values = value.into_iter();
-        let mut next = |_: &Parameter, _: Section, _: Range<usize>, out: &mut [f32]| {
-            out.copy_from_slice(&values.next().expect("all ranges were read"));
+        let mut rest = &value[..];
+        let mut next = |_: &Parameter, _: Section, range: Range<usize>, out: &mut [f32]| {
+            let (values, later) = rest.split_at(range.len());
+            out.copy_from_slice(values);
+            rest = later;
             Ok::<(), OpenError>(())
         };
         let counters = self.saved_counters(reader.state());
@@ -123,6 +140,22 @@ impl<M: Model> Engine<HostReplica<M>> {
             loss_scale: loss_scale.unwrap_or(self.counters().loss_scale),
         }
     }
+}
+
+/// Reads ranges of tensors, one after the other, into one allocation: it is returned to the system as a whole.
+fn read_ranges(
+    reader: &CheckpointReader,
+    needed: &[(String, Range<usize>)],
+) -> Result<Vec<f32>, OpenError> {
+    let len = needed.iter().map(|(_, range)| range.len()).sum();
+    let mut values = vec![0.0; len];
+    let mut rest = &mut values[..];
+    for (name, range) in needed {
+        let (now, later) = rest.split_at_mut(range.len());
+        reader.read(name, range.clone(), now)?;
+        rest = later;
+    }
+    Ok(values)
 }
 
 /// Name of a tensor of the state.

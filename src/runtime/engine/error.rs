@@ -49,7 +49,7 @@ pub enum EngineError {
     },
     /// The gradient is not a finite number, and the precision has no loss scale that could be reduced.
     #[error(
-        "the gradient of step {step} is not finite (norm {norm}); give a smaller learning rate"
+        "the gradient of step {step} is not finite (norm {norm}); {}", cure_of_divergence(*step)
     )]
     Diverged {
         /// Step, from 1.
@@ -71,6 +71,15 @@ pub enum EngineError {
 }
 
 debug_as_message!(EngineError);
+
+/// What to do about numbers that are not finite.
+pub(crate) fn cure_of_divergence(step: u64) -> &'static str {
+    match step {
+        // No update was made yet.
+        1 => "check the inputs and the initial weights",
+        _ => "give a smaller learning rate",
+    }
+}
 
 impl EngineError {
     /// Makes errors of the system about a directory for offloaded state.

@@ -29,6 +29,8 @@ mod whole;
 pub(crate) use config::is_shard_group;
 pub use config::{EngineConfig, Offload, Precision};
 pub use error::EngineError;
+#[cfg(feature = "train")]
+pub(crate) use error::cure_of_divergence;
 pub use host::replica::HostReplica;
 pub use host::state::{ReadState, Section, StatePiece};
 pub use memory::EngineMemory;

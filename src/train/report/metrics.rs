@@ -70,10 +70,11 @@ impl Metrics {
             metrics.push(&line)?;
             curve.push(line.step, f64::from(line.loss), line.val_loss);
         }
+        metrics.file.flush()?;
         Ok((metrics, curve))
     }
 
-    /// Adds a step. The lines are flushed after each evaluation, so that the file can be followed.
+    /// Adds a step. Every line is flushed, so that the file can be followed and a killed run keeps its lines.
     pub(crate) fn write(&mut self, report: &StepReport) -> io::Result<()> {
         let StepReport { outcome, val_loss, items_per_s, ms, skipped, seconds, .. } = report;
         let round = |x: f64| (x * 1000.0).round() / 1000.0;
@@ -89,10 +90,7 @@ impl Metrics {
             ms: round(*ms),
             seconds: Some(*seconds),
         })?;
-        match val_loss {
-            Some(_) => self.file.flush(),
-            None => Ok(()),
-        }
+        self.file.flush()
     }
 
     fn push(&mut self, line: &impl Serialize) -> io::Result<()> {

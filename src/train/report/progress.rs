@@ -253,20 +253,23 @@ impl fmt::Display for Summary {
             write!(f, ": loss {loss:.4}")?;
         }
         if let Some(val_loss) = val_loss {
-            write!(f, ", held-out {val_loss:.4}")?;
+            write!(f, ", all held-out data {val_loss:.4}")?;
         }
         write!(f, "; {seconds:.1} s, {items_per_s:.0} {unit}/s")?;
         if let Some(memory) = memory {
             let [peak, forecast] = [memory.peak, memory.forecast].map(|n| show_bytes(n as f64));
             write!(f, "\nmemory of a worker: {peak} at most, {forecast} forecast")?;
         }
-        let Some(path) = checkpoint else { return Ok(()) };
-        let dir = path.parent().unwrap_or(path);
-        write!(f, "\nto continue: --checkpoint_dir {} --resume auto", dir.display())?;
-        match end {
-            // All steps are complete, so the same command line would do nothing.
-            RunEnd::Complete => write!(f, " --steps {}", more_steps(*step)),
-            RunEnd::Stopped => Ok(()),
+        match (checkpoint, end) {
+            (None, _) => Ok(()),
+            (Some(_), RunEnd::Stopped) => {
+                write!(f, "\nto continue: the same command with `--resume auto`")
+            }
+            // All steps are complete, so the same command would do nothing.
+            (Some(_), RunEnd::Complete) => {
+                let more = more_steps(*step);
+                write!(f, "\nto continue: the same command with `--resume auto --steps {more}`")
+            }
         }
     }
 }
@@ -382,17 +385,17 @@ mod tests {
         );
         check(
             &summary(RunEnd::Complete, None),
-            "done after step 40: loss 2.5000, held-out 2.6000; 1.3 s, 100 samples/s",
+            "done after step 40: loss 2.5000, all held-out data 2.6000; 1.3 s, 100 samples/s",
         );
         check(
             &summary(RunEnd::Stopped, Some("kept/step-00000040.safetensors")),
             "stopped after step 40: loss 2.5000; 1.3 s, 100 samples/s\n\
-             to continue: --checkpoint_dir kept --resume auto",
+             to continue: the same command with `--resume auto`",
         );
         check(
             &summary(RunEnd::Complete, Some("kept/step-00000040.safetensors")),
-            "done after step 40: loss 2.5000, held-out 2.6000; 1.3 s, 100 samples/s\n\
-             to continue: --checkpoint_dir kept --resume auto --steps 80",
+            "done after step 40: loss 2.5000, all held-out data 2.6000; 1.3 s, 100 samples/s\n\
+             to continue: the same command with `--resume auto --steps 80`",
         );
         let start = RunStart {
             title: "mlp".to_owned(),

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     fn steps(lanes: u64, batch_size: u64) -> DataPosition {
-        DataPosition { lanes, batch_size, seed: 5, samples: None }
+        DataPosition { lanes, batch_size, seed: 5, samples: None, fingerprint: None }
     }
 
     #[track_caller]

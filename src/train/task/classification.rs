@@ -71,6 +71,10 @@ impl Task for Classification {
         ModelId::Mlp { inputs, layers, width, classes, teacher: self.seed }
     }
 
+    fn data_fingerprint(&self) -> Option<u64> {
+        None
+    }
+
     fn unit(&self) -> ItemUnit {
         ItemUnit { name: "samples", count: self.batch_size }
     }

@@ -18,6 +18,9 @@ pub(crate) trait Task: Sized {
     /// Identity of the model, which a checkpoint must match.
     fn identity(&self) -> ModelId;
 
+    /// Fingerprint of data that can change without changing the identity of the model.
+    fn data_fingerprint(&self) -> Option<u64>;
+
     /// Unit in which a micro-batch is counted: tokens or samples.
     fn unit(&self) -> ItemUnit;
 

@@ -107,6 +107,13 @@ impl Task for Language {
         ModelId::Gpt { architecture, layers, heads, width, block, vocabulary, bytes }
     }
 
+    fn data_fingerprint(&self) -> Option<u64> {
+        match &self.data {
+            LanguageData::Text(_) => None,
+            LanguageData::Shards(shards) => Some(shards.fingerprint()),
+        }
+    }
+
     fn unit(&self) -> ItemUnit {
         ItemUnit { name: "tokens", count: self.batch_size * self.config.block }
     }

@@ -90,13 +90,15 @@ pub(super) struct TrainArgs {
     #[arg(long, value_name = "N")]
     pub(super) shard_group: Option<NonZeroUsize>,
     /// Settings of the engine: `ds_config.json` of DeepSpeed, or the YAML of `accelerate config`. Options of
-    /// the command line fill its `auto`; an option that contradicts the file is an error
+    /// the command line fill its `auto` and what it does not have; an option that contradicts the file is an
+    /// error
     #[arg(long, visible_alias = "config", value_name = "FILE")]
     pub(super) deepspeed_config: Option<PathBuf>,
     /// The same as JSON, for workers
     #[arg(long, hide = true, value_name = "JSON", value_parser = parse_json::<EngineConfig>)]
     pub(super) engine: Option<EngineConfig>,
-    /// Type of weights and activations; sums, moments and master weights are f32
+    /// Type of weights and of the operands of products; sums, moments, master weights and, on CPUs,
+    /// activations are f32
     #[arg(long, value_name = "TYPE", value_enum, default_value = "fp32")]
     pub(super) precision: PrecisionArg,
     /// Compute the activations of every block again in the backward pass, instead of keeping them
@@ -131,7 +133,9 @@ pub(super) struct TrainArgs {
     /// restarts
     #[arg(long, value_name = "PATH|auto")]
     pub(super) resume: Option<PathBuf>,
-    /// Write a JSON object for each step to this file
+    /// Write a JSON object for each step to this file: step, loss, val_loss, lr, grad_norm, loss_scale, skipped,
+    /// tokens_per_s, ms, seconds by phase. The last has val_loss over all held-out data, memory_peak and
+    /// memory_forecast in bytes, and digest, the SHA-256 of parameters and moments: equal for the same lanes
     #[arg(long, value_name = "FILE")]
     pub(super) metrics: Option<PathBuf>,
     /// Write a chart of the loss to this SVG file

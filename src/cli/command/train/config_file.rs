@@ -12,8 +12,9 @@ use crate::cli::command::config::file::read_bytes;
 use crate::cli::error::CliError;
 use crate::cli::resolve::ResolvedCluster;
 use crate::config::{
-    ConfigCommand, ConfigInputs, ConfigReading, Ineffective, PrecisionConfig, ReportConfig,
-    TrainingConfig, ZeroStage, read_config,
+    ComputeType, ConfigCommand, ConfigDialect, ConfigInputs, ConfigReading, Ineffective,
+    OptimizerConfig, PrecisionConfig, ReportConfig, ScheduleConfig, TrainingConfig, UpdateRule,
+    WorldSize, ZeroStage, read_config,
 };
 use crate::train::{ScalarFormat, ScalarNames, ScalarOutput};
 
@@ -27,7 +28,7 @@ pub(super) fn apply(
     let Some(path) = args.deepspeed_config.clone() else { return Ok(String::new()) };
     let reading = read(&path, &inputs(line, args, cluster.workers()))?;
     let Some(config) = &reading.config else { return Err(refused(reading.findings)) };
-    check_agreement(line, args, config)?;
+    check_agreement(line, args, config, cluster.workers())?;
     let of_line = LineSettings {
         line: args.engine(0),
         steps: args.steps,
@@ -50,6 +51,17 @@ pub(super) fn apply(
     Ok(notes(&reading))
 }
 
+/// Returns the number of workers that a file of accelerate names. A file with errors is reported by [`apply`].
+pub(super) fn processes(args: &TrainArgs) -> Option<u64> {
+    let path = args.deepspeed_config.as_ref()?;
+    let bytes = read_bytes(path).ok()?;
+    let reading = read_config(&path.display().to_string(), &bytes, &ConfigInputs::default());
+    match (reading.dialect, reading.world_size) {
+        (ConfigDialect::Accelerate, WorldSize::Given(ranks)) => Some(ranks),
+        _ => None,
+    }
+}
+
 /// Reads a file, or the file of DeepSpeed that it names.
 fn read(path: &Path, inputs: &ConfigInputs) -> Result<ConfigReading, CliError> {
     let unreadable =
@@ -66,20 +78,32 @@ fn refused(findings: Findings) -> CliError {
     CliError::Findings { status: Status::Config, findings: vec![findings] }
 }
 
-/// What fills `auto`: options that were typed, the number of workers and the width of the model.
+/// What fills `auto` and keys that the file does not have: options that were typed, the number of workers and
+/// the width of the model.
 fn inputs(line: &TypedLine<'_>, args: &TrainArgs, workers: usize) -> ConfigInputs {
     let is_typed = |flag: &str| line.0.last(flag).is_some();
     let count = |given: Option<NonZeroUsize>| given.map(|count| count.get() as u64);
+    let beta = |flag, typed, default| if is_typed(flag) { typed } else { default };
+    let has_betas = is_typed("beta1") || is_typed("beta2");
     ConfigInputs {
         command: ConfigCommand::Train,
         world_size: Some(workers as u64),
         micro_batch: count(args.batch_size),
+        // `--lanes` has been divided among the workers.
         accumulation: count(args.accumulate),
         hidden_size: count(args.width).or(Some(128)),
         learning_rate: is_typed("lr").then_some(args.lr),
+        betas: has_betas
+            .then(|| [beta("beta1", args.beta1, 0.9), beta("beta2", args.beta2, 0.999)]),
         weight_decay: is_typed("weight_decay").then_some(args.weight_decay),
         clip: is_typed("clip").then_some(args.clip),
         warmup: is_typed("warmup").then_some(args.warmup),
+        stage: is_typed("stage").then_some(args.stage),
+        precision: is_typed("precision").then_some(match args.precision {
+            PrecisionArg::F32 => ComputeType::Fp32,
+            PrecisionArg::Bf16 => ComputeType::Bf16,
+            PrecisionArg::F16 => ComputeType::Fp16,
+        }),
         steps: Some(args.steps),
     }
 }
@@ -89,45 +113,92 @@ fn check_agreement(
     line: &TypedLine<'_>,
     args: &TrainArgs,
     config: &TrainingConfig,
+    workers: usize,
 ) -> Result<(), CliError> {
-    let count = |given: Option<NonZeroUsize>| given.map(|count| count.to_string());
+    for OptionOfBoth { flag, typed, in_file } in options_of_both(args, config, workers) {
+        let Some(in_file) = in_file.filter(|in_file| *in_file != typed) else { continue };
+        if line.0.last(flag).is_none() {
+            continue;
+        }
+        let message =
+            format!("`--{flag} {typed}` contradicts `--deepspeed_config`, which has {in_file}");
+        let place = line.0.value_or_end(flag);
+        let help = match flag {
+            "warmup" | "min_lr" => format!("leave `--{flag}` out: the file decides the schedule"),
+            _ => format!("leave `--{flag}` out, or remove its setting from the file"),
+        };
+        return Err(
+            line.refuse(Status::Config, CONFIG_DIFFERS, place, message, |found| found.help(help))
+        );
+    }
+    Ok(())
+}
+
+/// An option that a file can contradict.
+struct OptionOfBoth {
+    flag: &'static str,
+    typed: String,
+    /// `None`: the file leaves it to the line.
+    in_file: Option<String>,
+}
+
+fn options_of_both(args: &TrainArgs, config: &TrainingConfig, workers: usize) -> Vec<OptionOfBoth> {
+    let count = |given: Option<NonZeroUsize>| given.map_or(0, NonZeroUsize::get).to_string();
+    let (batch, optimizer) = (config.batch, config.optimizer);
+    let each = batch.accumulation;
+    let lanes = each * workers as u64;
+    let is_other = args.lanes.is_some_and(|typed| typed.get() as u64 != lanes);
+    let product = || format!("{lanes} (accumulation {each} × {workers} workers)");
     let stage = match config.zero.stage {
         ZeroStage::None => 0,
         ZeroStage::Optimizer => 1,
         ZeroStage::Gradients => 2,
         ZeroStage::Parameters => 3,
     };
-    let optimizer = config.optimizer;
-    let pairs = [
-        ("batch_size", count(args.batch_size), Some(config.batch.micro.to_string())),
-        ("accumulate", count(args.accumulate), Some(config.batch.accumulation.to_string())),
-        ("stage", Some(args.stage.to_string()), Some(stage.to_string())),
-        ("precision", Some(args.precision.to_string()), Some(precision(config).to_string())),
-        ("lr", Some(args.lr.to_string()), optimizer.map(|found| found.learning_rate.to_string())),
-        (
-            "weight_decay",
-            Some(args.weight_decay.to_string()),
-            optimizer.map(|found| found.weight_decay.to_string()),
-        ),
-        (
-            "clip",
-            Some(args.clip.to_string()),
-            Some(config.gradient_clipping.unwrap_or(0.0).to_string()),
-        ),
+    let beta = |index: usize| optimizer.map(|found| show_beta(&found, index));
+    let of_optimizer =
+        |value: fn(&OptimizerConfig) -> f64| optimizer.map(|found| value(&found).to_string());
+    let clip = config.gradient_clipping.unwrap_or(0.0).to_string();
+    let rate_min = args.min_lr.unwrap_or(0.0).to_string();
+    let is_scheduled = config.schedule.is_some() || optimizer.is_some();
+    let own_rate = is_scheduled.then(|| "a schedule of its own".to_owned());
+    let all = [
+        ("lanes", count(args.lanes), is_other.then(product)),
+        ("batch_size", count(args.batch_size), Some(batch.micro.to_string())),
+        ("accumulate", count(args.accumulate), Some(batch.accumulation.to_string())),
+        ("stage", args.stage.to_string(), Some(stage.to_string())),
+        ("precision", args.precision.to_string(), Some(precision(config).to_string())),
+        ("lr", args.lr.to_string(), of_optimizer(|found| found.learning_rate)),
+        ("min_lr", rate_min, own_rate),
+        ("warmup", args.warmup.to_string(), show_warmup(config)),
+        ("beta1", args.beta1.to_string(), beta(0)),
+        ("beta2", args.beta2.to_string(), beta(1)),
+        ("weight_decay", args.weight_decay.to_string(), of_optimizer(|found| found.weight_decay)),
+        ("clip", args.clip.to_string(), Some(clip)),
     ];
-    for (flag, typed, in_file) in pairs {
-        let (Some(typed), Some(in_file)) = (typed, in_file) else { continue };
-        if line.0.last(flag).is_none() || typed == in_file {
-            continue;
-        }
-        let message =
-            format!("`--{flag} {typed}` contradicts `--deepspeed_config`, which has {in_file}");
-        let place = line.0.value_or_end(flag);
-        return Err(line.refuse(Status::Config, CONFIG_DIFFERS, place, message, |found| {
-            found.help(format!("leave `--{flag}` out, or write `auto` in the file"))
-        }));
+    let option = |(flag, typed, in_file)| OptionOfBoth { flag, typed, in_file };
+    all.into_iter().map(option).collect()
+}
+
+/// The averaging factor of the optimizer of a file, if it has some.
+fn show_beta(optimizer: &OptimizerConfig, index: usize) -> String {
+    match optimizer.rule {
+        UpdateRule::Adam { betas, .. } | UpdateRule::Lion { betas } => betas[index].to_string(),
+        UpdateRule::Sgd { .. } => "an optimizer without it".to_owned(),
     }
-    Ok(())
+}
+
+/// The warm-up of a file; `None` if the file leaves the learning rate to the line.
+fn show_warmup(config: &TrainingConfig) -> Option<String> {
+    match config.schedule {
+        Some(
+            ScheduleConfig::WarmupLr { steps, .. }
+            | ScheduleConfig::WarmupDecayLr { steps, .. }
+            | ScheduleConfig::WarmupCosineLr { steps, .. },
+        ) => Some(steps.to_string()),
+        Some(_) => Some("a schedule without it".to_owned()),
+        None => config.optimizer.map(|_| "a constant learning rate".to_owned()),
+    }
 }
 
 fn precision(config: &TrainingConfig) -> PrecisionArg {

@@ -16,7 +16,8 @@ use crate::cli::command::train::memory_table::show_memory;
 use crate::cli::command::train::outputs::remote_files;
 use crate::cli::command::train::resume::{kept_state, restart_warning, unsaved_warning};
 use crate::cli::error::CliError;
-use crate::cli::resolve;
+use crate::cli::line::CommandLine;
+use crate::cli::resolve::{self, ResolvedCluster};
 use crate::cli::start::{self, JobArgs, PrintedRanks, WorkerProgram, start};
 use crate::launch::{CauseRule, Transport};
 use crate::report::{Terminal, print_message, print_screen};
@@ -57,7 +58,7 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let terminal = Terminal::detect();
     let note = "remuda train has no GPU kernels yet";
     start::use_cpu_slots(&mut cli.cluster, note, terminal);
-    let mut cluster = resolve::resolve_cluster(&cli.cluster, &typed, terminal)?;
+    let mut cluster = resolve_cluster(&mut cli, &typed, terminal)?;
     cluster.set_elastic(resolve::elastic(&cli.elastic, &cluster, &typed)?);
     args::check::stdin(&cli.watch, cluster.workers(), &typed)?;
     // Errors are reported once here, and not by every worker.
@@ -74,7 +75,10 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         print_message(&notes, terminal.paint);
     }
     let CheckedRun { saved, vocabulary } = check::run(&mut cli.train, &typed, workers)?;
-    if let Some(saved) = saved.filter(|saved| cli.train.steps <= saved.step) {
+    // A run that ended after its last save has not written the last record of its metrics.
+    let has_record =
+        |saved: &SavedTraining| cli.train.metrics.is_some() && cli.train.steps == saved.step;
+    if let Some(saved) = saved.filter(|saved| cli.train.steps <= saved.step && !has_record(saved)) {
         print_message(&nothing_to_do(&saved), terminal.paint);
         return Ok(Status::Success);
     }
@@ -84,9 +88,9 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     }
     if cli.watch.prints_warnings() {
         print_message(&unsaved_warning(&cli.train), terminal.paint);
-    }
-    if 0 < cli.watch.max_restarts && cli.watch.prints_warnings() {
-        print_message(&restart_warning(&cli.train), terminal.paint);
+        let has_restarts = 0 < cli.watch.max_restarts;
+        let warning = has_restarts.then(|| restart_warning(&cli.train));
+        print_message(&warning.unwrap_or_default(), terminal.paint);
     }
     if let Some(elastic) = &mut cluster.elastic {
         elastic.lanes = Some(cli.train.keep_lanes(workers.count()));
@@ -103,6 +107,21 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         WorkerProgram { files, kept_state, ..WorkerProgram::new(program, words, printed_ranks) };
     let job = JobArgs { watch: &cli.watch, workers: &WorkerArgs::default(), terminal };
     start(cluster, job, worker_program)
+}
+
+/// Resolves where the workers run. Without an option about it, a configuration of accelerate gives their number.
+fn resolve_cluster(
+    cli: &mut TrainCli,
+    typed: &CommandLine,
+    terminal: Terminal,
+) -> Result<ResolvedCluster, CliError> {
+    let found = resolve::resolve_cluster(&cli.cluster, typed, terminal)?;
+    if !cli.cluster.is_this_machine() || !matches!(found.transport, Transport::Local) {
+        return Ok(found);
+    }
+    let Some(workers) = config_file::processes(&cli.train) else { return Ok(found) };
+    cli.cluster.num_gpus = Some(workers.to_string());
+    resolve::resolve_cluster(&cli.cluster, typed, terminal)
 }
 
 /// The note for a run whose checkpoint has all of its steps.

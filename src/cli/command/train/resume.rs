@@ -85,6 +85,8 @@ pub(super) fn apply_saved(
 ) -> Result<(), CliError> {
     let size = |saved| NonZeroUsize::new(saved).unwrap_or(NonZeroUsize::MIN);
     let mut findings = Vec::new();
+    // An MLP reads no text; that the model differs is enough.
+    let reads_text = has_text && args.model() != ModelArg::Mlp;
     match saved.model {
         ModelId::Gpt { architecture, layers, heads, width, block, vocabulary, ref bytes } => {
             findings.extend([
@@ -98,7 +100,7 @@ pub(super) fn apply_saved(
                 check_agreement(line, "heads", &mut args.heads, size(heads)),
                 check_agreement(line, "width", &mut args.width, size(width)),
                 check_agreement(line, "block", &mut args.block, size(block)),
-                has_text.then(|| check_text_agreement(line, args, saved)).flatten(),
+                reads_text.then(|| check_text_agreement(line, args, saved)).flatten(),
             ]);
         }
         ModelId::Mlp { layers, width, teacher, .. } => {

@@ -84,6 +84,12 @@ fn check_shards(line: &TypedLine<'_>, gpt: &GptOptions) -> Result<usize, CliErro
     let shards = TokenData::open(&gpt.data);
     let vocabulary = shards.and_then(|shards| shards.vocabulary_for(gpt.block, gpt.vocabulary));
     vocabulary.map_err(|error| {
+        let of_file = match &error {
+            ShardError::Read { path, .. }
+            | ShardError::Format { path, .. }
+            | ShardError::Length { path, .. } => Some(line.file("data", path)),
+            _ => None,
+        };
         let (status, code, flag, help) = match &error {
             ShardError::Read { .. } => {
                 (Status::NoInput, TEXT_UNREADABLE, "data", "use shards that you can read")
@@ -100,6 +106,12 @@ fn check_shards(line: &TypedLine<'_>, gpt: &GptOptions) -> Result<usize, CliErro
                 "vocabulary",
                 "leave `--vocabulary` out, or give the size of the vocabulary with which the text was tokenized",
             ),
+            ShardError::Length { .. } => (
+                Status::BadInput,
+                TEXT_UNREADABLE,
+                "data",
+                "the file is damaged: copy it again, or make it again with `remuda tokenize`",
+            ),
             _ => (
                 Status::BadInput,
                 TEXT_UNREADABLE,
@@ -107,7 +119,7 @@ fn check_shards(line: &TypedLine<'_>, gpt: &GptOptions) -> Result<usize, CliErro
                 "give shards only, or text files only; `remuda tokenize` makes shards of a text",
             ),
         };
-        let place = line.0.value_or_end(flag);
+        let place = of_file.unwrap_or_else(|| line.0.value_or_end(flag));
         line.refuse(status, code, place, error.to_string(), |found| found.help(help))
     })
 }

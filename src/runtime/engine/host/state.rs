@@ -126,10 +126,11 @@ impl<M: Model> HostReplica<M> {
     }
 
     fn restore_own<E>(&mut self, read: &mut ReadState<'_, E>) -> Result<(), E> {
+        let mut values = Vec::new();
         for section in self.sections() {
             for unit in 0..self.layout.units().len() {
                 let own = self.gradients.own_range(unit);
-                let mut values = vec![0.0; own.len()];
+                values.resize(own.len(), 0.0);
                 let base = self.model.parameters().units()[unit].range.start;
                 for (parameter, range) in self.parameters_in(unit, &own) {
                     let at = parameter.range.start - base + range.start - own.start;
