@@ -58,15 +58,6 @@ pub struct ClusterArgs {
     pub transport: TransportArgs,
 }
 
-impl ClusterArgs {
-    /// Whether no option says where the workers run, or how many there are.
-    pub(in crate::cli) fn is_this_machine(&self) -> bool {
-        let Self { hostfile, include, exclude, num_nodes, num_gpus, .. } = self;
-        let places = [include, exclude, num_nodes, num_gpus];
-        hostfile.is_none() && places.iter().all(|place| place.is_none())
-    }
-}
-
 /// Devices of the slots.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Hosts", rename_all = "snake_case")]

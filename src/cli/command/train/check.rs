@@ -12,7 +12,9 @@ use crate::cli::command::train::typed_line::TypedLine;
 use crate::cli::error::CliError;
 use crate::cli::line::codes::NEEDS_OTHER;
 use crate::cli::line::{CommandLine, RefusedLine, cannot_combine, needs_other};
+use crate::cli::resolve::ResolvedCluster;
 use crate::inventory::available_memory;
+use crate::launch::Transport;
 use crate::train::{ModelId, SavedTraining, inspect, inspect_newest, newest_in};
 
 /// Number of different bytes that is assumed for a text that was not read yet: the maximum.
@@ -29,6 +31,15 @@ pub(super) enum Workers {
 }
 
 impl Workers {
+    pub(super) fn of(cluster: &ResolvedCluster) -> Self {
+        match cluster.transport {
+            Transport::Local => Self::Local(cluster.workers()),
+            Transport::Ssh(_) | Transport::Dial(_) | Transport::Managed(_) => {
+                Self::Remote(cluster.workers())
+            }
+        }
+    }
+
     pub(super) fn count(self) -> usize {
         match self {
             Self::Local(count) | Self::Remote(count) => count,

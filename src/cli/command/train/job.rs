@@ -62,12 +62,7 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     cluster.set_elastic(resolve::elastic(&cli.elastic, &cluster, &typed)?);
     args::check::stdin(&cli.watch, cluster.workers(), &typed)?;
     // Errors are reported once here, and not by every worker.
-    let workers = match cluster.transport {
-        Transport::Local => Workers::Local(cluster.workers()),
-        Transport::Ssh(_) | Transport::Dial(_) | Transport::Managed(_) => {
-            Workers::Remote(cluster.workers())
-        }
-    };
+    let workers = Workers::of(&cluster);
     lanes::apply(&mut cli.train, workers.count(), &typed)?;
     let notes = config_file::apply(&TypedLine(&typed), &mut cli.train, &cluster)?;
     shard_group::check(&cli.train, workers.count(), &typed)?;
@@ -116,7 +111,10 @@ fn resolve_cluster(
     terminal: Terminal,
 ) -> Result<ResolvedCluster, CliError> {
     let found = resolve::resolve_cluster(&cli.cluster, typed, terminal)?;
-    if !cli.cluster.is_this_machine() || !matches!(found.transport, Transport::Local) {
+    let ClusterArgs { hostfile, include, exclude, num_nodes, num_gpus, .. } = &cli.cluster;
+    let places = [include, exclude, num_nodes, num_gpus];
+    let has_places = hostfile.is_some() || places.iter().any(|place| place.is_some());
+    if has_places || !matches!(found.transport, Transport::Local) {
         return Ok(found);
     }
     let Some(workers) = config_file::processes(&cli.train) else { return Ok(found) };
