@@ -289,11 +289,13 @@ def median(results, key):
     return statistics.median(result[key] for result in results)
 
 
-def ratio(results, name, peer, key="wall_s"):
-    """Median of the ratios of consecutive runs of two cases; `None` if the peer is missing."""
+def ratio(results, name, peer, key="wall_s", peer_key=None):
+    """Median of the ratios of consecutive runs of two cases; `None` if the peer is missing. The peer's figure may
+    have another key."""
     if peer not in results:
         return None
-    return statistics.median(own[key] / other[key] for own, other in zip(results[name], results[peer]))
+    pairs = zip(results[name], results[peer])
+    return statistics.median(own[key] / other[peer_key or key] for own, other in pairs)
 
 
 def spread(results, key, scale=1.0, digits=1):

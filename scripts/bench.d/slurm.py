@@ -12,7 +12,6 @@ import os
 import pathlib
 import signal
 import socket
-import statistics
 import subprocess
 import time
 
@@ -175,8 +174,11 @@ def main():
         finally:
             slurm.close()
 
+    def to_worker(name):
+        return harness.ratio(times, name, PLAIN, "worker_s", "wall_s")
+
     def row(name):
-        share = to_worker(times, name)
+        share = to_worker(name)
         held = "–" if name != REMUDA else "yes" if share <= BAR else "no"
         worker, wall, cpu = (harness.spread(times[name], f"{figure}_s", 1000) for figure in ("worker", "wall", "cpu"))
         whole = harness.ratio(times, name, PLAIN)
@@ -185,14 +187,8 @@ def main():
     print(f"{NODES} nodes × 1 worker, {options.rounds} rounds: median (minimum–maximum)\n")
     header = ["", "last worker ms", "/srun", "bar", "held", "complete ms", "/srun", "CPU ms"]
     harness.table(header, [row(name) for name in times])
-    ratios = {"worker_to_srun": to_worker(times, REMUDA), "ratio_to_srun": harness.ratio(times, REMUDA, PLAIN)}
+    ratios = {"worker_to_srun": to_worker(REMUDA), "ratio_to_srun": harness.ratio(times, REMUDA, PLAIN)}
     harness.save("slurm", {"nodes": NODES, "times": times, **ratios})
-
-
-def to_worker(times, name):
-    """Median of the ratios of the time until the last worker runs to the complete `srun` of the same round."""
-    pairs = zip(times[name], times[PLAIN])
-    return statistics.median(own["worker_s"] / srun["wall_s"] for own, srun in pairs)
 
 
 if __name__ == "__main__":
