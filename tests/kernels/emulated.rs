@@ -1,5 +1,7 @@
 //! Launches on the emulated device, under all schedules.
 
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -8,6 +10,7 @@ use remuda::cuda::kernels::{
     ELEMENT_SOURCE, ElementType, HalfType, Kernel, KernelLaunch, KernelProgram,
 };
 use remuda::runtime::{Bf16, F16, HalfFloat as _};
+use rustix::fs::FlockOperation;
 
 use super::ffi_emulated::{Argument, EmulatedDevice, Mistake, Schedule};
 use crate::support::proof::Random;
@@ -34,12 +37,19 @@ pub(super) fn device() -> &'static EmulatedDevice {
     DEVICE.get_or_init(|| EmulatedDevice::open(&build(&source())))
 }
 
+/// Files of the emulation, in the order in which they are included; the last one after the kernels.
+const HEADERS: [&str; 5] =
+    ["machine.hpp", "memory.hpp", "launch.hpp", "instructions.hpp", "interface.hpp"];
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels/emulation")
+}
+
 /// C++ source of the shared object: every program in a namespace of its own, and the table of its kernels.
 fn source() -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels/emulation");
-    let include = |name: &str| format!("#include \"{}\"\n", folder.join(name).display());
-    let mut source =
-        ["machine.hpp", "memory.hpp", "launch.hpp", "instructions.hpp"].map(include).concat();
+    let include = |name: &str| format!("#include \"{}\"\n", folder().join(name).display());
+    let [before @ .., interface] = HEADERS;
+    let mut source = before.map(include).concat();
     let mut table = String::new();
     for program in KernelProgram::all() {
         let file = program.file();
@@ -54,7 +64,7 @@ fn source() -> String {
     let names: Vec<_> = names.map(|line| line.split('(').next().expect("a name")).collect();
     add_entries(&mut table, "faulty", &names);
     add_line(&mut source, &format!("static const emulation::Kernel kernels[] = {{\n{table}}};"));
-    source + &include("interface.hpp")
+    source + &include(interface)
 }
 
 fn add_namespace(
@@ -92,22 +102,44 @@ fn add_entries(table: &mut String, program: &str, kernels: &[&str]) {
     }
 }
 
-/// Compiles the shared object; returns its path.
-#[expect(clippy::disallowed_methods, reason = "the test starts a compiler")]
+/// Compiles the shared object, unless it is there; returns its path. Tests may be processes of their own: the first
+/// one compiles, and the others wait for it.
 fn build(source: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated-device");
-    std::fs::create_dir_all(&directory).expect("a new directory");
-    let (file, object) = (directory.join("kernels.cpp"), directory.join("kernels.so"));
-    std::fs::write(&file, source).expect("written");
+    fs::create_dir_all(&directory).expect("a new directory");
+    let object = directory.join(format!("{:016x}.so", fingerprint(source)));
+    let lock = File::create(directory.join("lock")).expect("a file to lock");
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive).expect("a lock");
+    if !object.exists() {
+        compile(source, &directory, &object);
+    }
+    object
+}
+
+/// A number that another source, or another emulation, is unlikely to have.
+fn fingerprint(source: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    source.hash(&mut hasher);
+    for header in HEADERS {
+        fs::read(folder().join(header)).expect("a header").hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Compiles to another name first, so that an object that is there is complete.
+#[expect(clippy::disallowed_methods, reason = "the test starts a compiler")]
+fn compile(source: &str, directory: &Path, object: &Path) {
+    let (file, new) = (directory.join("kernels.cpp"), directory.join("kernels.new"));
+    fs::write(&file, source).expect("written");
     // Kernels reinterpret words as numbers. No multiplication is fused with an addition, as on a device.
     let flags =
         ["-std=c++17", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"];
     let warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-o"];
     let mut compiler = Command::new("c++");
-    let built = compiler.args(flags).args(warnings).arg(&object).arg(&file).output();
+    let built = compiler.args(flags).args(warnings).arg(&new).arg(&file).output();
     let built = built.expect("there is a compiler");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    object
+    fs::rename(new, object).expect("the directory is writable");
 }
 
 /// Name of a kernel of a program on the emulated device.
