@@ -216,6 +216,20 @@ DEV void mask_scores(Sums<STEP / 8> &scores, int row, int column) {
                 scores[n][i] = LOW;
 }
 
+// Starts to copy the keys and values of the next step, if there is one, to the buffers that this step does not use,
+// and waits until this thread's copies of this step have landed.
+DEV void next_keys(const TileCopy &keys, const TileCopy &values, int step, int steps, int length) {
+    const u32 other = (1 - (step & 1)) * STEP_BYTES;
+    if (step + 1 < steps) {
+        keys.start<STEP>(other, (step + 1) * STEP, length);
+        values.start<STEP>(other, (step + 1) * STEP, length);
+        seal_copies();
+        wait_copies<1>();
+    } else {
+        wait_copies<0>();
+    }
+}
+
 // out and lse from qkv. Blocks are (tiles of FORWARD_ROWS queries, batch · heads), the longest rows first.
 KERNEL void LAUNCH_BOUNDS(THREADS)
     flash_forward(const element *qkv, element *out, float *lse, int length, int heads, float scale) {
@@ -245,14 +259,7 @@ KERNEL void LAUNCH_BOUNDS(THREADS)
     }
     for (int step = 0; step < steps; step++) {
         const u32 buffer = (step & 1) * STEP_BYTES;
-        if (step + 1 < steps) {
-            copy_keys.start<STEP>(STEP_BYTES - buffer, (step + 1) * STEP, length);
-            copy_values.start<STEP>(STEP_BYTES - buffer, (step + 1) * STEP, length);
-            seal_copies();
-            wait_copies<1>();
-        } else {
-            wait_copies<0>();
-        }
+        next_keys(copy_keys, copy_values, step, steps, length);
         // The tile is there for all warps.
         SYNC();
         if (step == 0) {
@@ -444,14 +451,7 @@ KERNEL void LAUNCH_BOUNDS(THREADS)
     clear(dqueries[0]);
     for (int step = 0; step < steps; step++) {
         const u32 buffer = (step & 1) * STEP_BYTES;
-        if (step + 1 < steps) {
-            copy_keys.start<STEP>(STEP_BYTES - buffer, (step + 1) * STEP, length);
-            copy_values.start<STEP>(STEP_BYTES - buffer, (step + 1) * STEP, length);
-            seal_copies();
-            wait_copies<1>();
-        } else {
-            wait_copies<0>();
-        }
+        next_keys(copy_keys, copy_values, step, steps, length);
         // The tile is there for all warps.
         SYNC();
         if (step == 0) {
