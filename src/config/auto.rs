@@ -11,7 +11,17 @@ pub struct AutoRule {
     pub path: &'static str,
     /// The rule in words.
     pub text: &'static str,
-    value: fn(&ConfigInputs) -> AutoValue,
+    /// The option that gives the value, also of a key that the file does not have.
+    option: Option<KeyOption>,
+    /// The value without the option.
+    otherwise: fn(&ConfigInputs) -> AutoValue,
+}
+
+/// An option that gives the value of a key.
+#[derive(Clone, Copy, Debug)]
+struct KeyOption {
+    name: &'static str,
+    value: fn(&ConfigInputs) -> Option<ConfigValue>,
 }
 
 /// What a rule gives.
@@ -30,124 +40,88 @@ pub const DEFAULT_RULE: &str = "the default of DeepSpeed, which drops the key";
 
 /// The rules, in the order of DeepSpeed's keys.
 pub const AUTO_RULES: &[AutoRule] = &[
-    AutoRule {
-        path: "train_batch_size",
-        text: "micro-batch × accumulation × world size",
-        value: |_| AutoValue::Derived,
-    },
-    AutoRule {
-        path: "train_micro_batch_size_per_gpu",
-        text: "`--batch_size`; else train_batch_size / (accumulation × world size); else 8",
-        value: |_| AutoValue::Derived,
-    },
-    AutoRule {
-        path: "gradient_accumulation_steps",
-        text: "`--accumulate`; else train_batch_size / (micro-batch × world size); else 1",
-        value: |_| AutoValue::Derived,
-    },
-    AutoRule {
-        path: "gradient_clipping",
-        text: "`--clip`, else 1",
-        value: |inputs| number(inputs.clip.unwrap_or(1.0)),
-    },
-    AutoRule {
-        path: "optimizer.params.lr",
-        text: "`--lr`, else 5e-5",
-        value: |inputs| number(learning_rate(inputs)),
-    },
-    AutoRule {
-        path: "optimizer.params.betas",
-        text: "`--beta1` and `--beta2`, else [0.9, 0.999]",
-        value: |inputs| AutoValue::Is(pair(inputs.betas.unwrap_or([0.9, 0.999]))),
-    },
-    AutoRule { path: "optimizer.params.eps", text: "1e-8", value: |_| number(1e-8) },
-    AutoRule {
-        path: "optimizer.params.weight_decay",
-        text: "`--weight_decay`, else 0",
-        value: |inputs| number(inputs.weight_decay.unwrap_or(0.0)),
-    },
-    AutoRule { path: "scheduler.params.warmup_min_lr", text: "0", value: |_| number(0.0) },
-    AutoRule {
-        path: "scheduler.params.warmup_max_lr",
-        text: "the rate of the optimizer",
-        value: |_| AutoValue::Derived,
-    },
-    AutoRule {
-        path: "scheduler.params.warmup_num_steps",
-        text: "`--warmup`, at least 1",
-        value: |inputs| whole(inputs.warmup.unwrap_or(0).max(1)),
-    },
-    AutoRule {
-        path: "scheduler.params.total_num_steps",
-        text: "`--steps`, the steps of the whole run",
-        value: |inputs| inputs.steps.map_or(AutoValue::Derived, whole),
-    },
-    AutoRule {
-        path: "fp16.enabled",
-        text: "`--precision fp16`, else false",
-        value: |inputs| is_type(inputs, ComputeType::Fp16),
-    },
-    AutoRule {
-        path: "bf16.enabled",
-        text: "`--precision bf16`, else false",
-        value: |inputs| is_type(inputs, ComputeType::Bf16),
-    },
-    AutoRule {
-        path: "zero_optimization.stage",
-        text: "`--stage`, else 0",
-        value: |inputs| whole(inputs.stage.unwrap_or(0).into()),
-    },
-    AutoRule {
-        path: "zero_optimization.reduce_bucket_size",
-        text: "h², with h = `--hidden_size`; else the default",
-        value: |inputs| of_hidden_size(inputs, |hidden| hidden.saturating_mul(hidden)),
-    },
-    AutoRule {
-        path: "zero_optimization.stage3_prefetch_bucket_size",
-        text: "0.9 h², with h = `--hidden_size`; else the default",
-        value: |inputs| {
-            of_hidden_size(inputs, |hidden| (0.9 * hidden as f64 * hidden as f64) as u64)
-        },
-    },
-    AutoRule {
-        path: "zero_optimization.stage3_param_persistence_threshold",
-        text: "10 h, with h = `--hidden_size`; else the default",
-        value: |inputs| of_hidden_size(inputs, |hidden| hidden.saturating_mul(10)),
-    },
+    rule("train_batch_size", "micro-batch × accumulation × world size", |_| AutoValue::Derived),
+    rule(
+        "train_micro_batch_size_per_gpu",
+        "`--batch_size`; else train_batch_size / (accumulation × world size); else 8",
+        |_| AutoValue::Derived,
+    ),
+    rule(
+        "gradient_accumulation_steps",
+        "`--accumulate`; else train_batch_size / (micro-batch × world size); else 1",
+        |_| AutoValue::Derived,
+    ),
+    rule("gradient_clipping", "`--clip`, else 1", |_| number(1.0))
+        .or_option("--clip", |inputs| inputs.clip.map(ConfigValue::Float)),
+    rule("optimizer.params.lr", "`--lr`, else 5e-5", |_| number(5e-5))
+        .or_option("--lr", |inputs| inputs.learning_rate.map(ConfigValue::Float)),
+    rule("optimizer.params.betas", "`--beta1` and `--beta2`, else [0.9, 0.999]", |_| {
+        AutoValue::Is(pair([0.9, 0.999]))
+    })
+    .or_option("--beta1, --beta2", |inputs| inputs.betas.map(pair)),
+    rule("optimizer.params.eps", "1e-8", |_| number(1e-8)),
+    rule("optimizer.params.weight_decay", "`--weight_decay`, else 0", |_| number(0.0))
+        .or_option("--weight_decay", |inputs| inputs.weight_decay.map(ConfigValue::Float)),
+    rule("scheduler.params.warmup_min_lr", "0", |_| number(0.0)),
+    rule("scheduler.params.warmup_max_lr", "the rate of the optimizer", |_| AutoValue::Derived),
+    rule("scheduler.params.warmup_num_steps", "`--warmup`, at least 1", |_| whole(1))
+        .or_option("--warmup", |inputs| inputs.warmup.map(|steps| whole_value(steps.max(1)))),
+    rule("scheduler.params.total_num_steps", "`--steps`, the steps of the whole run", |inputs| {
+        inputs.steps.map_or(AutoValue::Derived, whole)
+    }),
+    rule("fp16.enabled", "`--precision fp16`, else false", |_| off())
+        .or_option("--precision", |inputs| is_type(inputs, ComputeType::Fp16)),
+    rule("bf16.enabled", "`--precision bf16`, else false", |_| off())
+        .or_option("--precision", |inputs| is_type(inputs, ComputeType::Bf16)),
+    rule("zero_optimization.stage", "`--stage`, else 0", |_| whole(0))
+        .or_option("--stage", |inputs| inputs.stage.map(|stage| whole_value(stage.into()))),
+    rule(
+        "zero_optimization.reduce_bucket_size",
+        "h², with h = `--hidden_size`; else the default",
+        |inputs| of_hidden_size(inputs, |hidden| hidden.saturating_mul(hidden)),
+    ),
+    rule(
+        "zero_optimization.stage3_prefetch_bucket_size",
+        "0.9 h², with h = `--hidden_size`; else the default",
+        |inputs| of_hidden_size(inputs, |hidden| (0.9 * hidden as f64 * hidden as f64) as u64),
+    ),
+    rule(
+        "zero_optimization.stage3_param_persistence_threshold",
+        "10 h, with h = `--hidden_size`; else the default",
+        |inputs| of_hidden_size(inputs, |hidden| hidden.saturating_mul(10)),
+    ),
 ];
 
-impl AutoRule {
-    /// The value for some arguments.
-    pub fn value(&self, inputs: &ConfigInputs) -> AutoValue {
-        (self.value)(inputs)
-    }
+/// A rule without an option.
+const fn rule(
+    path: &'static str,
+    text: &'static str,
+    otherwise: fn(&ConfigInputs) -> AutoValue,
+) -> AutoRule {
+    AutoRule { path, text, option: None, otherwise }
 }
 
-/// The value that a typed option gives to a key that the file does not have, and the option.
-pub(super) fn typed_value(
-    path: &str,
-    inputs: &ConfigInputs,
-) -> Option<(ConfigValue, &'static str)> {
-    let is_type = |kind| inputs.precision.map(|found| ConfigValue::Bool(found == kind));
-    let count = |given: Option<u64>| given.and_then(|given| i64::try_from(given).ok());
-    let (value, option) = match path {
-        "gradient_clipping" => (inputs.clip.map(ConfigValue::Float), "--clip"),
-        "optimizer.params.lr" => (inputs.learning_rate.map(ConfigValue::Float), "--lr"),
-        "optimizer.params.betas" => (inputs.betas.map(pair), "--beta1, --beta2"),
-        "optimizer.params.weight_decay" => {
-            (inputs.weight_decay.map(ConfigValue::Float), "--weight_decay")
-        }
-        "scheduler.params.warmup_num_steps" => {
-            (count(inputs.warmup).map(ConfigValue::Whole), "--warmup")
-        }
-        "zero_optimization.stage" => {
-            (inputs.stage.map(|stage| ConfigValue::Whole(stage.into())), "--stage")
-        }
-        "fp16.enabled" => (is_type(ComputeType::Fp16), "--precision"),
-        "bf16.enabled" => (is_type(ComputeType::Bf16), "--precision"),
-        _ => return None,
-    };
-    Some((value?, option))
+impl AutoRule {
+    /// The same rule, unless an option gives the value.
+    const fn or_option(
+        self,
+        name: &'static str,
+        value: fn(&ConfigInputs) -> Option<ConfigValue>,
+    ) -> Self {
+        Self { option: Some(KeyOption { name, value }), ..self }
+    }
+
+    /// The value for some arguments.
+    pub fn value(&self, inputs: &ConfigInputs) -> AutoValue {
+        let typed = self.typed_value(inputs).map(|(value, _)| AutoValue::Is(value));
+        typed.unwrap_or_else(|| (self.otherwise)(inputs))
+    }
+
+    /// The value that a typed option gives to the key, and the option.
+    pub(super) fn typed_value(&self, inputs: &ConfigInputs) -> Option<(ConfigValue, &'static str)> {
+        let KeyOption { name, value } = self.option?;
+        value(inputs).map(|value| (value, name))
+    }
 }
 
 /// The rule of a key.
@@ -160,11 +134,6 @@ pub(super) fn has_rule(path: &str) -> bool {
     auto_rule(path).is_some()
 }
 
-/// The learning rate that `auto` stands for.
-fn learning_rate(inputs: &ConfigInputs) -> f64 {
-    inputs.learning_rate.unwrap_or(5e-5)
-}
-
 fn of_hidden_size(inputs: &ConfigInputs, formula: fn(u64) -> u64) -> AutoValue {
     inputs.hidden_size.map_or(AutoValue::Default, |hidden| whole(formula(hidden)))
 }
@@ -174,11 +143,19 @@ fn number(number: f64) -> AutoValue {
 }
 
 fn whole(number: u64) -> AutoValue {
-    AutoValue::Is(ConfigValue::Whole(i64::try_from(number).unwrap_or(i64::MAX)))
+    AutoValue::Is(whole_value(number))
 }
 
-fn is_type(inputs: &ConfigInputs, kind: ComputeType) -> AutoValue {
-    AutoValue::Is(ConfigValue::Bool(inputs.precision == Some(kind)))
+fn whole_value(number: u64) -> ConfigValue {
+    ConfigValue::Whole(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+fn off() -> AutoValue {
+    AutoValue::Is(ConfigValue::Bool(false))
+}
+
+fn is_type(inputs: &ConfigInputs, kind: ComputeType) -> Option<ConfigValue> {
+    inputs.precision.map(|found| ConfigValue::Bool(found == kind))
 }
 
 fn pair([first, second]: [f64; 2]) -> ConfigValue {

@@ -2,7 +2,7 @@
 
 use super::values::{ResolvedValue, ValueOrigin};
 use crate::base::{Diagnostic, Span};
-use crate::config::auto::{AutoValue, DEFAULT_RULE, auto_rule, typed_value};
+use crate::config::auto::{AutoValue, DEFAULT_RULE, auto_rule};
 use crate::config::check::{GivenSettings, GivenValue, Ineffective, join};
 use crate::config::inputs::ConfigInputs;
 use crate::config::keys::{KeySpec, SectionSpec, section_of};
@@ -66,7 +66,8 @@ impl<'a> Resolver<'a> {
             "bf16.enabled" => self.settings.is_on("fp16.enabled"),
             _ => false,
         };
-        typed_value(path, self.inputs).filter(|_| !is_contradiction)
+        let typed = auto_rule(path).and_then(|rule| rule.typed_value(self.inputs));
+        typed.filter(|_| !is_contradiction)
     }
 
     /// Whether the file gives a key as `auto`.

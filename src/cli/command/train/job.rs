@@ -83,9 +83,9 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     }
     if cli.watch.prints_warnings() {
         print_message(&unsaved_warning(&cli.train), terminal.paint);
-        let has_restarts = 0 < cli.watch.max_restarts;
-        let warning = has_restarts.then(|| restart_warning(&cli.train));
-        print_message(&warning.unwrap_or_default(), terminal.paint);
+        if 0 < cli.watch.max_restarts {
+            print_message(&restart_warning(&cli.train), terminal.paint);
+        }
     }
     if let Some(elastic) = &mut cluster.elastic {
         elastic.lanes = Some(cli.train.keep_lanes(workers.count()));
