@@ -192,6 +192,8 @@ pub enum Event {
     /// All processes, the launcher included, were suspended for this time (Ctrl-Z): it does not
     /// count.
     Suspended(Duration),
+    /// The launcher did not run for this time; its workers may have run.
+    Stalled(Duration),
 }
 
 /// What the launcher must do after an event.

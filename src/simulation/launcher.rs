@@ -101,7 +101,9 @@ impl Simulation {
             if let Some(signal) = self.launcher.signals.pop_front() {
                 self.truth.user_signals.push(signal);
                 self.step_job(Event::Signal(signal));
-            } else if is_due(self.launcher.timer_at) {
+            } else if is_due(self.launcher.timer_at)
+                && !self.launcher.table.was_suspended(self.instant(now))
+            {
                 self.launcher.timer_at = None;
                 self.step_job(Event::Timer);
             } else if is_due(self.timeout_at()) && !self.launcher.job.is_stopping() {
@@ -356,7 +358,9 @@ impl Simulation {
 
     fn on_heartbeat_timer(&mut self) {
         let now = self.instant(self.now());
-        self.launcher.table.on_heartbeat_timer(now);
+        if let Some(suspended) = self.launcher.table.on_heartbeat_timer(now) {
+            self.step_job(Event::Stalled(suspended));
+        }
         for node in self.launcher.table.all() {
             self.send_heartbeat(node);
         }

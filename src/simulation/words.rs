@@ -30,6 +30,7 @@ pub(super) fn describe_event(event: &Event) -> String {
         Event::TimedOut => "the time limit is reached".to_owned(),
         Event::Timer => "its timer fires".to_owned(),
         Event::Suspended(time) => format!("it was suspended for {time:?}"),
+        Event::Stalled(time) => format!("it did not run for {time:?}"),
     }
 }
 

@@ -6,6 +6,7 @@ mod agent_watch;
 mod handle;
 mod leftovers;
 mod message;
+mod prepared_worker;
 mod process;
 mod run;
 

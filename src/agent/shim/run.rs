@@ -1,9 +1,7 @@
 //! The main loop of the shim.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CString;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -11,15 +9,13 @@ use rustix::process::Pid;
 
 use super::agent_watch::AgentWatch;
 use super::message::{
-    self, FromShim, LEFTOVERS_MAX, PACKET_BYTES_MAX, ShimWorker, TERMINATION_SIGNALS, ToShim,
-    describe,
+    self, FromShim, LEFTOVERS_MAX, PACKET_BYTES_MAX, TERMINATION_SIGNALS, ToShim, describe,
 };
-use crate::agent::affinity::memory_policy;
-use crate::base::{WorkerExit, clock, env_vars};
-use crate::os::cpu::affinity::Binding;
+use super::prepared_worker::PreparedWorker;
+use crate::base::{WorkerExit, clock};
 use crate::os::cpu::text_pages;
 use crate::os::files::fds;
-use crate::os::process::fork::{CStrings, Exec, ExecFailure, ExecStage};
+use crate::os::process::fork::{ExecFailure, ExecStage};
 use crate::os::process::process_tree::{self, KILL_LIMIT, Reaped};
 use crate::os::process::signals;
 use crate::wire::{Leftover, WorkerStartStep};
@@ -43,6 +39,7 @@ pub(super) fn main(control: OwnedFd) -> u8 {
         control,
         children,
         failures: None,
+        started: Vec::new(),
         workers: Vec::new(),
         held_fds: Vec::new(),
         sweeping: BTreeMap::new(),
@@ -67,6 +64,9 @@ pub(super) struct ShimLoop {
     /// Pipe on which children report that they failed before exec; open until all have executed or
     /// failed.
     failures: Option<OwnedFd>,
+    /// What the workers were started with, until all have executed or failed: until then, each page
+    /// that is written is copied, because the children share it.
+    started: Vec<PreparedWorker>,
     pub(super) workers: Vec<Worker>,
     /// Descriptors of the agent that stay open until the shim exits.
     held_fds: Vec<OwnedFd>,
@@ -199,30 +199,42 @@ impl ShimLoop {
         let _ = fds::set_nonblocking(&failures);
         self.failures = Some(failures);
         self.is_empty_reported = false;
-        for (index, worker) in workers.into_iter().enumerate() {
-            let index = index as u32;
-            let (rank, at_us) = (worker.rank.clone(), clock::machine_us());
-            let state = match fork_worker(worker, shared, &report, index) {
-                Ok((pid, fds)) => {
-                    let forked =
-                        FromShim::Forked { worker: index, pid: pid.as_raw_pid() as u32, at_us };
-                    self.send(&forked, &fds)?;
-                    State::Alive(pid)
-                }
-                Err(error) => {
-                    let errno = error.raw_os_error().unwrap_or(0);
-                    self.send(
-                        &FromShim::Failed { worker: index, step: WorkerStartStep::Fork, errno },
-                        &[],
-                    )?;
-                    State::Failed
-                }
-            };
+        // Memory that is written between two forks is copied: everything that needs no descriptor is
+        // prepared before the first.
+        let mut prepared: Vec<_> = workers.into_iter().map(PreparedWorker::new).collect();
+        self.workers.reserve(prepared.len());
+        for (index, worker) in prepared.iter_mut().enumerate() {
+            let state = self.fork(worker, shared, &report, index as u32)?;
+            let rank = std::mem::take(&mut worker.rank);
             self.workers.push(Worker { rank, state, signals_sent: Vec::new() });
         }
+        self.started = prepared;
         drop(report);
         // Children may have exited before they were in the table.
         self.reap()
+    }
+
+    /// Forks one worker and reports it to the agent.
+    fn fork(
+        &self,
+        worker: &mut PreparedWorker,
+        shared: Option<&OwnedFd>,
+        report: &OwnedFd,
+        index: u32,
+    ) -> Result<State, AgentGone> {
+        let at_us = clock::machine_us();
+        match worker.fork(shared, report, index) {
+            Ok((pid, fds)) => {
+                let number = pid.as_raw_pid() as u32;
+                self.send(&FromShim::Forked { worker: index, pid: number, at_us }, &fds)?;
+                Ok(State::Alive(pid))
+            }
+            Err(error) => {
+                let (step, errno) = (WorkerStartStep::Fork, error.raw_os_error().unwrap_or(0));
+                self.send(&FromShim::Failed { worker: index, step, errno }, &[])?;
+                Ok(State::Failed)
+            }
+        }
     }
 
     /// Reads which children failed before exec. At the end of the pipe, all have executed or
@@ -235,6 +247,7 @@ impl ShimLoop {
                 Err(rustix::io::Errno::AGAIN) => return Ok(()),
                 _ => {
                     self.failures = None;
+                    self.started = Vec::new();
                     // From here on it only waits.
                     text_pages::unmap_text_pages();
                 }
@@ -329,50 +342,4 @@ impl ShimLoop {
         }
         self.report_empty(left.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect())
     }
-}
-
-/// Creates the pipes and the environment of a worker and forks it. Returns the agent's ends of the
-/// pipes and sockets.
-fn fork_worker(
-    worker: ShimWorker,
-    shared: Option<&OwnedFd>,
-    report: &OwnedFd,
-    tag: u32,
-) -> io::Result<(Pid, Vec<OwnedFd>)> {
-    let (out_read, out_write) = fds::output_pipe()?;
-    let (err_read, err_write) = fds::output_pipe()?;
-    let (rank_socket, worker_rank_socket) = fds::stream_pair()?;
-    let mut agent_ends = vec![out_read, err_read, rank_socket];
-    let input = if worker.stdin {
-        let (read, write) = fds::pipe()?;
-        agent_ends.push(write);
-        read
-    } else {
-        fds::null()?
-    };
-    let mut env = worker.env;
-    env.push(descriptor_variable(env_vars::REMUDA_RANK_FD, &worker_rank_socket));
-    let mut inherited_fds = vec![worker_rank_socket];
-    if let Some(shared) = shared {
-        let copy = shared.try_clone()?;
-        env.push(descriptor_variable(env_vars::REMUDA_SHM_FD, &copy));
-        inherited_fds.push(copy);
-    }
-    let exec = Exec {
-        path: CString::new(worker.path)?,
-        argv: CStrings::new(worker.argv)?,
-        envp: CStrings::new(env.into_iter().map(|(name, value)| [name, value].join(&b'=')))?,
-        cwd: CString::new(worker.cwd)?,
-        stdio: [input, out_write, err_write],
-        inherited_fds,
-        binding: worker
-            .bound
-            .map(|share| Binding::new(&share.cpus, share.memory.as_ref().map(memory_policy))),
-    };
-    let pid = exec.spawn(report.as_fd(), tag, rustix::process::getpid())?;
-    Ok((pid, agent_ends))
-}
-
-fn descriptor_variable(name: &str, fd: &OwnedFd) -> (Vec<u8>, Vec<u8>) {
-    (name.as_bytes().to_vec(), fd.as_raw_fd().to_string().into_bytes())
 }

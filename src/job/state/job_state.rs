@@ -251,6 +251,7 @@ impl JobState {
             Event::TimedOut => self.on_timeout(now),
             Event::Timer => self.on_timer(now),
             Event::Suspended(time) => self.postpone_deadlines(now, time),
+            Event::Stalled(time) => self.await_longer(time),
         };
         effects.extend(self.end_epoch_if_over(now));
         effects.extend(self.next_deadline().map(Effect::Wake));

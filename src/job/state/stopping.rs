@@ -238,6 +238,18 @@ impl JobState {
         Vec::new()
     }
 
+    /// The launcher was suspended, and its workers perhaps not: what it awaits may have arrived and is not read
+    /// yet. A silent node has as much longer until its lease expires.
+    pub(crate) fn await_longer(&mut self, time: Duration) -> Vec<Effect> {
+        if let JobPhase::CollectingEvidence { until: at, .. }
+        | JobPhase::Stopping { stage: StopStage::Killed { give_up_at: at }, .. } =
+            &mut self.phase
+        {
+            *at += time;
+        }
+        Vec::new()
+    }
+
     pub(crate) fn kill(&mut self, now: Instant) -> Vec<Effect> {
         if let JobPhase::Stopping { reason, .. } = self.phase {
             let stage = StopStage::Killed { give_up_at: now + self.confirm_limit(reason) };
@@ -448,6 +460,21 @@ mod tests {
         let later = now + 4 * GRACE;
         let effects = job.step(later, Event::Suspended(GRACE));
         assert_eq!(effects, [Effect::Wake(later + SILENCE_MAX)], "its lease restarted");
+    }
+
+    #[test]
+    fn stalled_launcher_awaits_a_silent_node_for_longer() {
+        let now = clock::now();
+        let mut job = running(1, now);
+        job.step(now, exit(0, WorkerExit::Code(1), now, &[]));
+        assert_eq!(
+            job.step(now, Event::Stalled(GRACE)),
+            [Effect::Wake(now + GRACE)],
+            "the grace is the workers' time, which may have run"
+        );
+        job.step(now + GRACE, Event::Timer);
+        let effects = job.step(now + 9 * GRACE, Event::Stalled(8 * GRACE));
+        assert_eq!(effects, [Effect::Wake(now + 9 * GRACE + SILENCE_MAX)], "as does its lease");
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl Dispatcher<'_> {
                 self.reporter.print_message(messages::allocation_ends(&name, left));
                 Some(Event::Signal(libc::SIGTERM))
             }
-            LauncherEvent::Timer => Some(self.on_job_timer()),
+            LauncherEvent::Timer => self.on_job_timer(),
             LauncherEvent::TimedOut => self.on_time_limit(),
             LauncherEvent::Heartbeat => self.on_heartbeat_timer(),
             LauncherEvent::Suspend => Some(self.suspend_launcher()),

@@ -21,10 +21,14 @@ use crate::transport::{Fault, FaultKind};
 use crate::wire::{Problem, ToAgent};
 
 impl Dispatcher<'_> {
-    /// The instant has come that the job asked for.
-    pub(super) fn on_job_timer(&mut self) -> Event {
+    /// The instant has come that the job asked for. If the launcher was suspended, the job gets more time first
+    /// and may ask for another instant.
+    pub(super) fn on_job_timer(&mut self) -> Option<Event> {
+        if self.nodes.table.was_suspended(clock::now()) {
+            return self.on_heartbeat_timer();
+        }
         self.timer_at = None;
-        Event::Timer
+        Some(Event::Timer)
     }
 
     /// The time limit of the job has passed.
@@ -79,7 +83,10 @@ impl Dispatcher<'_> {
         let now = clock::now();
         if let Some(suspended) = self.nodes.table.on_heartbeat_timer(now) {
             let lease = self.options.limits.lease;
-            self.reporter.print_message(messages::launcher_suspended(suspended, lease));
+            if lease < suspended {
+                self.reporter.print_message(messages::launcher_suspended(suspended, lease));
+            }
+            self.step(Event::Stalled(suspended));
         }
         self.nodes.send_heartbeats();
         if orphan_reaper::is_process_1() {

@@ -27,8 +27,9 @@ impl NodeTable {
 
     /// The time of a heartbeat has come. If the launcher was suspended, no node counts as silent for
     /// that time: messages received meanwhile have not been read, and no heartbeats were sent.
-    /// Returns the length of a suspension that exceeds the lease.
+    /// Returns the length of such a suspension.
     pub(crate) fn on_heartbeat_timer(&mut self, now: Instant) -> Option<Duration> {
+        let was_suspended = self.was_suspended(now);
         let suspended = now.saturating_duration_since(self.heartbeat_at);
         for node in &mut self.nodes {
             node.last_message_at =
@@ -36,7 +37,12 @@ impl NodeTable {
             node.postpone_deadline(suspended);
         }
         self.heartbeat_at = now + self.limits.heartbeat_interval;
-        (self.limits.lease < suspended).then_some(suspended)
+        was_suspended.then_some(suspended)
+    }
+
+    /// Whether the launcher was suspended, and [`Self::on_heartbeat_timer`] has not taken it into account yet.
+    pub(crate) fn was_suspended(&self, now: Instant) -> bool {
+        self.heartbeat_at + self.limits.heartbeat_interval < now
     }
 
     /// The launcher was suspended with its workers and is continued: all leases restart.

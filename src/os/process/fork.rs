@@ -38,21 +38,34 @@ pub fn exit_now(code: u8) -> ! {
 
 /// Strings in the form that execve needs, created before the fork.
 pub struct CStrings {
-    _owned: Vec<CString>,
+    /// What the pointers lead to; moving a `CString` does not move its bytes.
+    owned: Vec<CString>,
+    /// One for each string, then a null pointer.
     pointers: Vec<*const libc::c_char>,
 }
 
 impl CStrings {
-    /// Creates them; fails when a string contains a NUL byte.
-    pub fn new(strings: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, NulError> {
-        let owned = strings.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>()?;
-        let mut pointers: Vec<_> = owned.iter().map(|string| string.as_ptr()).collect();
+    /// Creates them, with room for `room` more; fails when a string contains a NUL byte.
+    pub fn new(strings: impl IntoIterator<Item = Vec<u8>>, room: usize) -> Result<Self, NulError> {
+        let mut owned = strings.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>()?;
+        let mut pointers = Vec::with_capacity(owned.len() + room + 1);
+        pointers.extend(owned.iter().map(|string| string.as_ptr()));
         pointers.push(std::ptr::null());
-        Ok(Self { _owned: owned, pointers })
+        owned.reserve(room);
+        Ok(Self { owned, pointers })
+    }
+
+    /// Adds a string; fails when it contains a NUL byte.
+    pub fn push(&mut self, string: Vec<u8>) -> Result<(), NulError> {
+        let string = CString::new(string)?;
+        let end = self.pointers.len() - 1;
+        self.pointers.insert(end, string.as_ptr());
+        self.owned.push(string);
+        Ok(())
     }
 }
 
-/// Everything a child needs to execute its program.
+/// What a child needs to execute its program, except for descriptors.
 pub struct Exec {
     /// Path of the file; PATH has been searched.
     pub path: CString,
@@ -62,13 +75,17 @@ pub struct Exec {
     pub envp: CStrings,
     /// Working directory.
     pub cwd: CString,
-    /// Descriptors that become 0, 1, 2.
-    pub stdio: [OwnedFd; 3],
-    /// Descriptors that stay open under their own numbers.
-    pub inherited_fds: Vec<OwnedFd>,
     /// Processors and memory to which it is bound.
     #[cfg(feature = "cli")]
     pub binding: Option<crate::os::cpu::affinity::Binding>,
+}
+
+/// Descriptors of a child.
+pub struct ChildFds {
+    /// Those that become 0, 1, 2.
+    pub stdio: [OwnedFd; 3],
+    /// Those that stay open under their own numbers.
+    pub inherited: Vec<OwnedFd>,
 }
 
 /// The step at which a child failed before its program.
@@ -85,11 +102,17 @@ pub enum ExecStage {
 impl Exec {
     /// Starts the program as leader of its own session and process group, killed when `parent`
     /// exits. On failure the child writes `(tag, stage, errno)` to `report` and exits with 127.
-    pub fn spawn(&self, report: BorrowedFd<'_>, tag: u32, parent: Pid) -> io::Result<Pid> {
+    pub fn spawn(
+        &self,
+        fds: &ChildFds,
+        report: BorrowedFd<'_>,
+        tag: u32,
+        parent: Pid,
+    ) -> io::Result<Pid> {
         match fork()? {
             ForkSide::Parent(pid) => Ok(pid),
             ForkSide::Child => {
-                let (stage, errno) = self.set_up_and_exec(parent);
+                let (stage, errno) = self.set_up_and_exec(fds, parent);
                 let record = ExecFailure { tag, stage, errno }.encode();
                 let _ = rustix::io::write(report, &record);
                 exit_now(127)
@@ -97,8 +120,8 @@ impl Exec {
         }
     }
 
-    fn set_up_and_exec(&self, parent: Pid) -> (ExecStage, i32) {
-        if let Err(error) = self.set_up(parent) {
+    fn set_up_and_exec(&self, fds: &ChildFds, parent: Pid) -> (ExecStage, i32) {
+        if let Err(error) = self.set_up(fds, parent) {
             return (ExecStage::Setup, error.raw_os_error().unwrap_or(0));
         }
         if let Err(errno) = rustix::process::chdir(self.cwd.as_c_str()) {
@@ -115,7 +138,7 @@ impl Exec {
         (ExecStage::Exec, io::Error::last_os_error().raw_os_error().unwrap_or(0))
     }
 
-    fn set_up(&self, parent: Pid) -> io::Result<()> {
+    fn set_up(&self, child: &ChildFds, parent: Pid) -> io::Result<()> {
         rustix::process::setsid()?;
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
         if rustix::process::getppid() != Some(parent) {
@@ -124,14 +147,14 @@ impl Exec {
         }
         signals::reset_for_exec();
         fds::restore_limit();
-        for (target, fd) in self.stdio.iter().enumerate() {
+        for (target, fd) in child.stdio.iter().enumerate() {
             duplicate_to(fd.as_raw_fd(), target as RawFd)?;
         }
         #[cfg(feature = "cli")]
         if let Some(binding) = &self.binding {
             binding.apply()?;
         }
-        for fd in &self.inherited_fds {
+        for fd in &child.inherited {
             fds::keep_on_exec(std::os::fd::AsFd::as_fd(fd))?;
         }
         Ok(())

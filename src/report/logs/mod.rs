@@ -2,6 +2,7 @@
 
 mod attempts;
 mod disk;
+mod ended_sizes;
 mod files;
 mod log_dir;
 mod outer_error_file;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::ended_sizes::EndedSizes;
 use super::saved_run::{SavedRun, lock, parse_stamp};
 use crate::base::clock;
 use crate::os::calendar::utc_stamp;
@@ -76,21 +77,43 @@ pub(super) fn prune(
     let max = class.limits();
     let (mut kept, mut bytes) = (0, 0);
     let mut removable = Vec::new();
-    for (path, stamp) in runs(parent) {
-        let run = SavedRun::read(&path);
-        if let Some(run) = &run {
-            run.mark_lost(&write);
-        }
-        // On a file system without locks, a running run looks like a finished one: it can be removed
-        // when it is no longer among the newest.
-        let is_running = run.is_some_and(|run| run.state() == RunState::Running)
-            && matches!(lock(&path), Err(Errno::WOULDBLOCK));
-        let size = size_of(&path);
+    let mut sizes = EndedSizes::read(parent);
+    for (path, name, stamp) in runs(parent) {
+        let (is_running, size) = match sizes.get(&name) {
+            Some(size) => (false, size),
+            None => examine(&path, &name, &mut sizes, &write),
+        };
         (kept, bytes) = (kept + 1, bytes + size);
         if !is_running && path != own {
             removable.push(Removable { path, stamp, bytes: size });
         }
     }
+    sizes.save();
+    remove_above(max, kept, bytes, removable);
+}
+
+/// Returns whether the launcher of a run lives, and the size of the run's directory. Corrects the
+/// record if the launcher was killed, and records the size if the run has ended.
+fn examine(
+    path: &Path,
+    name: &str,
+    sizes: &mut EndedSizes,
+    write: impl FnOnce(&Path, &str) -> std::io::Result<()>,
+) -> (bool, u64) {
+    let (run, size) = (SavedRun::read(path), size_of(path));
+    let Some(run) = run else { return (false, size) };
+    run.mark_lost(write);
+    if run.state() != RunState::Running {
+        sizes.insert(name, size);
+        return (false, size);
+    }
+    // On a file system without locks, a running run looks like a finished one: it can be removed
+    // when it is no longer among the newest.
+    (matches!(lock(path), Err(Errno::WOULDBLOCK)), size)
+}
+
+/// Removes runs until the limits hold for `kept` directories of `bytes` bytes.
+fn remove_above(max: Limits, mut kept: usize, mut bytes: u64, mut removable: Vec<Removable>) {
     removable.sort_by(|a, b| a.stamp.cmp(&b.stamp));
     let now = clock::wall();
     let oldest = utc_stamp(now.saturating_sub(max.age));
@@ -112,12 +135,13 @@ pub(super) fn prune(
     }
 }
 
-/// Directories with the name of a run, and their start times.
-fn runs(parent: &Path) -> Vec<(PathBuf, String)> {
+/// Directories with the name of a run: path, name, start time.
+fn runs(parent: &Path) -> Vec<(PathBuf, String, String)> {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let named = entries.filter_map(|entry| {
-        let stamp = parse_stamp(entry.file_name().to_str()?)?;
-        Some((entry.path(), stamp))
+        let name = entry.file_name().into_string().ok()?;
+        let stamp = parse_stamp(&name)?;
+        Some((entry.path(), name, stamp))
     });
     named.collect()
 }
@@ -238,6 +262,26 @@ mod tests {
         let text = |path: &Path| fs::read_to_string(path.join("run.json")).expect("a record");
         assert_eq!(text(&lost), RUNNING.replace("running", "lost"));
         assert!(text(&elsewhere).contains("running"), "its lock may not be seen here");
+    }
+
+    #[test]
+    fn only_runs_that_have_ended_are_not_examined_again() {
+        let runs = Runs::new("examined");
+        let ended = runs.add(MINUTE * 3, "ended", SUCCESS);
+        let lost = runs.add(MINUTE * 2, "lost", RUNNING);
+        let running = runs.add(MINUTE, "running", RUNNING);
+        let held = lock(&running).expect("no other process knows it");
+        runs.prune();
+        let sizes = fs::read_to_string(runs.0.join(".ended_runs")).expect("the sizes");
+        let has = |run: &Path| {
+            sizes.contains(run.file_name().and_then(|name| name.to_str()).expect("a name"))
+        };
+        assert_eq!([&ended, &lost, &running].map(|run| has(run)), [true, true, false]);
+        drop(held);
+        fs::remove_dir_all(&ended).expect("a run that the user removes");
+        runs.prune();
+        let sizes = fs::read_to_string(runs.0.join(".ended_runs")).expect("the sizes");
+        assert!(!sizes.contains("-ended") && sizes.contains("-running"), "{sizes}");
     }
 
     #[test]
