@@ -6,9 +6,9 @@ mod agent_watch;
 mod handle;
 mod leftovers;
 mod message;
-mod prepared_worker;
 mod process;
 mod run;
+mod start_worker;
 
 pub(super) use handle::Shim;
 pub(super) use message::ShimWorker;

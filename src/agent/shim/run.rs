@@ -9,15 +9,16 @@ use rustix::process::Pid;
 
 use super::agent_watch::AgentWatch;
 use super::message::{
-    self, FromShim, LEFTOVERS_MAX, PACKET_BYTES_MAX, TERMINATION_SIGNALS, ToShim, describe,
+    self, FromShim, LEFTOVERS_MAX, PACKET_BYTES_MAX, ShimWorker, TERMINATION_SIGNALS, ToShim,
+    describe,
 };
-use super::prepared_worker::PreparedWorker;
+use super::start_worker::start_worker;
 use crate::base::{WorkerExit, clock};
 use crate::os::cpu::text_pages;
 use crate::os::files::fds;
-use crate::os::process::fork::{ExecFailure, ExecStage};
 use crate::os::process::process_tree::{self, KILL_LIMIT, Reaped};
 use crate::os::process::signals;
+use crate::os::process::start_programs::{ExecFailure, ExecReport, ExecStage, StartingChildren};
 use crate::wire::{Leftover, WorkerStartStep};
 
 /// Pause between two such rows of scans.
@@ -38,8 +39,7 @@ pub(super) fn main(control: OwnedFd) -> u8 {
         watch: AgentWatch::new(clock::now()),
         control,
         children,
-        failures: None,
-        started: Vec::new(),
+        starting: None,
         workers: Vec::new(),
         held_fds: Vec::new(),
         sweeping: BTreeMap::new(),
@@ -61,12 +61,8 @@ pub(super) struct ShimLoop {
     watch: AgentWatch,
     control: OwnedFd,
     children: OwnedFd,
-    /// Pipe on which children report that they failed before exec; open until all have executed or
-    /// failed.
-    failures: Option<OwnedFd>,
-    /// What the workers were started with, until all have executed or failed: until then, each page
-    /// that is written is copied, because the children share it.
-    started: Vec<PreparedWorker>,
+    /// The workers that were started, until all have executed their programs or failed.
+    starting: Option<StartingChildren>,
     pub(super) workers: Vec<Worker>,
     /// Descriptors of the agent that stay open until the shim exits.
     held_fds: Vec<OwnedFd>,
@@ -117,8 +113,8 @@ impl ShimLoop {
         let (control, children) = (self.control.as_fd(), self.children.as_fd());
         let mut polled =
             vec![PollFd::new(&control, PollFlags::IN), PollFd::new(&children, PollFlags::IN)];
-        if let Some(failures) = &self.failures {
-            polled.push(PollFd::new(failures, PollFlags::IN));
+        if let Some(starting) = &self.starting {
+            polled.push(PollFd::new(starting, PollFlags::IN));
         }
         let pause = (!self.sweeping.is_empty()).then_some(SWEEP_PAUSE);
         let limit = pause.into_iter().chain(self.watch.check_interval()).min();
@@ -185,8 +181,7 @@ impl ShimLoop {
         fds::send_packet(&self.control, &message::encode(message), &fds).map_err(|_| AgentGone)
     }
 
-    /// Forks all workers first and waits for their exec afterwards: on a busy machine, waiting for
-    /// each in turn takes four times as long.
+    /// Starts all workers, and then waits for their exec.
     fn spawn(&mut self, packed: OwnedFd, shared: Option<&OwnedFd>) -> Result<(), AgentGone> {
         let workers = message::unpack(packed).map_err(|_| AgentGone)?;
         // Workers of an earlier epoch have exited, as the kernel reported.
@@ -195,35 +190,29 @@ impl ShimLoop {
         self.reported.clear();
         self.unreported.clear();
         self.last_exit = None;
-        let (failures, report) = fds::pipe().map_err(|_| AgentGone)?;
-        let _ = fds::set_nonblocking(&failures);
-        self.failures = Some(failures);
         self.is_empty_reported = false;
-        // Memory that is written between two forks is copied: everything that needs no descriptor is
-        // prepared before the first.
-        let mut prepared: Vec<_> = workers.into_iter().map(PreparedWorker::new).collect();
-        self.workers.reserve(prepared.len());
-        for (index, worker) in prepared.iter_mut().enumerate() {
-            let state = self.fork(worker, shared, &report, index as u32)?;
-            let rank = std::mem::take(&mut worker.rank);
+        let mut starting = StartingChildren::new(workers.len()).map_err(|_| AgentGone)?;
+        for (index, worker) in workers.into_iter().enumerate() {
+            let rank = worker.rank.clone();
+            let state = self.start(worker, shared, &mut starting, index as u32)?;
             self.workers.push(Worker { rank, state, signals_sent: Vec::new() });
         }
-        self.started = prepared;
-        drop(report);
+        starting.all_started();
+        self.starting = Some(starting);
         // Children may have exited before they were in the table.
         self.reap()
     }
 
-    /// Forks one worker and reports it to the agent.
-    fn fork(
+    /// Starts one worker and reports it to the agent.
+    fn start(
         &self,
-        worker: &mut PreparedWorker,
+        worker: ShimWorker,
         shared: Option<&OwnedFd>,
-        report: &OwnedFd,
+        starting: &mut StartingChildren,
         index: u32,
     ) -> Result<State, AgentGone> {
         let at_us = clock::machine_us();
-        match worker.fork(shared, report, index) {
+        match start_worker(worker, shared, starting, index) {
             Ok((pid, fds)) => {
                 let number = pid.as_raw_pid() as u32;
                 self.send(&FromShim::Forked { worker: index, pid: number, at_us }, &fds)?;
@@ -237,17 +226,14 @@ impl ShimLoop {
         }
     }
 
-    /// Reads which children failed before exec. At the end of the pipe, all have executed or
-    /// failed.
+    /// Reads which children failed before exec.
     fn read_failures(&mut self) -> Result<(), AgentGone> {
-        while let Some(failures) = &self.failures {
-            let mut record = [0; ExecFailure::BYTES];
-            match rustix::io::retry_on_intr(|| rustix::io::read(failures, &mut record)) {
-                Ok(ExecFailure::BYTES) => self.on_exec_failure(ExecFailure::decode(record))?,
-                Err(rustix::io::Errno::AGAIN) => return Ok(()),
-                _ => {
-                    self.failures = None;
-                    self.started = Vec::new();
+        while let Some(starting) = &mut self.starting {
+            match starting.read() {
+                ExecReport::Failed(failure) => self.on_exec_failure(failure)?,
+                ExecReport::Pending => return Ok(()),
+                ExecReport::Ended => {
+                    self.starting = None;
                     // From here on it only waits.
                     text_pages::unmap_text_pages();
                 }

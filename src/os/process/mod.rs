@@ -2,7 +2,8 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `fork`, `process_tree` | starting processes; adopting, finding, killing and reaping those below this one |
+//! | `fork`, `start_programs` | copies of this process; many programs at once |
+//! | `process_tree` | adopting, finding, killing and reaping the processes below this one |
 //! | `signals`, `signal_stream` | signals: blocked, received, sent; as a stream in an async runtime |
 //! | `peak_memory` | the most memory that this process has used |
 //! | `replace` | replacing this process by another program |
@@ -22,3 +23,4 @@ pub mod shell_env;
 #[cfg(feature = "cli")]
 pub mod signal_stream;
 pub mod signals;
+pub mod start_programs;
