@@ -78,6 +78,8 @@ impl WorkerHistory {
 /// All workers by rank, and the processes that could not be killed.
 pub(super) struct History {
     pub(super) workers: Vec<WorkerHistory>,
+    /// Number of workers that have started.
+    pub(super) started: usize,
     pub(super) unkillable: Vec<(NodeRank, Leftover)>,
     /// When workers were first asked to stop.
     pub(super) stop_requested_at: Option<Instant>,
@@ -106,11 +108,19 @@ impl History {
         });
         Self {
             workers: workers.collect(),
+            started: 0,
             unkillable: Vec::new(),
             stop_requested_at: None,
             forwarded_signals: Vec::new(),
             closed_links: BTreeMap::new(),
         }
+    }
+
+    /// A worker has started. Returns whether it is the last one.
+    pub(super) fn on_started(&mut self, rank: Rank, pid: u32, at: Instant) -> bool {
+        let is_first = self.worker(rank).started.replace((pid, at)).is_none();
+        self.started += usize::from(is_first);
+        is_first && self.started == self.workers.len()
     }
 
     /// Workers that exited with 0 a while ago while others run; each is returned once.

@@ -13,7 +13,6 @@ use crate::launch::options::Framing;
 use crate::launch::screen::messages;
 use crate::launch::startup::pending::PendingNodes;
 use crate::launch::startup::requests;
-use crate::os::cpu::text_pages;
 use crate::report::text::{show_io_error, show_step};
 use crate::wire::Problem;
 
@@ -60,9 +59,6 @@ impl Dispatcher<'_> {
         let ranks = (0..).map(Rank).zip(&self.history.workers);
         let readers = ranks.filter(|(_, worker)| self.options.stdin.includes(worker.rank));
         self.user.stdin.start(readers.map(|(rank, _)| rank));
-        // While the nodes start them: code for reading the command line, files and plans is no
-        // longer needed.
-        text_pages::unmap_text_pages();
     }
 
     /// Counts ranks through the nodes of this epoch, if they may be other ones than before, and names their hosts.

@@ -12,6 +12,7 @@ use crate::launch::screen::messages;
 use crate::launch::startup::requests;
 use crate::launch::user::pause::PauseScope;
 use crate::launch::user::signals::UserRequest;
+use crate::os::cpu::text_pages;
 use crate::report::text::show_step;
 use crate::report::{Consumed, OutputLink, escape_control};
 use crate::transport::{AgentEnd, Fault, FaultKind};
@@ -197,7 +198,10 @@ impl Dispatcher<'_> {
             FromAgent::Refused(problems) => self.on_problems(node, problems),
             FromAgent::Started { rank, pid, at_us } => {
                 let at = self.nodes.to_instant(node, at_us);
-                self.history.worker(rank).started = Some((pid, at));
+                if self.history.on_started(rank, pid, at) {
+                    // Code for reading the command line, files and plans is no longer needed.
+                    text_pages::unmap_text_pages();
+                }
                 Some(Event::Started(rank))
             }
             FromAgent::StartFailed(failed) => {

@@ -399,6 +399,7 @@ mod tests {
         };
         let history = |workers| History {
             workers,
+            started: 0,
             unkillable: Vec::new(),
             stop_requested_at: None,
             forwarded_signals: Vec::new(),
