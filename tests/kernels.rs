@@ -24,6 +24,7 @@ mod compilers;
 mod device_checks;
 mod embedding;
 mod emulated;
+mod emulated_streams;
 mod ffi_device;
 mod ffi_emulated;
 mod flash;
@@ -31,6 +32,7 @@ mod machine_code;
 mod mistakes;
 mod norm;
 mod optimizer;
+mod streams;
 
 use ffi_device::DeviceProgram;
 

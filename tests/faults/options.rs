@@ -285,11 +285,12 @@ fn add_run(runs: &Path, seconds_ago: u64, job: &str) -> PathBuf {
     run
 }
 
-/// What lies where run directories are made, without `latest`.
+/// What lies where run directories are made, without `latest` and hidden files.
 fn run_names(runs: &Path) -> Vec<String> {
     let entries = fs::read_dir(runs).expect("there").flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let mut names: Vec<String> = names.filter(|name| name != "latest").collect();
+    let mut names: Vec<String> =
+        names.filter(|name| name != "latest" && !name.starts_with('.')).collect();
     names.sort();
     names
 }

@@ -178,7 +178,7 @@ fn classifier_is_softmax_and_cross_entropy() {
                 .memory(&targets)
                 .unwritten(rows * 4)
                 .memory(&[scale])
-                .scalar(super::ffi_emulated::Argument::F32(share))
+                .scalar(remuda::cuda::device::KernelArgument::F32(share))
                 .ints([vocabulary, stride])
                 .run_under_all_schedules();
             let share = f64::from(share) * f64::from(scale);

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use remuda::cuda::device::{DeviceAddress, KernelArgument};
 use remuda::cuda::kernels::{
     ELEMENT_SOURCE, ElementType, HalfType, Kernel, KernelLaunch, KernelProgram,
 };
 use remuda::runtime::{Bf16, F16, HalfFloat as _};
 use rustix::fs::FlockOperation;
 
-use super::ffi_emulated::{Argument, EmulatedDevice, Mistake, Schedule};
+use super::ffi_emulated::{EmulatedDevice, Mistake, Schedule};
 use crate::support::proof::Random;
 
 /// Schedules of every launch.
@@ -159,7 +160,7 @@ pub(super) struct Case {
 #[derive(Clone, Copy, Debug)]
 enum Operand {
     Buffer(usize),
-    Scalar(Argument),
+    Scalar(KernelArgument),
 }
 
 impl Case {
@@ -197,21 +198,21 @@ impl Case {
 
     /// Adds an argument: no memory.
     pub(super) fn null(self) -> Self {
-        self.scalar(Argument::Address(0))
+        self.scalar(KernelArgument::Address(DeviceAddress::NULL))
     }
 
-    pub(super) fn scalar(mut self, argument: Argument) -> Self {
+    pub(super) fn scalar(mut self, argument: KernelArgument) -> Self {
         self.operands.push(Operand::Scalar(argument));
         self
     }
 
     /// Adds arguments of type `int`.
     pub(super) fn ints<const N: usize>(self, values: [usize; N]) -> Self {
-        values.into_iter().fold(self, |case, value| case.scalar(Argument::I32(value as i32)))
+        values.into_iter().fold(self, |case, value| case.scalar(KernelArgument::I32(value as i32)))
     }
 
     pub(super) fn count(self, count: usize) -> Self {
-        self.scalar(Argument::U64(count as u64))
+        self.scalar(KernelArgument::U64(count as u64))
     }
 
     /// Runs the kernel; returns the memory.
@@ -223,7 +224,7 @@ impl Case {
         let device = device();
         let memory: Vec<_> = self.buffers.iter().map(|buffer| device.memory(buffer)).collect();
         let argument = |operand: &Operand| match *operand {
-            Operand::Buffer(index) => Argument::Address(memory[index].address()),
+            Operand::Buffer(index) => KernelArgument::Address(memory[index].address()),
             Operand::Scalar(argument) => argument,
         };
         let arguments: Vec<_> = self.operands.iter().map(argument).collect();

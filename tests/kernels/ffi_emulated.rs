@@ -4,6 +4,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
 
 use libloading::Library;
+use remuda::cuda::device::{DeviceAddress, KernelArgument};
 use remuda::cuda::kernels::KernelLaunch;
 
 /// Length of the longest message.
@@ -34,17 +35,6 @@ pub(super) enum MistakeKind {
     WrongCopy = 4,
     WrongLoad = 5,
     NoShuffle = 6,
-}
-
-/// Argument of a kernel.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Argument {
-    Address(u64),
-    U32(u32),
-    I32(i32),
-    U64(u64),
-    F32(f32),
-    F64(f64),
 }
 
 /// The layout of `Request` in `launch.hpp`.
@@ -110,12 +100,12 @@ impl EmulatedDevice {
         &self,
         kernel: &str,
         size: KernelLaunch,
-        arguments: &[Argument],
+        arguments: &[KernelArgument],
         schedule: Schedule,
         mistake: Option<Mistake>,
     ) -> Result<(), String> {
         let kernel = CString::new(kernel).expect("a name without zero bytes");
-        let mut words: Vec<[u8; 8]> = arguments.iter().map(|argument| argument.bytes()).collect();
+        let mut words: Vec<[u8; 8]> = arguments.iter().map(|argument| argument.word()).collect();
         let mut pointers: Vec<*mut c_void> =
             words.iter_mut().map(|word| word.as_mut_ptr().cast()).collect();
         let (schedule, seed) = match schedule {
@@ -148,25 +138,9 @@ impl EmulatedDevice {
     }
 }
 
-impl Argument {
-    /// The argument as the kernel reads it, at the start of a word.
-    fn bytes(self) -> [u8; 8] {
-        let mut word = [0; 8];
-        match self {
-            Self::Address(address) => word = address.to_ne_bytes(),
-            Self::U64(value) => word = value.to_ne_bytes(),
-            Self::F64(value) => word = value.to_ne_bytes(),
-            Self::U32(value) => word[..4].copy_from_slice(&value.to_ne_bytes()),
-            Self::I32(value) => word[..4].copy_from_slice(&value.to_ne_bytes()),
-            Self::F32(value) => word[..4].copy_from_slice(&value.to_ne_bytes()),
-        }
-        word
-    }
-}
-
 impl EmulatedMemory<'_> {
-    pub(super) fn address(&self) -> u64 {
-        self.data as u64
+    pub(super) fn address(&self) -> DeviceAddress {
+        DeviceAddress(self.data as u64)
     }
 
     /// The content.
@@ -174,6 +148,24 @@ impl EmulatedMemory<'_> {
         // SAFETY: the allocation has this length, all of it was written, and no launch is in progress.
         unsafe { std::slice::from_raw_parts(self.data, self.bytes) }.to_vec()
     }
+}
+
+// SAFETY: an allocation is used by one thread at a time: the one that runs launches, or its owner.
+unsafe impl Send for EmulatedMemory<'_> {}
+// SAFETY: as above; a shared reference only tells the address.
+unsafe impl Sync for EmulatedMemory<'_> {}
+
+/// Reads memory of the device, which must be allocated.
+pub(super) fn read_memory(from: DeviceAddress, bytes: usize) -> Vec<u8> {
+    // SAFETY: addresses of this device are those of this process, and no launch is in progress. An address beside
+    // an allocation is beside a page without access.
+    unsafe { std::slice::from_raw_parts(from.0 as *const u8, bytes) }.to_vec()
+}
+
+/// Writes memory of the device, which must be allocated.
+pub(super) fn write_memory(to: DeviceAddress, from: &[u8]) {
+    // SAFETY: as above.
+    unsafe { (to.0 as *mut u8).copy_from_nonoverlapping(from.as_ptr(), from.len()) };
 }
 
 impl Drop for EmulatedMemory<'_> {

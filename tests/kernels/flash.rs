@@ -5,8 +5,8 @@ use remuda::cuda::kernels::{
 };
 
 use super::emulated::{Case, assert_close, draw, error_of, tolerance};
-use super::ffi_emulated::Argument;
 use crate::support::proof::{Random, has};
+use remuda::cuda::device::KernelArgument;
 
 const LOG2_E: f64 = std::f64::consts::LOG2_E;
 
@@ -50,7 +50,7 @@ impl Attention {
 
     fn with_shape(&self, case: Case) -> Case {
         let case = case.ints([self.shape.length as usize, self.shape.heads as usize]);
-        case.scalar(Argument::F32((self.root() * LOG2_E) as f32))
+        case.scalar(KernelArgument::F32((self.root() * LOG2_E) as f32))
     }
 
     /// Memory: qkv, out, lse.
@@ -83,7 +83,7 @@ impl Attention {
         };
         let case = self.case(kernel, launch).elements(self.element(), &self.qkv);
         let case = case.elements(self.element(), &self.dout).memory(lse).memory(delta).memory(dqkv);
-        self.with_shape(case).scalar(Argument::F32(self.root() as f32))
+        self.with_shape(case).scalar(KernelArgument::F32(self.root() as f32))
     }
 
     /// The backward kernels, with the correct results of the kernels before them.

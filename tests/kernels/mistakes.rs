@@ -6,10 +6,10 @@ use remuda::cuda::kernels::{
 };
 
 use super::emulated::{Case, ELEMENT_LINES, SCHEDULES, decode, draw, error_of};
-use super::ffi_emulated::Argument::{F32, F64};
 use super::ffi_emulated::{Mistake, MistakeKind};
 use super::flash::Attention;
 use crate::support::proof::{Random, has, proof_cases};
+use remuda::cuda::device::KernelArgument::{F32, F64};
 
 const BF16: ElementType = ElementType::Half(HalfType::Bf16);
 /// Mistakes of a normal test run.

@@ -11,8 +11,8 @@ use remuda::runtime::optim::{
 use remuda::runtime::{Serial, clip_factor, global_norm};
 
 use super::emulated::{Case, bytes_of, encode};
-use super::ffi_emulated::Argument::{F32, F64, I32, U32, U64};
 use crate::support::proof::{Random, has};
+use remuda::cuda::device::KernelArgument::{F32, F64, I32, U32, U64};
 
 const BF16: ElementType = ElementType::Half(HalfType::Bf16);
 

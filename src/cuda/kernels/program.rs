@@ -80,6 +80,14 @@ impl ElementType {
         }
     }
 
+    /// Returns the number of bytes of an element.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Half(_) => 2,
+        }
+    }
+
     fn name_in_c(self) -> &'static str {
         match self {
             Self::F32 => "float",

@@ -1,0 +1,114 @@
+//! [`Device`]: what the runtime asks of a GPU.
+
+use crate::cuda::device::error::DeviceError;
+use crate::cuda::device::matmul::Matmul;
+use crate::cuda::device::types::{DeviceAddress, EventId, KernelArgument, StreamId};
+use crate::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
+
+/// Memory of a device; it is released when this is dropped, after the operations that were submitted before.
+pub trait DeviceMemory: Send + Sync {
+    /// Returns the address of the first byte, a multiple of 256.
+    fn address(&self) -> DeviceAddress;
+
+    /// Returns the number of bytes.
+    fn bytes(&self) -> usize;
+}
+
+/// A GPU, or what takes its place.
+///
+/// Operations are submitted to a stream and executed later, in the order of the stream. Nothing orders the
+/// operations of two streams but events. Memory that an operation uses must stay allocated until the operation has
+/// been executed, and a range must not be used by two streams at once if one of them writes it.
+pub trait Device: Send + Sync {
+    /// Returns the name of the device, for messages.
+    fn name(&self) -> String;
+
+    /// Allocates memory, whose content is not defined.
+    ///
+    /// # Errors
+    /// If there is too little.
+    fn alloc(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>, DeviceError>;
+
+    /// Creates a stream.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn create_stream(&self) -> Result<StreamId, DeviceError>;
+
+    /// Creates an event, which is complete.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn create_event(&self) -> Result<EventId, DeviceError>;
+
+    /// Moves an event behind the operations that a stream has now.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn record(&self, stream: StreamId, event: EventId) -> Result<(), DeviceError>;
+
+    /// Lets the later operations of a stream wait for an event, as it was recorded last.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn wait(&self, stream: StreamId, event: EventId) -> Result<(), DeviceError>;
+
+    /// Returns whether all operations before an event have been executed.
+    ///
+    /// # Errors
+    /// If one of them failed.
+    fn is_complete(&self, event: EventId) -> Result<bool, DeviceError>;
+
+    /// Copies bytes from the host; `from` may be reused when this returns.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn upload(&self, stream: StreamId, from: &[u8], to: DeviceAddress) -> Result<(), DeviceError>;
+
+    /// Copies bytes to the host. The host waits until the stream has executed all of its operations.
+    ///
+    /// # Errors
+    /// If an operation of the stream failed.
+    fn download(
+        &self,
+        stream: StreamId,
+        from: DeviceAddress,
+        to: &mut [u8],
+    ) -> Result<(), DeviceError>;
+
+    /// Copies bytes within the device. The ranges do not overlap.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn copy(
+        &self,
+        stream: StreamId,
+        from: DeviceAddress,
+        to: DeviceAddress,
+        bytes: usize,
+    ) -> Result<(), DeviceError>;
+
+    /// Fills a range with zeros.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn clear(&self, stream: StreamId, at: DeviceAddress, bytes: usize) -> Result<(), DeviceError>;
+
+    /// Launches a kernel of a program.
+    ///
+    /// # Errors
+    /// If the program cannot be compiled or the launch is refused.
+    fn launch(
+        &self,
+        stream: StreamId,
+        kernel: (KernelProgram, Kernel),
+        size: KernelLaunch,
+        arguments: &[KernelArgument],
+    ) -> Result<(), DeviceError>;
+
+    /// Multiplies matrices.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn matmul(&self, stream: StreamId, product: &Matmul) -> Result<(), DeviceError>;
+}

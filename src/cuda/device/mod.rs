@@ -1,0 +1,21 @@
+//! A GPU as the runtime sees it: memory, streams, events, launches, products of matrices.
+//!
+//! Tests have an emulated [`Device`], which runs the same kernels on a CPU, and executes streams as early or as late
+//! as their events allow.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `interface` | the trait |
+//! | `types` | addresses, streams, events, arguments of kernels |
+//! | `matmul` | a product of matrices |
+//! | `error` | the error |
+
+mod error;
+mod interface;
+mod matmul;
+mod types;
+
+pub use crate::cuda::device::error::DeviceError;
+pub use crate::cuda::device::interface::{Device, DeviceMemory};
+pub use crate::cuda::device::matmul::{DeviceMatrix, Matmul, MatmulShape};
+pub use crate::cuda::device::types::{DeviceAddress, EventId, KernelArgument, StreamId};

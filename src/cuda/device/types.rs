@@ -1,0 +1,65 @@
+//! Names of what a device has: addresses, streams, events, and the arguments of kernels.
+
+use std::fmt;
+
+/// Address in the memory of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceAddress(pub u64);
+
+impl DeviceAddress {
+    /// The address that no memory has: an argument that a kernel does not use.
+    pub const NULL: Self = Self(0);
+
+    /// Returns the address `bytes` behind this one.
+    #[must_use]
+    pub fn offset(self, bytes: usize) -> Self {
+        Self(self.0 + bytes as u64)
+    }
+}
+
+impl fmt::Debug for DeviceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// Stream of a device: its operations are executed in the order in which they were submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StreamId(pub u32);
+
+/// Event of a device. It marks a place in a stream, and a later record moves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EventId(pub u32);
+
+/// Argument of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum KernelArgument {
+    /// Memory of the device, or [`DeviceAddress::NULL`].
+    Address(DeviceAddress),
+    /// `unsigned`.
+    U32(u32),
+    /// `int`.
+    I32(i32),
+    /// `unsigned long long`.
+    U64(u64),
+    /// `float`.
+    F32(f32),
+    /// `double`.
+    F64(f64),
+}
+
+impl KernelArgument {
+    /// Returns the argument as the kernel reads it, from the first byte of a word on.
+    pub fn word(self) -> [u8; 8] {
+        let mut word = [0; 8];
+        match self {
+            Self::Address(address) => word = address.0.to_ne_bytes(),
+            Self::U64(value) => word = value.to_ne_bytes(),
+            Self::F64(value) => word = value.to_ne_bytes(),
+            Self::U32(value) => word[..4].copy_from_slice(&value.to_ne_bytes()),
+            Self::I32(value) => word[..4].copy_from_slice(&value.to_ne_bytes()),
+            Self::F32(value) => word[..4].copy_from_slice(&value.to_ne_bytes()),
+        }
+        word
+    }
+}
