@@ -205,3 +205,14 @@ fn tasks_of_torchrun_say_that_each_is_a_job() {
          tasks are the nodes of one job\n",
     );
 }
+
+#[test]
+fn tasks_of_accelerate_say_that_each_is_a_job() {
+    let options = ["launch", "--cpu", "--num_processes", "1", "--no_python"];
+    let launch = task_of_two_hosts(face("accelerate")).options(options).sh("echo one");
+    let outcome = launch.end().code(0);
+    assert_eq!(outcome.stdout_text(), "one\n");
+    outcome.says(
+        "and starts a job of its own; with `--num_machines 2` the tasks are the nodes of one job\n",
+    );
+}

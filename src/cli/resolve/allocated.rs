@@ -50,7 +50,8 @@ pub(in crate::cli) fn allocated_nodes(
 }
 
 /// Returns a note for a line of one node that several tasks run: each of them starts a job of its own.
-pub(in crate::cli) fn separate_tasks_note() -> Option<String> {
+/// `nodes_option` is what sets the number of nodes in such a line.
+pub(in crate::cli) fn separate_tasks_note(nodes_option: &str) -> Option<String> {
     let slurm = || match allocation::find(Trust::of(false), None) {
         Ok(AllocationSource::OneTaskOfMany(task)) => Some(task),
         _ => None,
@@ -58,7 +59,7 @@ pub(in crate::cli) fn separate_tasks_note() -> Option<String> {
     let StepTask { number, count, group, .. } = mpi_task::find().or_else(slurm)?;
     Some(format!(
         "note: this process is task {number} of {count} of {group}, and starts a job of its own; with \
-         `--nnodes {count}` the tasks are the nodes of one job\n"
+         `{nodes_option} {count}` the tasks are the nodes of one job\n"
     ))
 }
 

@@ -23,6 +23,7 @@ use crate::config::accelerate::{ConfigFile, NOT_SUPPORTED, Paradigm};
 use crate::inventory;
 use crate::launch::LauncherFlag;
 use crate::report::diagnostic::show_problems;
+use crate::report::text::paint_message;
 use crate::report::{Terminal, print_error};
 
 /// Options of which a line has one at most.
@@ -427,7 +428,10 @@ impl<'a> AccelerateJob<'a> {
         options.extend(env_words(env));
         let (args, _) = run::parse_made("remuda run", self.line(options))?;
         let RunArgs { watch, workers, program, .. } = args;
-        let cluster = ResolvedCluster::here(vec![Slot(0)], None);
+        let mut cluster = ResolvedCluster::here(vec![Slot(0)], None);
+        if let Some(note) = resolve::separate_tasks_note("--num_machines") {
+            cluster.warnings += &paint_message(&note, terminal.paint);
+        }
         let job = JobArgs { watch: &watch, workers: &workers, terminal };
         start_as(Face::OneProcess(flags), cluster, job, &program)
     }

@@ -21,6 +21,7 @@ use crate::cli::resolve::hostfile::is_meant_as_file;
 use crate::cli::resolve::{self, AllocatedNodes, NodePlace, NodePorts, OneByOne, ResolvedCluster};
 use crate::cli::start::{Face, FaceFlags, JobArgs, TorchrunFace, TorchrunStreams, start_as};
 use crate::inventory;
+use crate::launch::LauncherFlag;
 use crate::plan::{NumaBinding, RendezvousPort, TorchrunConventions};
 use crate::report::Terminal;
 use crate::report::text::paint_message;
@@ -53,6 +54,13 @@ enum Nodes {
     },
     /// Every node has its own command line.
     OneByOne(OneByOne),
+}
+
+/// The option that sets the number of nodes, of the launcher with these options.
+fn nodes_option(flags: &[LauncherFlag]) -> &'static str {
+    let is_accelerate =
+        |flag: &LauncherFlag| flag.spellings.iter().any(|name| name == "--num_machines");
+    if flags.iter().any(is_accelerate) { "--num_machines" } else { "--nnodes" }
 }
 
 /// Runs the job of a line; `variables` are more variables for the workers, `flags` the options of the
@@ -90,7 +98,8 @@ pub(in crate::cli) fn start(
     if let (Nodes::Hosts { .. }, Some(address)) = (&nodes, rendezvous.address()) {
         cluster.master.addr = crate::plan::MasterAddr::Given(address.to_owned());
     }
-    if let Some(note) = resolve::separate_tasks_note().filter(|_| matches!(nodes, Nodes::Here)) {
+    let note = || resolve::separate_tasks_note(nodes_option(&flags()));
+    if let Some(note) = matches!(nodes, Nodes::Here).then(note).flatten() {
         cluster.warnings += &paint_message(&note, terminal.paint);
     }
     let face = TorchrunFace {
