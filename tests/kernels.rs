@@ -30,6 +30,7 @@ mod ffi_emulated;
 mod flash;
 mod machine_code;
 mod mistakes;
+mod models;
 mod norm;
 mod optimizer;
 mod streams;

@@ -300,27 +300,34 @@ impl Device for EmulatedStreams {
     }
 }
 
-/// Elements of a matrix, row after row.
-fn elements(matrix: &DeviceMatrix) -> Vec<f32> {
-    let values = decode(matrix.element, &read_memory(matrix.address, matrix.bytes()));
-    values.into_iter().map(|value| value as f32).collect()
+/// The rows of a matrix.
+fn rows_of(matrix: &DeviceMatrix) -> Vec<Vec<f32>> {
+    let bytes = matrix.columns as usize * matrix.element.bytes();
+    let row = |row: u32| {
+        let values = decode(matrix.element, &read_memory(row_address(matrix, row), bytes));
+        values.into_iter().map(|value| value as f32).collect()
+    };
+    (0..matrix.rows).map(row).collect()
+}
+
+fn row_address(matrix: &DeviceMatrix, row: u32) -> DeviceAddress {
+    matrix.address.offset(row as usize * matrix.stride as usize * matrix.element.bytes())
 }
 
 fn multiply(product: &Matmul) {
-    let shape = product.shape();
-    let [rows, columns, inner] = [shape.rows, shape.columns, shape.inner].map(|size| size as usize);
-    let (a, b) = (elements(&product.a), elements(&product.b));
-    let a = |row: usize, at: usize| {
-        if product.transposes_a { a[at * rows + row] } else { a[row * inner + at] }
-    };
-    let b = |at: usize, column: usize| {
-        if product.transposes_b { b[column * inner + at] } else { b[at * columns + column] }
-    };
-    let mut sums = if product.adds { elements(&product.c) } else { vec![0.0; rows * columns] };
-    for (at, sum) in sums.iter_mut().enumerate() {
-        let (row, column) = (at / columns, at % columns);
-        *sum += (0..inner).fold(0.0, |sum, at| sum + a(row, at) * b(at, column));
+    let inner = product.shape().inner as usize;
+    let (a, b) = (rows_of(&product.a), rows_of(&product.b));
+    let a = |row: usize, at: usize| if product.transposes_a { a[at][row] } else { a[row][at] };
+    let b =
+        |at: usize, column: usize| if product.transposes_b { b[column][at] } else { b[at][column] };
+    let before = product.adds.then(|| rows_of(&product.c));
+    for row in 0..product.c.rows {
+        let of_row = row as usize;
+        let sum = |column: usize| {
+            let product = (0..inner).fold(0.0, |sum, at| sum + a(of_row, at) * b(at, column));
+            f64::from(before.as_ref().map_or(0.0, |before| before[of_row][column]) + product)
+        };
+        let sums: Vec<f64> = (0..product.c.columns as usize).map(sum).collect();
+        write_memory(row_address(&product.c, row), &encode(product.c.element, &sums));
     }
-    let sums: Vec<f64> = sums.into_iter().map(f64::from).collect();
-    write_memory(product.c.address, &encode(product.c.element, &sums));
 }

@@ -87,8 +87,7 @@ impl<'d> Pipeline<'d> {
     }
 
     fn matrix(&self, memory: usize) -> DeviceMatrix {
-        let address = self.memory[memory].address();
-        DeviceMatrix { address, rows: SIZE, columns: SIZE, element: ElementType::F32 }
+        DeviceMatrix::new(self.memory[memory].address(), SIZE, SIZE, ElementType::F32)
     }
 
     fn wait(&self, stream: StreamId, event: EventId, wait: Missing) -> Result<(), DeviceError> {

@@ -10,8 +10,10 @@ pub struct DeviceMatrix {
     pub address: DeviceAddress,
     /// Rows, as they lie in memory.
     pub rows: u32,
-    /// Columns, as they lie in memory. Rows are adjacent.
+    /// Columns, as they lie in memory.
     pub columns: u32,
+    /// Elements from the begin of a row to that of the next one.
+    pub stride: u32,
     /// Type of the elements.
     pub element: ElementType,
 }
@@ -46,9 +48,16 @@ pub struct MatmulShape {
 }
 
 impl DeviceMatrix {
-    /// Returns the bytes of the matrix.
-    pub fn bytes(&self) -> usize {
-        self.rows as usize * self.columns as usize * self.element.bytes()
+    /// Returns a matrix whose rows are adjacent.
+    pub fn new(address: DeviceAddress, rows: u32, columns: u32, element: ElementType) -> Self {
+        Self { address, rows, columns, stride: columns, element }
+    }
+
+    /// Returns the same matrix with rows that are `stride` elements apart.
+    #[must_use]
+    pub fn with_stride(self, stride: u32) -> Self {
+        assert!(self.columns <= stride, "rows do not overlap");
+        Self { stride, ..self }
     }
 
     /// Rows and columns of the operand.
@@ -99,7 +108,7 @@ mod tests {
     use super::*;
 
     fn matrix(rows: u32, columns: u32) -> DeviceMatrix {
-        DeviceMatrix { address: DeviceAddress(256), rows, columns, element: ElementType::F32 }
+        DeviceMatrix::new(DeviceAddress(256), rows, columns, ElementType::F32)
     }
 
     #[test]
@@ -109,7 +118,7 @@ mod tests {
         assert_eq!(product.shape(), shape);
         let product = Matmul::new(matrix(5, 2), matrix(3, 5), matrix(2, 3));
         assert_eq!(product.transpose_a().transpose_b().shape(), shape);
-        assert_eq!(matrix(2, 5).bytes(), 40);
+        assert_eq!(matrix(2, 5).with_stride(8).stride, 8);
     }
 
     #[test]

@@ -10,12 +10,15 @@
 //! | `buffers` | unused buffers, for units that are in use for a short time |
 //! | `memory` | forecast of the memory of an engine |
 //! | `host` | a rank in host memory |
+//! | `device` | training on a device (feature `nccl`) |
 //! | `whole` | passes of a model without an engine |
 
 mod buffers;
 #[cfg(feature = "train")]
 mod checkpoint;
 mod config;
+#[cfg(feature = "nccl")]
+mod device;
 mod error;
 mod host;
 mod memory;
@@ -28,6 +31,8 @@ mod whole;
 #[cfg(all(feature = "cli", feature = "train"))]
 pub(crate) use config::is_shard_group;
 pub use config::{EngineConfig, Offload, Precision};
+#[cfg(feature = "nccl")]
+pub use device::{DeviceBackward, DeviceForward, DeviceModel};
 pub use error::EngineError;
 #[cfg(feature = "train")]
 pub(crate) use error::cure_of_divergence;

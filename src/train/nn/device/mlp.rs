@@ -1,0 +1,196 @@
+//! [`DeviceMlp`]: the MLP of [`Mlp`](crate::train::Mlp) on a device.
+
+use std::sync::Arc;
+
+use crate::cuda::device::{
+    Device, DeviceAddress, DeviceError, DeviceMatrix, DeviceMemory, Matmul, StreamId,
+};
+use crate::cuda::kernels::{Activation, ElementType};
+use crate::runtime::engine::{DeviceBackward, DeviceForward, DeviceModel, ParameterTable};
+use crate::train::nn::cpu::threads::Threads;
+use crate::train::nn::device::operations::{Operations, partial_sums};
+use crate::train::nn::device::rows::DeviceRows;
+use crate::train::nn::mlp::{Mlp, Samples};
+
+/// MLP classifier with its work space on a device. Activations have one row for each sample.
+pub struct DeviceMlp {
+    device: Arc<dyn Device>,
+    table: ParameterTable,
+    /// Features, from the inputs to the classes.
+    sizes: Vec<u32>,
+    /// Type in which it computes.
+    element: ElementType,
+    work: Option<WorkSpace>,
+}
+
+/// Memory for a number of samples.
+struct WorkSpace {
+    input: DeviceRows,
+    layers: Vec<LayerRows>,
+    /// Classes of the samples.
+    targets: Box<dyn DeviceMemory>,
+    /// Loss of each sample, f32.
+    losses: Box<dyn DeviceMemory>,
+    /// Sums of parts of the rows, f32.
+    partial: Box<dyn DeviceMemory>,
+}
+
+/// Memory of a layer.
+struct LayerRows {
+    /// Output after the activation; for the last layer its gradient, once the loss is computed.
+    y: DeviceRows,
+    /// Gradient of the output before the activation; `None` for the last layer.
+    dy: Option<DeviceRows>,
+    /// Bias, padded as a row.
+    bias: DeviceRows,
+}
+
+impl LayerRows {
+    fn gradient(&self) -> &DeviceRows {
+        self.dy.as_ref().unwrap_or(&self.y)
+    }
+}
+
+impl DeviceMlp {
+    /// Creates a model with these numbers of features, from the inputs to the classes.
+    ///
+    /// # Panics
+    /// If there are fewer than two sizes.
+    pub fn new(device: Arc<dyn Device>, sizes: &[usize], element: ElementType) -> Self {
+        let table =
+            crate::runtime::engine::Model::<f32>::parameters(&Mlp::new(sizes, Threads::ONE))
+                .clone();
+        let sizes = sizes.iter().map(|size| *size as u32).collect();
+        Self { device, table, sizes, element, work: None }
+    }
+
+    fn layers(&self) -> usize {
+        self.sizes.len() - 1
+    }
+
+    /// The weight of a layer: outputs × inputs.
+    fn weight(&self, layer: usize, unit: DeviceAddress, element: ElementType) -> DeviceMatrix {
+        DeviceMatrix::new(unit, self.sizes[layer + 1], self.sizes[layer], element)
+    }
+
+    /// Address of the bias of a layer, which is behind the weight.
+    fn bias(&self, layer: usize, unit: DeviceAddress, element: ElementType) -> DeviceAddress {
+        let weights = self.sizes[layer] as usize * self.sizes[layer + 1] as usize;
+        unit.offset(weights * element.bytes())
+    }
+
+    /// Provides memory for the samples of a batch, and copies them.
+    fn receive(&mut self, stream: StreamId, batch: &Samples<f32>) -> Result<(), DeviceError> {
+        let samples = batch.classes.len() as u32;
+        if self.work.as_ref().is_none_or(|work| work.input.rows != samples) {
+            self.work = None;
+            self.work =
+                Some(WorkSpace::new(&*self.device, stream, (samples, &self.sizes), self.element)?);
+        }
+        let work = self.work.as_ref().expect("it was made");
+        work.input.upload(&*self.device, stream, &batch.inputs)?;
+        let classes: Vec<u32> = batch.classes.iter().map(|class| u32::from(*class)).collect();
+        self.device.upload(stream, bytemuck::cast_slice(&classes), work.targets.address())
+    }
+}
+
+impl WorkSpace {
+    fn new(
+        device: &dyn Device,
+        stream: StreamId,
+        (samples, sizes): (u32, &[u32]),
+        element: ElementType,
+    ) -> Result<Self, DeviceError> {
+        let zeros = |rows, width| DeviceRows::zeros(device, stream, (rows, width), element);
+        let last = sizes.len() - 2;
+        let layer = |(layer, outputs): (usize, &u32)| {
+            let dy = (layer < last).then(|| zeros(samples, *outputs)).transpose()?;
+            Ok(LayerRows { y: zeros(samples, *outputs)?, dy, bias: zeros(1, *outputs)? })
+        };
+        let layers: Vec<LayerRows> =
+            sizes[1..].iter().enumerate().map(layer).collect::<Result<_, _>>()?;
+        let sums = layers.iter().map(|layer| partial_sums(&layer.y)).max().unwrap_or(0);
+        let numbers = samples as usize * size_of::<f32>();
+        Ok(Self {
+            input: zeros(samples, sizes[0])?,
+            layers,
+            targets: device.alloc(numbers)?,
+            losses: device.alloc(numbers)?,
+            partial: device.alloc(sums * size_of::<f32>())?,
+        })
+    }
+
+    /// Input of a layer.
+    fn input(&self, layer: usize) -> &DeviceRows {
+        layer.checked_sub(1).map_or(&self.input, |before| &self.layers[before].y)
+    }
+}
+
+/// Every layer is a unit and a pass.
+impl DeviceModel for DeviceMlp {
+    type Batch = Samples<f32>;
+
+    fn parameters(&self) -> &ParameterTable {
+        &self.table
+    }
+
+    fn forward(
+        &mut self,
+        pass: &DeviceForward<'_>,
+        batch: &Samples<f32>,
+    ) -> Result<(), DeviceError> {
+        let (layer, stream) = (pass.index, pass.stream);
+        if layer == 0 {
+            self.receive(stream, batch)?;
+        }
+        let work = self.work.as_ref().expect("the first pass provides it");
+        let operations = Operations { device: &*self.device, stream };
+        let (unit, of_layer) = (pass.unit(layer), &work.layers[layer]);
+        let LayerRows { y, bias, .. } = of_layer;
+        let weight = self.weight(layer, unit, self.element);
+        let product = Matmul::new(work.input(layer).matrix(), weight, y.matrix()).transpose_b();
+        self.device.matmul(stream, &product)?;
+        let bias_bytes = bias.width as usize * self.element.bytes();
+        let from = self.bias(layer, unit, self.element);
+        self.device.copy(stream, from, bias.address(), bias_bytes)?;
+        let is_last = layer + 1 == self.layers();
+        let function = if is_last { Activation::Identity } else { Activation::Relu };
+        operations.bias_activation(y, bias.address(), function)?;
+        if !is_last {
+            return Ok(());
+        }
+        let (targets, losses) = (work.targets.address(), work.losses.address());
+        operations.classify(y, targets, losses, pass.loss_scale)
+    }
+
+    fn loss(&self, stream: StreamId) -> Result<f32, DeviceError> {
+        let work = self.work.as_ref().expect("there was a forward pass");
+        let mut losses = vec![0.0f32; work.input.rows as usize];
+        let bytes = bytemuck::cast_slice_mut(&mut losses);
+        self.device.download(stream, work.losses.address(), bytes)?;
+        Ok(losses.iter().sum::<f32>() / losses.len() as f32)
+    }
+
+    fn backward(
+        &mut self,
+        pass: &DeviceBackward<'_>,
+        _batch: &Samples<f32>,
+    ) -> Result<(), DeviceError> {
+        let (layer, stream) = (pass.forward.index, pass.forward.stream);
+        let work = self.work.as_ref().expect("there was a forward pass");
+        let operations = Operations { device: &*self.device, stream };
+        let (dy, gradient) = (work.layers[layer].gradient(), pass.gradient(layer));
+        let weight = self.weight(layer, gradient, ElementType::F32);
+        let product = Matmul::new(dy.matrix(), work.input(layer).matrix(), weight).transpose_a();
+        self.device.matmul(stream, &product)?;
+        let bias = self.bias(layer, gradient, ElementType::F32);
+        operations.bias_backward(dy, work.partial.address(), bias)?;
+        let Some(before) = layer.checked_sub(1).map(|before| &work.layers[before]) else {
+            return Ok(());
+        };
+        let weight = self.weight(layer, pass.forward.unit(layer), self.element);
+        self.device
+            .matmul(stream, &Matmul::new(dy.matrix(), weight, before.gradient().matrix()))?;
+        operations.relu_backward(&before.y, before.gradient())
+    }
+}

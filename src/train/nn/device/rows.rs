@@ -1,0 +1,85 @@
+//! [`DeviceRows`]: activations in the memory of a device.
+
+use crate::cuda::device::{
+    Device, DeviceAddress, DeviceError, DeviceMatrix, DeviceMemory, StreamId,
+};
+use crate::cuda::kernels::{ElementType, HalfType};
+use crate::runtime::{Bf16, F16, round_slice};
+
+/// Rows of features, padded so that a row consists of whole packs; the padding is zeros.
+pub(super) struct DeviceRows {
+    memory: Box<dyn DeviceMemory>,
+    /// Number of rows.
+    pub(super) rows: u32,
+    /// Features of a row.
+    pub(super) width: u32,
+    /// Elements of a row with the padding.
+    pub(super) stride: u32,
+    /// Type of the elements.
+    pub(super) element: ElementType,
+}
+
+impl DeviceRows {
+    /// Allocates zeros.
+    pub(super) fn zeros(
+        device: &dyn Device,
+        stream: StreamId,
+        (rows, width): (u32, u32),
+        element: ElementType,
+    ) -> Result<Self, DeviceError> {
+        let stride = width.next_multiple_of(element.pack());
+        let bytes = rows as usize * stride as usize * element.bytes();
+        let memory = device.alloc(bytes)?;
+        device.clear(stream, memory.address(), bytes)?;
+        Ok(Self { memory, rows, width, stride, element })
+    }
+
+    /// Address of the first element.
+    pub(super) fn address(&self) -> DeviceAddress {
+        self.memory.address()
+    }
+
+    /// Number of elements, with the padding.
+    pub(super) fn len(&self) -> u64 {
+        u64::from(self.rows) * u64::from(self.stride)
+    }
+
+    /// The rows as a matrix without the padding.
+    pub(super) fn matrix(&self) -> DeviceMatrix {
+        DeviceMatrix::new(self.address(), self.rows, self.width, self.element)
+            .with_stride(self.stride)
+    }
+
+    /// Fills the rows with values of the host, rounded to the type of the elements.
+    pub(super) fn upload(
+        &self,
+        device: &dyn Device,
+        stream: StreamId,
+        values: &[f32],
+    ) -> Result<(), DeviceError> {
+        let [rows, width, stride] = [self.rows, self.width, self.stride].map(|size| size as usize);
+        assert_eq!(values.len(), rows * width, "there is a value for each element");
+        let mut padded = vec![0.0; rows * stride];
+        for (to, from) in padded.chunks_exact_mut(stride).zip(values.chunks_exact(width)) {
+            to[..width].copy_from_slice(from);
+        }
+        device.upload(stream, &rounded(&padded, self.element), self.address())
+    }
+}
+
+/// Bytes of values in an element type.
+fn rounded(values: &[f32], element: ElementType) -> Vec<u8> {
+    match element {
+        ElementType::F32 => bytemuck::cast_slice(values).to_vec(),
+        ElementType::Half(HalfType::Bf16) => {
+            let mut halves = vec![Bf16::default(); values.len()];
+            round_slice(values, &mut halves);
+            halves.iter().flat_map(|half| half.to_bits().to_ne_bytes()).collect()
+        }
+        ElementType::Half(HalfType::F16) => {
+            let mut halves = vec![F16::default(); values.len()];
+            round_slice(values, &mut halves);
+            halves.iter().flat_map(|half| half.to_bits().to_ne_bytes()).collect()
+        }
+    }
+}
