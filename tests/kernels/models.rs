@@ -9,7 +9,9 @@ use remuda::runtime::RandomStream;
 use remuda::runtime::engine::{
     DeviceBackward, DeviceForward, DeviceModel, Model, ModelPass, gradient_of,
 };
-use remuda::train::{DeviceMlp, Mlp, Samples, Threads};
+use remuda::train::{
+    DeviceGpt, DeviceMlp, Gpt, GptArchitecture, GptConfig, Mlp, Samples, Sequences, Threads,
+};
 
 use super::emulated::{decode, encode, error_of};
 use super::emulated_streams::{EmulatedStreams, Order};
@@ -88,21 +90,23 @@ fn limits(element: ElementType) -> (f64, f64) {
     }
 }
 
-/// Trains one batch of samples on a model of these sizes, and compares.
+/// Compares a model on a device with the same on a CPU, at parameters that differ from the initial ones, so that gains
+/// are not one.
 #[track_caller]
-fn check_mlp(sizes: &[usize], count: usize, element: ElementType) {
-    let mut stream = RandomStream::new(&[6, count as u64]);
-    let mut host = Mlp::<f64>::new(sizes, Threads::ONE);
-    let round = |values: &[f64]| decode(element, &encode(element, values));
-    let params = round(&Model::<f64>::parameters(&host).init::<f64>(3));
-    let inputs: Vec<f64> = (0..sizes[0] * count).map(|_| stream.normal()).collect();
-    let inputs = round(&inputs).into_iter().map(|value| value as f32).collect();
-    let last = sizes[sizes.len() - 1];
-    let classes = (0..count).map(|_| stream.below(last) as u8).collect();
-    let batch = Samples { inputs, classes };
+fn check<H: Model<f64>, D: DeviceModel>(
+    (mut host, host_batch): (H, &H::Batch),
+    new: impl Fn(Arc<dyn Device>) -> D,
+    batch: &D::Batch,
+    element: ElementType,
+) {
+    let mut stream = RandomStream::new(&[7]);
+    let mut params: Vec<f64> = host.parameters().init(3);
+    for value in &mut params {
+        *value += 0.05 * stream.normal();
+    }
+    let params = rounded(&params, element);
     let mut expected = vec![0.0; params.len()];
-    let loss =
-        gradient_of(&mut host, &params, &widened(&batch), &mut expected).expect("its passes");
+    let loss = gradient_of(&mut host, &params, host_batch, &mut expected).expect("its passes");
     for value in &mut expected {
         *value *= f64::from(LOSS_SCALE);
     }
@@ -110,14 +114,48 @@ fn check_mlp(sizes: &[usize], count: usize, element: ElementType) {
     let mut bits = None;
     for order in ORDERS {
         let device = Arc::new(EmulatedStreams::new(order));
-        let mut model = DeviceMlp::new(device.clone(), sizes, element);
-        let found = run(&device, &mut model, element, (&params, &batch));
+        let mut model = new(device.clone());
+        let found = run(&device, &mut model, element, (&params, batch));
         let error = (found.loss - loss).abs() / loss;
-        assert!(error < loss_limit, "{sizes:?}, {element:?}: loss {} for {loss}", found.loss);
-        let error = error_of(&found.gradient, &expected);
-        assert!(error < limit, "{sizes:?}, {element:?}: error of the gradient {error:.1e}");
+        assert!(error < loss_limit, "{element:?}: loss {} instead of {loss}", found.loss);
+        for parameter in host.parameters() {
+            let range = parameter.range.clone();
+            let error = error_of(&found.gradient[range.clone()], &expected[range]);
+            assert!(error < limit, "{element:?}: error of `{}` {error:.1e}", parameter.name);
+        }
         assert_eq!(*bits.get_or_insert(found.gradient.clone()), found.gradient, "{order:?}");
     }
+}
+
+fn rounded(values: &[f64], element: ElementType) -> Vec<f64> {
+    decode(element, &encode(element, values))
+}
+
+#[track_caller]
+fn check_mlp(sizes: &[usize], count: usize, element: ElementType) {
+    let mut stream = RandomStream::new(&[6, count as u64]);
+    let inputs: Vec<f64> = (0..sizes[0] * count).map(|_| stream.normal()).collect();
+    let inputs = rounded(&inputs, element).into_iter().map(|value| value as f32).collect();
+    let last = sizes[sizes.len() - 1];
+    let classes = (0..count).map(|_| stream.below(last) as u8).collect();
+    let batch = Samples { inputs, classes };
+    let host = Mlp::<f64>::new(sizes, Threads::ONE);
+    let new = |device| DeviceMlp::new(device, sizes, element);
+    check((host, &widened(&batch)), new, &batch, element);
+}
+
+#[track_caller]
+fn check_gpt(config: GptConfig, (length, count): (usize, usize), half: HalfType) {
+    let mut stream = RandomStream::new(&[5, length as u64]);
+    let mut draw = || (0..length * count).map(|_| stream.below(config.vocabulary) as u32).collect();
+    let batch = Sequences { length, inputs: draw(), targets: draw() };
+    let host = Gpt::<f64>::new(config, Threads::ONE);
+    let new = |device| DeviceGpt::new(device, config, half).expect("heads of 64 or 128 features");
+    check((host, &batch), new, &batch, ElementType::Half(half));
+}
+
+fn gpt(architecture: GptArchitecture, layers: usize, heads: usize, width: usize) -> GptConfig {
+    GptConfig { architecture, vocabulary: 37, block: 80, layers, heads, width }
 }
 
 #[test]
@@ -130,4 +168,29 @@ fn mlp_on_a_device_has_the_gradients_of_a_cpu() {
         check_mlp(&[8, 3], 1, element);
         check_mlp(&[5, 9, 2], 33, element);
     }
+}
+
+#[test]
+fn gpt_on_a_device_has_the_gradients_of_a_cpu() {
+    if !has("compiler", "gpt_on_a_device_has_the_gradients_of_a_cpu") {
+        return;
+    }
+    let (plain, gpt2) = (GptArchitecture::Plain, GptArchitecture::Gpt2);
+    // A sequence has more than one tile of the attention.
+    check_gpt(gpt(gpt2, 2, 1, 64), (70, 2), HalfType::Bf16);
+    check_gpt(gpt(gpt2, 1, 2, 128), (17, 3), HalfType::F16);
+    check_gpt(gpt(plain, 1, 1, 128), (9, 1), HalfType::F16);
+    check_gpt(gpt(plain, 2, 1, 64), (33, 1), HalfType::Bf16);
+}
+
+#[test]
+fn gpt_with_other_heads_is_refused() {
+    let device = Arc::new(EmulatedStreams::new(Order::Early));
+    let error = DeviceGpt::new(device, gpt(GptArchitecture::Plain, 1, 4, 128), HalfType::Bf16);
+    assert_eq!(
+        error.err().map(|error| error.to_string()).as_deref(),
+        Some(
+            "attention on a GPU needs heads of 64 or 128 features; 4 heads in a width of 128 have 32"
+        )
+    );
 }

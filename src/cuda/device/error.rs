@@ -14,6 +14,12 @@ pub enum DeviceError {
         /// Message of the driver.
         problem: String,
     },
+    /// A model cannot compute on a device as it is.
+    #[error("{problem}")]
+    Unsupported {
+        /// What is not supported, and what is.
+        problem: String,
+    },
     /// A launch or a copy failed, or the device itself.
     #[error("the device failed at {operation}: {problem}")]
     Failed {

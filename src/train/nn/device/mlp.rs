@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::cuda::device::{
-    Device, DeviceAddress, DeviceError, DeviceMatrix, DeviceMemory, Matmul, StreamId,
-};
+use crate::cuda::device::{Device, DeviceAddress, DeviceError, DeviceMemory, StreamId};
 use crate::cuda::kernels::{Activation, ElementType};
 use crate::runtime::engine::{DeviceBackward, DeviceForward, DeviceModel, ParameterTable};
 use crate::train::nn::cpu::threads::Threads;
-use crate::train::nn::device::operations::{Operations, partial_sums};
+use crate::train::nn::device::operations::{Operations, mean_loss, partial_sums};
 use crate::train::nn::device::rows::DeviceRows;
 use crate::train::nn::mlp::{Mlp, Samples};
 
@@ -66,11 +64,6 @@ impl DeviceMlp {
 
     fn layers(&self) -> usize {
         self.sizes.len() - 1
-    }
-
-    /// The weight of a layer: outputs × inputs.
-    fn weight(&self, layer: usize, unit: DeviceAddress, element: ElementType) -> DeviceMatrix {
-        DeviceMatrix::new(unit, self.sizes[layer + 1], self.sizes[layer], element)
     }
 
     /// Address of the bias of a layer, which is behind the weight.
@@ -147,15 +140,13 @@ impl DeviceModel for DeviceMlp {
         let operations = Operations { device: &*self.device, stream };
         let (unit, of_layer) = (pass.unit(layer), &work.layers[layer]);
         let LayerRows { y, bias, .. } = of_layer;
-        let weight = self.weight(layer, unit, self.element);
-        let product = Matmul::new(work.input(layer).matrix(), weight, y.matrix()).transpose_b();
-        self.device.matmul(stream, &product)?;
+        operations.linear(work.input(layer), unit, y)?;
         let bias_bytes = bias.width as usize * self.element.bytes();
         let from = self.bias(layer, unit, self.element);
         self.device.copy(stream, from, bias.address(), bias_bytes)?;
         let is_last = layer + 1 == self.layers();
         let function = if is_last { Activation::Identity } else { Activation::Relu };
-        operations.bias_activation(y, bias.address(), function)?;
+        operations.bias_activation(y, bias.address(), function, None)?;
         if !is_last {
             return Ok(());
         }
@@ -165,10 +156,8 @@ impl DeviceModel for DeviceMlp {
 
     fn loss(&self, stream: StreamId) -> Result<f32, DeviceError> {
         let work = self.work.as_ref().expect("there was a forward pass");
-        let mut losses = vec![0.0f32; work.input.rows as usize];
-        let bytes = bytemuck::cast_slice_mut(&mut losses);
-        self.device.download(stream, work.losses.address(), bytes)?;
-        Ok(losses.iter().sum::<f32>() / losses.len() as f32)
+        let operations = Operations { device: &*self.device, stream };
+        mean_loss(operations, (work.losses.address(), work.input.rows))
     }
 
     fn backward(
@@ -180,17 +169,13 @@ impl DeviceModel for DeviceMlp {
         let work = self.work.as_ref().expect("there was a forward pass");
         let operations = Operations { device: &*self.device, stream };
         let (dy, gradient) = (work.layers[layer].gradient(), pass.gradient(layer));
-        let weight = self.weight(layer, gradient, ElementType::F32);
-        let product = Matmul::new(dy.matrix(), work.input(layer).matrix(), weight).transpose_a();
-        self.device.matmul(stream, &product)?;
+        operations.weight_backward(dy, work.input(layer), gradient)?;
         let bias = self.bias(layer, gradient, ElementType::F32);
         operations.bias_backward(dy, work.partial.address(), bias)?;
         let Some(before) = layer.checked_sub(1).map(|before| &work.layers[before]) else {
             return Ok(());
         };
-        let weight = self.weight(layer, pass.forward.unit(layer), self.element);
-        self.device
-            .matmul(stream, &Matmul::new(dy.matrix(), weight, before.gradient().matrix()))?;
-        operations.relu_backward(&before.y, before.gradient())
+        operations.linear_backward(dy, pass.forward.unit(layer), before.gradient())?;
+        operations.activation_backward(&before.y, Activation::Relu, before.gradient())
     }
 }

@@ -2,10 +2,16 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `rows` | activations in the memory of a device |
-//! | `operations` | launches of the kernels, with their arguments |
 //! | `mlp` | the multi-layer perceptron |
+//! | `gpt`, `gpt_memory` | the GPT, and its memory |
+//! | `rows`, `tokens` | activations and batches in the memory of a device |
+//! | `operations`, `norm`, `attention` | launches of the kernels, with their arguments |
 
+mod attention;
+pub(crate) mod gpt;
+mod gpt_memory;
 pub(crate) mod mlp;
+mod norm;
 mod operations;
 mod rows;
+mod tokens;

@@ -1,7 +1,11 @@
 //! Launches of the kernels, with their arguments in the order of their sources.
 
-use crate::cuda::device::{Device, DeviceAddress, DeviceError, KernelArgument, StreamId};
-use crate::cuda::kernels::{Activation, Kernel, KernelLaunch, KernelProgram, RowParts};
+use crate::cuda::device::{
+    Device, DeviceAddress, DeviceError, DeviceMatrix, KernelArgument, Matmul, StreamId,
+};
+use crate::cuda::kernels::{
+    Activation, ElementType, Kernel, KernelLaunch, KernelProgram, RowParts,
+};
 use crate::train::nn::device::rows::DeviceRows;
 
 /// A stream of a device, to which operations are submitted.
@@ -11,16 +15,23 @@ pub(super) struct Operations<'d> {
     pub(super) stream: StreamId,
 }
 
-fn address(at: DeviceAddress) -> KernelArgument {
+/// Weight and bias of a layer in the memory of a device, or their gradients.
+#[derive(Clone, Copy)]
+pub(super) struct LayerAddresses {
+    pub(super) weight: DeviceAddress,
+    pub(super) bias: Option<DeviceAddress>,
+}
+
+pub(super) fn address(at: DeviceAddress) -> KernelArgument {
     KernelArgument::Address(at)
 }
 
-fn int(value: u32) -> KernelArgument {
+pub(super) fn int(value: u32) -> KernelArgument {
     KernelArgument::I32(i32::try_from(value).expect("sizes of models fit an int"))
 }
 
 impl Operations<'_> {
-    fn launch(
+    pub(super) fn launch(
         self,
         kernel: (KernelProgram, Kernel),
         size: KernelLaunch,
@@ -29,27 +40,89 @@ impl Operations<'_> {
         self.device.launch(self.stream, kernel, size, arguments)
     }
 
-    /// `x = f(x + bias)`, where `bias` has a value for each column, with the padding.
+    /// `y = x · weightᵀ`, where the weight is outputs × inputs.
+    pub(super) fn linear(
+        self,
+        x: &DeviceRows,
+        weight: DeviceAddress,
+        y: &DeviceRows,
+    ) -> Result<(), DeviceError> {
+        let weight = DeviceMatrix::new(weight, y.width, x.width, x.element);
+        self.device.matmul(self.stream, &Matmul::new(x.matrix(), weight, y.matrix()).transpose_b())
+    }
+
+    /// `dx = dy · weight`.
+    pub(super) fn linear_backward(
+        self,
+        dy: &DeviceRows,
+        weight: DeviceAddress,
+        dx: &DeviceRows,
+    ) -> Result<(), DeviceError> {
+        let weight = DeviceMatrix::new(weight, dy.width, dx.width, dy.element);
+        self.device.matmul(self.stream, &Matmul::new(dy.matrix(), weight, dx.matrix()))
+    }
+
+    /// Adds `dyᵀ · x` to the gradient of a weight, in f32.
+    pub(super) fn weight_backward(
+        self,
+        dy: &DeviceRows,
+        x: &DeviceRows,
+        gradient: DeviceAddress,
+    ) -> Result<(), DeviceError> {
+        let gradient = DeviceMatrix::new(gradient, dy.width, x.width, ElementType::F32);
+        let product = Matmul::new(dy.matrix(), x.matrix(), gradient).transpose_a().add();
+        self.device.matmul(self.stream, &product)
+    }
+
+    /// `x += bias`, and `y = f(x)`; without `y`, `x = f(x + bias)`. The bias has a value for each column, with the
+    /// padding.
     pub(super) fn bias_activation(
         self,
         x: &DeviceRows,
         bias: DeviceAddress,
         function: Activation,
+        y: Option<&DeviceRows>,
     ) -> Result<(), DeviceError> {
         let kernel = (KernelProgram::Activation(function, x.element), Kernel::BiasActivation);
         let size = KernelLaunch::elementwise(x.len(), x.element);
-        let x_address = address(x.address());
-        let arguments = [x_address, address(bias), x_address, int(x.rows), int(x.stride)];
+        let [x_address, y] = [x.address(), y.unwrap_or(x).address()].map(address);
+        let arguments = [x_address, address(bias), y, int(x.rows), int(x.stride)];
         self.launch(kernel, size, &arguments)
     }
 
-    /// `dy = dy · f'(x)`, where `y = f(x)` is the output of the function, which suffices for ReLU.
-    pub(super) fn relu_backward(self, y: &DeviceRows, dy: &DeviceRows) -> Result<(), DeviceError> {
-        let program = KernelProgram::Activation(Activation::Relu, y.element);
-        let size = KernelLaunch::elementwise(y.len(), y.element);
-        let gradient = address(dy.address());
-        let arguments = [address(y.address()), gradient, gradient, KernelArgument::U64(y.len())];
-        self.launch((program, Kernel::ActivationBackward), size, &arguments)
+    /// `x += bias`, if there is one.
+    pub(super) fn add_bias(
+        self,
+        x: &DeviceRows,
+        bias: Option<DeviceAddress>,
+    ) -> Result<(), DeviceError> {
+        bias.map_or(Ok(()), |bias| self.bias_activation(x, bias, Activation::Identity, None))
+    }
+
+    /// `y = f(x)`.
+    pub(super) fn activation(
+        self,
+        x: &DeviceRows,
+        function: Activation,
+        y: &DeviceRows,
+    ) -> Result<(), DeviceError> {
+        let kernel = (KernelProgram::Activation(function, x.element), Kernel::ActivationForward);
+        let size = KernelLaunch::elementwise(x.len(), x.element);
+        let [x_address, y] = [x.address(), y.address()].map(address);
+        self.launch(kernel, size, &[x_address, y, KernelArgument::U64(x.len())])
+    }
+
+    /// `dy = dy · f'(x)`. For ReLU, `x` may also be the output of the function.
+    pub(super) fn activation_backward(
+        self,
+        x: &DeviceRows,
+        function: Activation,
+        dy: &DeviceRows,
+    ) -> Result<(), DeviceError> {
+        let kernel = (KernelProgram::Activation(function, x.element), Kernel::ActivationBackward);
+        let size = KernelLaunch::elementwise(x.len(), x.element);
+        let [x_address, dy] = [x.address(), dy.address()].map(address);
+        self.launch(kernel, size, &[x_address, dy, dy, KernelArgument::U64(x.len())])
     }
 
     /// Replaces logits by the gradients of the mean loss times `loss_scale`, and writes the loss of each row.
@@ -63,16 +136,15 @@ impl Operations<'_> {
         let kernel = (KernelProgram::Classifier(logits.element), Kernel::Classifier);
         let size = KernelLaunch::classifier(logits.rows, logits.stride, logits.element);
         let share = KernelArgument::F32(1.0 / logits.rows as f32);
-        let memory = [logits.address(), targets, losses, loss_scale].map(address);
-        let [logits_address, targets, losses, loss_scale] = memory;
-        let sizes = [int(logits.width), int(logits.stride)];
-        let arguments =
-            [&[logits_address, targets, losses, loss_scale, share][..], &sizes].concat();
+        let [logits_address, targets, losses, loss_scale] =
+            [logits.address(), targets, losses, loss_scale].map(address);
+        let (vocabulary, stride) = (int(logits.width), int(logits.stride));
+        let arguments = [logits_address, targets, losses, loss_scale, share, vocabulary, stride];
         self.launch(kernel, size, &arguments)
     }
 
-    /// Writes the sums of the columns of `dy` to `gradient`, in f32. `partial` has room for the sums of the parts of
-    /// the rows: [`partial_sums`] numbers.
+    /// Writes the sums of the columns of `dy` to the gradient of a bias, in f32. `partial` has room for
+    /// [`partial_sums`] numbers.
     pub(super) fn bias_backward(
         self,
         dy: &DeviceRows,
@@ -82,21 +154,36 @@ impl Operations<'_> {
         let program = KernelProgram::Fold(dy.element);
         let RowParts { parts, rows_of_part } = RowParts::of_bias(dy.rows);
         let size = KernelLaunch::bias_backward(dy.rows, dy.stride, dy.element);
-        let arguments = [
-            address(dy.address()),
-            address(partial),
-            int(dy.rows),
-            int(rows_of_part),
-            int(dy.stride),
-        ];
+        let [dy_address, sums] = [dy.address(), partial].map(address);
+        let arguments = [dy_address, sums, int(dy.rows), int(rows_of_part), int(dy.stride)];
         self.launch((program, Kernel::BiasBackward), size, &arguments)?;
-        let arguments =
-            [address(partial), address(gradient), int(parts), int(dy.stride), int(dy.width)];
-        self.launch((program, Kernel::Fold), KernelLaunch::fold(dy.width), &arguments)
+        self.fold(dy.element, (partial, gradient), (parts, dy.stride, dy.width))
+    }
+
+    /// Sums columns of parts of rows, in f32; `stride` numbers are between the begins of two parts.
+    pub(super) fn fold(
+        self,
+        element: ElementType,
+        (partial, sums): (DeviceAddress, DeviceAddress),
+        (parts, stride, columns): (u32, u32, u32),
+    ) -> Result<(), DeviceError> {
+        let kernel = (KernelProgram::Fold(element), Kernel::Fold);
+        let arguments = [address(partial), address(sums), int(parts), int(stride), int(columns)];
+        self.launch(kernel, KernelLaunch::fold(columns), &arguments)
     }
 }
 
 /// Number of sums of parts that [`Operations::bias_backward`] needs room for.
 pub(super) fn partial_sums(dy: &DeviceRows) -> usize {
     RowParts::of_bias(dy.rows).parts as usize * dy.stride as usize
+}
+
+/// Returns the mean of losses in the memory of a device, f32, added in their order. The host waits for the stream.
+pub(super) fn mean_loss(
+    on: Operations<'_>,
+    (losses, count): (DeviceAddress, u32),
+) -> Result<f32, DeviceError> {
+    let mut values = vec![0.0f32; count as usize];
+    on.device.download(on.stream, losses, bytemuck::cast_slice_mut(&mut values))?;
+    Ok(values.iter().sum::<f32>() / count as f32)
 }

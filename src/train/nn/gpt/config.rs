@@ -51,7 +51,7 @@ pub struct GptConfig {
 impl GptConfig {
     /// Table of the parameters, with the names of GPT-2, and their ranges. The units are the embeddings, every
     /// block, and the final norm.
-    pub(super) fn parameters(&self) -> (ParameterTable, Ranges) {
+    pub(in crate::train::nn) fn parameters(&self) -> (ParameterTable, Ranges) {
         let normal = Init::Normal { std: self.init_std() };
         assert!(
             self.width.is_multiple_of(self.heads),

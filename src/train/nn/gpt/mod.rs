@@ -14,5 +14,7 @@ mod transformer;
 
 pub use batch::Sequences;
 pub use config::{GptArchitecture, GptConfig};
+#[cfg(feature = "nccl")]
+pub(in crate::train::nn) use ranges::{BlockParts, LayerParts, Ranges};
 pub use transformer::Gpt;
 pub(crate) use transformer::tile_height;

@@ -4,34 +4,37 @@ use std::ops::Range;
 
 /// Parameters of a layer, their gradients, or their ranges.
 #[derive(Clone, Debug)]
-pub(super) struct LayerParts<T> {
-    pub(super) weight: T,
+pub(in crate::train::nn) struct LayerParts<T> {
+    pub(in crate::train::nn) weight: T,
     /// `None` if the layers have no biases.
-    pub(super) bias: Option<T>,
+    pub(in crate::train::nn) bias: Option<T>,
 }
 
 /// Parameters of a block, their gradients, or their ranges.
 #[derive(Clone, Debug)]
-pub(super) struct BlockParts<T> {
-    pub(super) attention_norm: LayerParts<T>,
-    pub(super) qkv: LayerParts<T>,
-    pub(super) proj: LayerParts<T>,
-    pub(super) mlp_norm: LayerParts<T>,
-    pub(super) up: LayerParts<T>,
-    pub(super) down: LayerParts<T>,
+pub(in crate::train::nn) struct BlockParts<T> {
+    pub(in crate::train::nn) attention_norm: LayerParts<T>,
+    pub(in crate::train::nn) qkv: LayerParts<T>,
+    pub(in crate::train::nn) proj: LayerParts<T>,
+    pub(in crate::train::nn) mlp_norm: LayerParts<T>,
+    pub(in crate::train::nn) up: LayerParts<T>,
+    pub(in crate::train::nn) down: LayerParts<T>,
 }
 
 /// Ranges of the parameters of a block in its unit, of which they are all.
-pub(super) type BlockRanges = BlockParts<Range<usize>>;
+pub(in crate::train::nn) type BlockRanges = BlockParts<Range<usize>>;
 
 impl BlockRanges {
     /// The parameters of the block, from the elements of its unit.
-    pub(super) fn view<'a, F>(&self, params: &'a [F]) -> BlockParts<&'a [F]> {
+    pub(in crate::train::nn) fn view<'a, F>(&self, params: &'a [F]) -> BlockParts<&'a [F]> {
         self.map(|range| &params[range.clone()])
     }
 
     /// Divides the elements of the unit into the parameters of the block.
-    pub(super) fn split_mut<'a, F>(&self, block: &'a mut [F]) -> BlockParts<&'a mut [F]> {
+    pub(in crate::train::nn) fn split_mut<'a, F>(
+        &self,
+        block: &'a mut [F],
+    ) -> BlockParts<&'a mut [F]> {
         // The ranges are adjacent, in the order of the parts.
         let mut rest = block;
         self.map(|range| {
@@ -42,7 +45,10 @@ impl BlockRanges {
     }
 
     /// The same for every range, in the order of the unit.
-    fn map<'a, T>(&'a self, mut part: impl FnMut(&'a Range<usize>) -> T) -> BlockParts<T> {
+    pub(in crate::train::nn) fn map<'a, T>(
+        &'a self,
+        mut part: impl FnMut(&'a Range<usize>) -> T,
+    ) -> BlockParts<T> {
         let mut layer = |ranges: &'a LayerParts<Range<usize>>| LayerParts {
             weight: part(&ranges.weight),
             bias: ranges.bias.as_ref().map(&mut part),
@@ -60,11 +66,11 @@ impl BlockRanges {
 
 /// Ranges of the parameters of a GPT.
 #[derive(Clone, Debug)]
-pub(super) struct Ranges {
+pub(in crate::train::nn) struct Ranges {
     /// In the unit of the embeddings.
-    pub(super) token_embedding: Range<usize>,
+    pub(in crate::train::nn) token_embedding: Range<usize>,
     /// In the unit of the embeddings.
-    pub(super) position_embedding: Range<usize>,
+    pub(in crate::train::nn) position_embedding: Range<usize>,
     /// In the unit of each block.
-    pub(super) blocks: Vec<BlockRanges>,
+    pub(in crate::train::nn) blocks: Vec<BlockRanges>,
 }

@@ -1,0 +1,328 @@
+//! [`DeviceGpt`]: the GPT of [`Gpt`](crate::train::Gpt) on a device.
+
+use std::sync::Arc;
+
+use crate::cuda::device::{Device, DeviceAddress, DeviceError, StreamId};
+use crate::cuda::kernels::{Activation, AttentionShape, ElementType, HalfType, HeadWidth};
+use crate::runtime::engine::{
+    DeviceBackward, DeviceForward, DeviceModel, ModelPass, ParameterTable,
+};
+use crate::train::nn::device::attention::{Attention, AttentionGradients};
+use crate::train::nn::device::gpt_memory::GptMemory;
+use crate::train::nn::device::operations::{LayerAddresses, Operations, mean_loss};
+use crate::train::nn::gpt::{
+    BlockParts, GptArchitecture, GptConfig, LayerParts, Ranges, Sequences,
+};
+
+/// Unit of the embeddings. The blocks follow, then the unit of the head.
+const EMBEDDING: usize = 0;
+
+/// GPT model with its work space on a device.
+pub struct DeviceGpt {
+    device: Arc<dyn Device>,
+    config: GptConfig,
+    table: ParameterTable,
+    ranges: Ranges,
+    half: HalfType,
+    head_width: HeadWidth,
+    memory: Option<GptMemory>,
+}
+
+impl From<LayerParts<DeviceAddress>> for LayerAddresses {
+    fn from(parts: LayerParts<DeviceAddress>) -> Self {
+        Self { weight: parts.weight, bias: parts.bias }
+    }
+}
+
+impl DeviceGpt {
+    /// Creates a model that computes in a type of 16 bits. Work space is allocated for the first batch.
+    ///
+    /// # Errors
+    /// If the heads have other than 64 or 128 features.
+    pub fn new(
+        device: Arc<dyn Device>,
+        config: GptConfig,
+        half: HalfType,
+    ) -> Result<Self, DeviceError> {
+        let (table, ranges) = config.parameters();
+        let head_width = match config.width / config.heads {
+            64 => HeadWidth::W64,
+            128 => HeadWidth::W128,
+            features => {
+                let problem = format!(
+                    "attention on a GPU needs heads of 64 or 128 features; {} heads in a width of {} have \
+                     {features}",
+                    config.heads, config.width
+                );
+                return Err(DeviceError::Unsupported { problem });
+            }
+        };
+        Ok(Self { device, config, table, ranges, half, head_width, memory: None })
+    }
+
+    fn head_unit(&self) -> usize {
+        self.config.layers + 1
+    }
+
+    /// The functions of a block: GELU with its bias.
+    fn gelu(&self) -> Activation {
+        match self.config.architecture {
+            GptArchitecture::Plain => Activation::Gelu,
+            GptArchitecture::Gpt2 => Activation::GeluTanh,
+        }
+    }
+
+    /// Addresses of the token and position embeddings, or of their gradients.
+    fn embeddings(&self, unit: DeviceAddress, element: ElementType) -> [DeviceAddress; 2] {
+        let Ranges { token_embedding, position_embedding, .. } = &self.ranges;
+        [token_embedding, position_embedding]
+            .map(|range| unit.offset(range.start * element.bytes()))
+    }
+
+    /// Addresses of the parameters of a block, or of their gradients.
+    fn block(
+        &self,
+        layer: usize,
+        unit: DeviceAddress,
+        element: ElementType,
+    ) -> BlockParts<DeviceAddress> {
+        self.ranges.blocks[layer].map(|range| unit.offset(range.start * element.bytes()))
+    }
+
+    /// Addresses of the parameters of the final norm, or of their gradients.
+    fn final_norm(&self, unit: DeviceAddress, element: ElementType) -> LayerAddresses {
+        let has_bias = self.config.architecture.has_biases();
+        let bias = unit.offset(self.config.width * element.bytes());
+        LayerAddresses { weight: unit, bias: has_bias.then_some(bias) }
+    }
+
+    fn element(&self) -> ElementType {
+        ElementType::Half(self.half)
+    }
+
+    /// Provides memory for the sequences of a batch, and copies them.
+    fn receive(&mut self, stream: StreamId, batch: &Sequences) -> Result<(), DeviceError> {
+        let length = batch.length as u32;
+        let shape = AttentionShape {
+            batch: batch.inputs.len() as u32 / length,
+            length,
+            heads: self.config.heads as u32,
+            width: self.head_width,
+        };
+        let device = &*self.device;
+        if self.memory.as_ref().is_none_or(|memory| memory.attention.shape != shape) {
+            // Before the new one is allocated, so that there are never two sets.
+            self.memory = None;
+            let attention = Attention { shape, half: self.half };
+            self.memory = Some(GptMemory::new(device, stream, &self.config, attention)?);
+        }
+        let memory = self.memory.as_mut().expect("it was made");
+        memory.tokens.upload(device, stream, batch)
+    }
+
+    fn memory(&self) -> &GptMemory {
+        self.memory.as_ref().expect("the first pass provides it")
+    }
+
+    fn embed(&self, on: Operations<'_>, pass: &DeviceForward<'_>) -> Result<(), DeviceError> {
+        let (memory, unit) = (self.memory(), pass.unit(EMBEDDING));
+        memory.tokens.embed(on, self.embeddings(unit, self.element()), &memory.embedded)
+    }
+
+    fn block_forward(
+        &self,
+        on: Operations<'_>,
+        pass: &DeviceForward<'_>,
+        layer: usize,
+    ) -> Result<(), DeviceError> {
+        let memory = self.memory();
+        let (block, input) = (&memory.blocks[layer], memory.input(layer));
+        let parts = self.block(layer, pass.unit(1 + layer), self.element());
+        let norm = parts.attention_norm.into();
+        match layer.checked_sub(1).map(|before| &memory.blocks[before]) {
+            None => on.norm(input, norm, &block.attention_norm)?,
+            Some(before) => {
+                let sum = (&before.middle, &before.down);
+                on.residual_norm(sum, norm, input, &block.attention_norm)?;
+            }
+        }
+        on.linear(&block.attention_norm.y, parts.qkv.weight, &block.qkv)?;
+        on.add_bias(&block.qkv, parts.qkv.bias)?;
+        memory.attention.forward(on, &block.qkv, &block.attended, block.lse.address())?;
+        on.linear(&block.attended, parts.proj.weight, &block.proj)?;
+        on.add_bias(&block.proj, parts.proj.bias)?;
+        let norm = parts.mlp_norm.into();
+        on.residual_norm((input, &block.proj), norm, &block.middle, &block.mlp_norm)?;
+        on.linear(&block.mlp_norm.y, parts.up.weight, &block.up)?;
+        match parts.up.bias {
+            Some(bias) => on.bias_activation(&block.up, bias, self.gelu(), Some(&block.active))?,
+            None => on.activation(&block.up, self.gelu(), &block.active)?,
+        }
+        on.linear(&block.active, parts.down.weight, &block.down)?;
+        on.add_bias(&block.down, parts.down.bias)
+    }
+
+    /// Computes the logits, the losses, and the gradients of the logits.
+    fn head_forward(
+        &self,
+        on: Operations<'_>,
+        pass: &DeviceForward<'_>,
+    ) -> Result<(), DeviceError> {
+        let memory = self.memory();
+        let last = memory.blocks.last().expect("a model has a block");
+        let norm = self.final_norm(pass.unit(self.head_unit()), self.element());
+        let sum = (&last.middle, &last.down);
+        on.residual_norm(sum, norm, &memory.residual, &memory.final_norm)?;
+        let [tokens, _] = self.embeddings(pass.unit(EMBEDDING), self.element());
+        on.linear(&memory.final_norm.y, tokens, &memory.logits)?;
+        let (targets, losses) = (memory.tokens.targets(), memory.losses.address());
+        on.classify(&memory.logits, targets, losses, pass.loss_scale)
+    }
+
+    fn head_backward(
+        &self,
+        on: Operations<'_>,
+        pass: &DeviceBackward<'_>,
+    ) -> Result<(), DeviceError> {
+        let (memory, head) = (self.memory(), self.head_unit());
+        let gradients = &memory.gradients;
+        let [tokens, _] = self.embeddings(pass.forward.unit(EMBEDDING), self.element());
+        let [gradient, _] = self.embeddings(pass.gradient(EMBEDDING), ElementType::F32);
+        on.linear_backward(&memory.logits, tokens, &gradients.narrow)?;
+        on.weight_backward(&memory.logits, &memory.final_norm.y, gradient)?;
+        on.norm_backward(
+            (&gradients.narrow, &memory.residual, &memory.final_norm),
+            (pass.forward.unit(head), self.final_norm(pass.gradient(head), ElementType::F32)),
+            (&gradients.residual, true),
+            gradients.partial.address(),
+        )
+    }
+
+    fn block_backward(
+        &self,
+        on: Operations<'_>,
+        pass: &DeviceBackward<'_>,
+        layer: usize,
+    ) -> Result<(), DeviceError> {
+        let unit = 1 + layer;
+        let parts = self.block(layer, pass.forward.unit(unit), self.element());
+        let sums = self.block(layer, pass.gradient(unit), ElementType::F32);
+        self.mlp_backward(on, layer, &parts, &sums)?;
+        self.attention_backward(on, layer, &parts, &sums)
+    }
+
+    /// The second half of a block.
+    fn mlp_backward(
+        &self,
+        on: Operations<'_>,
+        layer: usize,
+        parts: &BlockParts<DeviceAddress>,
+        sums: &BlockParts<DeviceAddress>,
+    ) -> Result<(), DeviceError> {
+        let memory = self.memory();
+        let (block, gradients) = (&memory.blocks[layer], &memory.gradients);
+        let (residual, wide) = (&gradients.residual, &gradients.wide);
+        let partial = gradients.partial.address();
+        let bias = |dy, bias: Option<DeviceAddress>| {
+            bias.map_or(Ok(()), |bias| on.bias_backward(dy, partial, bias))
+        };
+        on.weight_backward(residual, &block.active, sums.down.weight)?;
+        bias(residual, sums.down.bias)?;
+        on.linear_backward(residual, parts.down.weight, wide)?;
+        on.activation_backward(&block.up, self.gelu(), wide)?;
+        on.weight_backward(wide, &block.mlp_norm.y, sums.up.weight)?;
+        bias(wide, sums.up.bias)?;
+        on.linear_backward(wide, parts.up.weight, &gradients.narrow)?;
+        on.norm_backward(
+            (&gradients.narrow, &block.middle, &block.mlp_norm),
+            (parts.mlp_norm.weight, sums.mlp_norm.clone().into()),
+            (residual, false),
+            partial,
+        )
+    }
+
+    /// The first half of a block.
+    fn attention_backward(
+        &self,
+        on: Operations<'_>,
+        layer: usize,
+        parts: &BlockParts<DeviceAddress>,
+        sums: &BlockParts<DeviceAddress>,
+    ) -> Result<(), DeviceError> {
+        let memory = self.memory();
+        let (block, gradients) = (&memory.blocks[layer], &memory.gradients);
+        let (residual, narrow) = (&gradients.residual, &gradients.narrow);
+        let partial = gradients.partial.address();
+        let bias = |dy, bias: Option<DeviceAddress>| {
+            bias.map_or(Ok(()), |bias| on.bias_backward(dy, partial, bias))
+        };
+        on.weight_backward(residual, &block.attended, sums.proj.weight)?;
+        bias(residual, sums.proj.bias)?;
+        on.linear_backward(residual, parts.proj.weight, narrow)?;
+        let inputs = AttentionGradients {
+            qkv: &block.qkv,
+            out: &block.attended,
+            dout: narrow,
+            lse: block.lse.address(),
+        };
+        memory.attention.backward(on, inputs, gradients.delta.address(), &gradients.qkv)?;
+        on.weight_backward(&gradients.qkv, &block.attention_norm.y, sums.qkv.weight)?;
+        bias(&gradients.qkv, sums.qkv.bias)?;
+        on.linear_backward(&gradients.qkv, parts.qkv.weight, narrow)?;
+        on.norm_backward(
+            (narrow, memory.input(layer), &block.attention_norm),
+            (parts.attention_norm.weight, sums.attention_norm.clone().into()),
+            (residual, false),
+            partial,
+        )
+    }
+}
+
+impl DeviceModel for DeviceGpt {
+    type Batch = Sequences;
+
+    fn parameters(&self) -> &ParameterTable {
+        &self.table
+    }
+
+    fn passes(&self) -> Vec<ModelPass> {
+        let blocks = (1..=self.config.layers).map(|unit| ModelPass::new([unit]));
+        let head = ModelPass::new([self.head_unit(), EMBEDDING]);
+        std::iter::once(ModelPass::new([EMBEDDING])).chain(blocks).chain([head]).collect()
+    }
+
+    fn forward(&mut self, pass: &DeviceForward<'_>, batch: &Sequences) -> Result<(), DeviceError> {
+        if pass.index == 0 {
+            self.receive(pass.stream, batch)?;
+        }
+        let on = Operations { device: &*self.device, stream: pass.stream };
+        match pass.index.checked_sub(1) {
+            None => self.embed(on, pass),
+            Some(layer) if layer < self.config.layers => self.block_forward(on, pass, layer),
+            Some(_) => self.head_forward(on, pass),
+        }
+    }
+
+    fn loss(&self, stream: StreamId) -> Result<f32, DeviceError> {
+        let memory = self.memory();
+        let on = Operations { device: &*self.device, stream };
+        mean_loss(on, (memory.losses.address(), memory.logits.rows))
+    }
+
+    fn backward(
+        &mut self,
+        pass: &DeviceBackward<'_>,
+        _batch: &Sequences,
+    ) -> Result<(), DeviceError> {
+        let on = Operations { device: &*self.device, stream: pass.forward.stream };
+        match pass.forward.index.checked_sub(1) {
+            None => {
+                let memory = self.memory();
+                let sums = self.embeddings(pass.gradient(EMBEDDING), ElementType::F32);
+                memory.tokens.embed_backward(on, &memory.gradients.residual, sums)
+            }
+            Some(layer) if layer < self.config.layers => self.block_backward(on, pass, layer),
+            Some(_) => self.head_backward(on, pass),
+        }
+    }
+}

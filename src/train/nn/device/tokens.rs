@@ -1,0 +1,128 @@
+//! [`Tokens`]: the tokens of a batch on a device, and the embeddings.
+
+use crate::cuda::device::{Device, DeviceAddress, DeviceError, DeviceMemory, StreamId};
+use crate::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
+use crate::train::nn::device::operations::{Operations, address, int};
+use crate::train::nn::device::rows::DeviceRows;
+use crate::train::nn::gpt::Sequences;
+
+/// Tokens of a batch, sorted for the gradient of their embeddings.
+pub(super) struct Tokens {
+    /// Input tokens.
+    inputs: Box<dyn DeviceMemory>,
+    /// Target of each input token.
+    targets: Box<dyn DeviceMemory>,
+    /// The positions of the input tokens, sorted by token.
+    order: Box<dyn DeviceMemory>,
+    /// Where a token begins in `order`, for each token that occurs, and the end.
+    starts: Box<dyn DeviceMemory>,
+    /// Number of different tokens of the last batch.
+    runs: u32,
+    /// Tokens of a sequence.
+    length: u32,
+    /// Sequences.
+    sequences: u32,
+}
+
+impl Tokens {
+    /// Allocates memory for sequences of this length.
+    pub(super) fn new(
+        device: &dyn Device,
+        (sequences, length): (u32, u32),
+    ) -> Result<Self, DeviceError> {
+        let numbers = |count: u32| device.alloc(count as usize * size_of::<u32>());
+        let count = sequences * length;
+        Ok(Self {
+            inputs: numbers(count)?,
+            targets: numbers(count)?,
+            order: numbers(count)?,
+            starts: numbers(count + 1)?,
+            runs: 0,
+            length,
+            sequences,
+        })
+    }
+
+    /// Copies the tokens of a batch.
+    pub(super) fn upload(
+        &mut self,
+        device: &dyn Device,
+        stream: StreamId,
+        batch: &Sequences,
+    ) -> Result<(), DeviceError> {
+        let (order, starts) = sort(&batch.inputs);
+        self.runs = starts.len() as u32 - 1;
+        let copies = [
+            (&batch.inputs, &self.inputs),
+            (&batch.targets, &self.targets),
+            (&order, &self.order),
+            (&starts, &self.starts),
+        ];
+        for (from, to) in copies {
+            device.upload(stream, bytemuck::cast_slice(from), to.address())?;
+        }
+        Ok(())
+    }
+
+    /// Address of the targets.
+    pub(super) fn targets(&self) -> DeviceAddress {
+        self.targets.address()
+    }
+
+    /// `out = tokens[input] + positions[place in the sequence]`.
+    pub(super) fn embed(
+        &self,
+        on: Operations<'_>,
+        [tokens, positions]: [DeviceAddress; 2],
+        out: &DeviceRows,
+    ) -> Result<(), DeviceError> {
+        let kernel = (KernelProgram::Embedding(out.element), Kernel::Embed);
+        let memory = [self.inputs.address(), tokens, positions, out.address()].map(address);
+        let sizes = [int(out.rows), int(self.length), int(out.width)];
+        let size = KernelLaunch::elementwise(out.len(), out.element);
+        on.launch(kernel, size, &[&memory[..], &sizes].concat())
+    }
+
+    /// Adds to the gradient of the tokens, and writes that of the positions, in f32.
+    pub(super) fn embed_backward(
+        &self,
+        on: Operations<'_>,
+        dout: &DeviceRows,
+        [tokens, positions]: [DeviceAddress; 2],
+    ) -> Result<(), DeviceError> {
+        let (program, element) = (KernelProgram::Embedding(dout.element), dout.element);
+        let memory = [dout.address(), positions].map(address);
+        let sizes = [int(self.sequences), int(self.length), int(dout.width)];
+        let elements = u64::from(self.length) * u64::from(dout.width);
+        let size = KernelLaunch::elementwise(elements, element);
+        let arguments = [&memory[..], &sizes].concat();
+        on.launch((program, Kernel::EmbedBackwardPositions), size, &arguments)?;
+        let [inputs, order, starts] = [&self.inputs, &self.order, &self.starts];
+        let memory = [dout.address(), inputs.address(), order.address(), starts.address(), tokens];
+        let size = KernelLaunch::embed_backward_tokens(self.runs, dout.width, element);
+        let arguments = [&memory.map(address)[..], &[int(dout.width)]].concat();
+        on.launch((program, Kernel::EmbedBackwardTokens), size, &arguments)
+    }
+}
+
+/// Returns the positions of tokens, sorted by token, those of one token in their order; and where each token that
+/// occurs begins among them, and the end.
+fn sort(tokens: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    let mut order: Vec<u32> = (0..tokens.len() as u32).collect();
+    order.sort_by_key(|at| tokens[*at as usize]);
+    let token = |at: usize| tokens[order[at] as usize];
+    let begins = (0..order.len()).filter(|at| *at == 0 || token(*at - 1) != token(*at));
+    let starts = begins.map(|at| at as u32).chain([order.len() as u32]).collect();
+    (order, starts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_sorted_in_runs() {
+        assert_eq!(sort(&[7, 2, 7, 0, 2, 7]), (vec![3, 1, 4, 0, 2, 5], vec![0, 1, 3, 6]));
+        assert_eq!(sort(&[]), (vec![], vec![0]));
+    }
+}
