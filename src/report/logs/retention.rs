@@ -191,7 +191,8 @@ mod tests {
         }
 
         fn prune(&self) {
-            let own = self.add(Duration::ZERO, &format!("own{}", self.count()), SUCCESS);
+            let own =
+                self.add(Duration::ZERO, &format!("own{}", clock::wall().as_nanos()), SUCCESS);
             let write = |path: &Path, text: &str| fs::write(path.join("run.json"), text);
             prune(&self.0, &own, RunClass::Job, write);
             assert!(own.exists(), "the run that has just begun");
