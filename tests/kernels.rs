@@ -34,6 +34,7 @@ mod models;
 mod norm;
 mod optimizer;
 mod streams;
+mod training;
 
 use ffi_device::DeviceProgram;
 

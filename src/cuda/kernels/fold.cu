@@ -52,3 +52,26 @@ KERNEL void LAUNCH_BOUNDS(FOLD_WARPS *WARP)
         total += sums[from * WARP + lane];
     out[column] = total;
 }
+
+// newer = older + newer, `count` numbers. A thread has a pack of the element type.
+KERNEL void add_older(const float *older, float *newer, u64 count) {
+    for (u64 at = thread_of_launch() * PACK; at < count; at += threads_of_launch() * PACK) {
+        float value[PACK], added[PACK];
+        load_floats(value, older, at, count);
+        load_floats(added, newer, at, count);
+        for (int i = 0; i < PACK; i++)
+            value[i] += added[i];
+        store_floats(newer, value, at, count);
+    }
+}
+
+// values /= divisor, `count` numbers. A thread has a pack of the element type.
+KERNEL void divide_all(float *values, float divisor, u64 count) {
+    for (u64 at = thread_of_launch() * PACK; at < count; at += threads_of_launch() * PACK) {
+        float value[PACK];
+        load_floats(value, values, at, count);
+        for (int i = 0; i < PACK; i++)
+            value[i] /= divisor;
+        store_floats(values, value, at, count);
+    }
+}

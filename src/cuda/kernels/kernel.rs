@@ -48,6 +48,8 @@ kernels! {
     FlashBackwardQ = "flash_backward_q" in Flash: "Gradients of queries.";
     BiasBackward = "bias_backward" in Fold: "Sums of columns over parts of the rows.";
     Fold = "fold" in Fold: "Sums of parts.";
+    AddOlder = "add_older" in Fold: "Adds the sum of earlier micro-batches.";
+    DivideAll = "divide_all" in Fold: "Divides sums by their number.";
     NormForward = "norm_forward" in Norm: "Layer norm.";
     ResidualNormForward = "residual_norm_forward" in Norm: "Adds to the residual stream; layer norm.";
     NormBackward = "norm_backward" in Norm: "Gradients of a layer norm, in parts for its parameters.";

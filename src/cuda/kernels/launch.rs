@@ -83,8 +83,8 @@ impl KernelLaunch {
         Self::new([1, 1], 1, 0)
     }
 
-    /// A kernel whose threads each have a pack of the elements: activations, conversions, `embed` (rows ·
-    /// width elements), `embed_backward_positions` (length · width), and the optimizers, whose packs are
+    /// A kernel whose threads each have a pack of the elements: activations, conversions, `add_older`,
+    /// `divide_all`, `embed` (rows · width elements), `embed_backward_positions` (length · width), and the optimizers, whose packs are
     /// those of the type in which the model computes.
     pub fn elementwise(elements: u64, element: ElementType) -> Self {
         let packs = elements.div_ceil(u64::from(element.pack()));

@@ -88,6 +88,21 @@ impl ElementType {
         }
     }
 
+    /// Returns the bytes of values as elements, rounded to nearest, ties to even.
+    pub fn encode(self, values: &[f32]) -> Vec<u8> {
+        match self {
+            Self::F32 => bytemuck::cast_slice(values).to_vec(),
+            Self::Half(HalfType::Bf16) => {
+                let halves = values.iter().map(|value| half::bf16::from_f32(*value));
+                halves.flat_map(half::bf16::to_ne_bytes).collect()
+            }
+            Self::Half(HalfType::F16) => {
+                let halves = values.iter().map(|value| half::f16::from_f32(*value));
+                halves.flat_map(half::f16::to_ne_bytes).collect()
+            }
+        }
+    }
+
     fn name_in_c(self) -> &'static str {
         match self {
             Self::F32 => "float",

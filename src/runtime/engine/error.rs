@@ -21,6 +21,10 @@ pub enum EngineError {
     /// The group cannot be used, or there is not enough memory.
     #[error(transparent)]
     Runtime(#[from] Error),
+    /// The device failed, or the engine cannot train on it as it is set.
+    #[cfg(feature = "nccl")]
+    #[error(transparent)]
+    Device(#[from] crate::cuda::device::DeviceError),
     /// The methods of the engine were called in another order than forward, backward, step.
     #[error("{called} was called {when}; call {instead}")]
     Order {

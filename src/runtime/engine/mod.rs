@@ -32,7 +32,7 @@ mod whole;
 pub(crate) use config::is_shard_group;
 pub use config::{EngineConfig, Offload, Precision};
 #[cfg(feature = "nccl")]
-pub use device::{DeviceBackward, DeviceForward, DeviceModel};
+pub use device::{DeviceBackward, DeviceForward, DeviceModel, DeviceReplica};
 pub use error::EngineError;
 #[cfg(feature = "train")]
 pub(crate) use error::cure_of_divergence;

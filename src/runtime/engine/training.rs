@@ -1,17 +1,24 @@
 //! [`Engine`]: forward, backward, step.
 
+#[cfg(feature = "nccl")]
+use std::sync::Arc;
+
 use sha2::{Digest as _, Sha256};
 
+#[cfg(feature = "nccl")]
+use crate::cuda::device::Device;
 use crate::runtime::comm::collectives::Plan;
 use crate::runtime::comm::group::Group;
 use crate::runtime::dtype::element::ReduceOp;
 use crate::runtime::engine::config::{EngineConfig, Precision};
+#[cfg(feature = "nccl")]
+use crate::runtime::engine::device::{DeviceModel, DeviceReplica};
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::host::replica::HostReplica;
 #[cfg(feature = "train")]
 use crate::runtime::engine::host::state::NeededRange;
 use crate::runtime::engine::host::state::{ReadState, Section, StatePiece};
-use crate::runtime::engine::model::Model;
+use crate::runtime::engine::model::{Model, ModelPass};
 use crate::runtime::engine::parameters::ParameterTable;
 use crate::runtime::engine::replica::{MicroBatch, Replica};
 use crate::runtime::flat::norm::clip_factor;
@@ -84,7 +91,11 @@ impl<M: Model> Engine<HostReplica<M>> {
     /// If the settings or the model of a rank differ, or there is not enough memory.
     pub fn new(group: &Group, model: M, config: EngineConfig) -> Result<Self, EngineError> {
         config.check(group.world_size())?;
-        Plan::agree(group, digest(&model, &config), "model or settings")?;
+        Plan::agree(
+            group,
+            digest(model.parameters(), &model.passes(), &config),
+            "model or settings",
+        )?;
         let lanes = config.lanes(group.world_size());
         let unit_lens: Vec<usize> =
             model.parameters().units().iter().map(|unit| unit.range.len()).collect();
@@ -133,6 +144,47 @@ impl<M: Model> Engine<HostReplica<M>> {
             }
         }
         Ok(format!("{:x}", digest.finalize()))
+    }
+}
+
+#[cfg(feature = "nccl")]
+impl<M: DeviceModel> Engine<DeviceReplica<M>> {
+    /// Creates an engine for a model on a device, with initial values. The model computes in the type of
+    /// [`EngineConfig::precision`].
+    ///
+    /// # Errors
+    /// If the settings or the model of a rank differ, the settings need more than a replica in whole, or there is
+    /// not enough memory.
+    pub fn on_device(
+        group: &Group,
+        device: Arc<dyn Device>,
+        model: M,
+        config: EngineConfig,
+    ) -> Result<Self, EngineError> {
+        config.check(group.world_size())?;
+        Plan::agree(
+            group,
+            digest(model.parameters(), &model.passes(), &config),
+            "model or settings",
+        )?;
+        let lanes = config.lanes(group.world_size());
+        let unit_lens: Vec<usize> =
+            model.parameters().units().iter().map(|unit| unit.range.len()).collect();
+        let replica = DeviceReplica::new(group, device, model, &config, lanes)?;
+        Ok(Self::with_replica(group, replica, config, lanes, &unit_lens))
+    }
+
+    /// Returns the table of parameters.
+    pub fn table(&self) -> &ParameterTable {
+        self.replica.table()
+    }
+
+    /// Returns all parameters in full precision, in the order of the table. The host waits for the device.
+    ///
+    /// # Errors
+    /// If an operation of the device failed.
+    pub fn weights(&self) -> Result<Vec<f32>, EngineError> {
+        Ok(self.replica.weights()?)
     }
 }
 
@@ -436,9 +488,9 @@ fn run<R: Replica>(
 }
 
 /// Digest of what must be equal on all ranks; otherwise they would add unrelated data, or hang.
-fn digest<M: Model>(model: &M, config: &EngineConfig) -> [u8; 32] {
-    let mut digest = model.parameters().layout().digest();
-    for pass in model.passes() {
+fn digest(table: &ParameterTable, passes: &[ModelPass], config: &EngineConfig) -> [u8; 32] {
+    let mut digest = table.layout().digest();
+    for pass in passes {
         digest.update(format!("{pass:?}"));
     }
     digest.update(format!("{config:?}"));

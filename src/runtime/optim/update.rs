@@ -20,13 +20,13 @@ const CHUNK: usize = 128;
 /// elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OptimizerStep {
-    pub(super) rule: Rule,
+    pub(crate) rule: Rule,
     /// Factor of the gradients.
-    pub(super) factor: f32,
+    pub(crate) factor: f32,
     /// Part of a parameter that is added to its gradient.
-    pub(super) l2: f32,
+    pub(crate) l2: f32,
     /// Factor of a parameter.
-    pub(super) shrink: f32,
+    pub(crate) shrink: f32,
     /// Number of states of the rule.
     pub(super) states: usize,
 }
@@ -42,37 +42,37 @@ pub struct DecayRange {
 
 /// Rule of an optimizer with its numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Rule {
+pub(crate) enum Rule {
     Adam(AdamNumbers),
     Sgd(SgdNumbers),
     Lion(LionNumbers),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct AdamNumbers {
-    pub(super) one_minus_beta1: f32,
-    pub(super) beta2: f32,
-    pub(super) one_minus_beta2: f32,
-    pub(super) correction2_root: f32,
-    pub(super) epsilon: f32,
-    pub(super) step_size: f32,
+pub(crate) struct AdamNumbers {
+    pub(crate) one_minus_beta1: f32,
+    pub(crate) beta2: f32,
+    pub(crate) one_minus_beta2: f32,
+    pub(crate) correction2_root: f32,
+    pub(crate) epsilon: f32,
+    pub(crate) step_size: f32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct SgdNumbers {
+pub(crate) struct SgdNumbers {
     /// `None`: there is no sum of the steps before.
-    pub(super) momentum: Option<f32>,
-    pub(super) is_first: bool,
-    pub(super) one_minus_dampening: f32,
-    pub(super) nesterov: bool,
-    pub(super) rate: f32,
+    pub(crate) momentum: Option<f32>,
+    pub(crate) is_first: bool,
+    pub(crate) one_minus_dampening: f32,
+    pub(crate) nesterov: bool,
+    pub(crate) rate: f32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct LionNumbers {
-    pub(super) betas: [f32; 2],
-    pub(super) one_minus_betas: [f32; 2],
-    pub(super) rate: f32,
+pub(crate) struct LionNumbers {
+    pub(crate) betas: [f32; 2],
+    pub(crate) one_minus_betas: [f32; 2],
+    pub(crate) rate: f32,
 }
 
 impl OptimizerStep {

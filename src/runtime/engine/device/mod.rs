@@ -3,7 +3,14 @@
 //! | file | contents |
 //! |---|---|
 //! | `model` | interface of a model that computes on a device |
+//! | `replica` | a rank whose memory is that of a device |
+//! | `unit` | memory of a unit: weights, optimizer state, gradients |
+//! | `update` | launches of the optimizers |
 
 mod model;
+pub(super) mod replica;
+mod unit;
+mod update;
 
 pub use model::{DeviceBackward, DeviceForward, DeviceModel};
+pub use replica::DeviceReplica;

@@ -3,8 +3,7 @@
 use crate::cuda::device::{
     Device, DeviceAddress, DeviceError, DeviceMatrix, DeviceMemory, StreamId,
 };
-use crate::cuda::kernels::{ElementType, HalfType};
-use crate::runtime::{Bf16, F16, round_slice};
+use crate::cuda::kernels::ElementType;
 
 /// Rows of features, padded so that a row consists of whole packs; the padding is zeros.
 pub(super) struct DeviceRows {
@@ -63,23 +62,6 @@ impl DeviceRows {
         for (to, from) in padded.chunks_exact_mut(stride).zip(values.chunks_exact(width)) {
             to[..width].copy_from_slice(from);
         }
-        device.upload(stream, &rounded(&padded, self.element), self.address())
-    }
-}
-
-/// Bytes of values in an element type.
-fn rounded(values: &[f32], element: ElementType) -> Vec<u8> {
-    match element {
-        ElementType::F32 => bytemuck::cast_slice(values).to_vec(),
-        ElementType::Half(HalfType::Bf16) => {
-            let mut halves = vec![Bf16::default(); values.len()];
-            round_slice(values, &mut halves);
-            halves.iter().flat_map(|half| half.to_bits().to_ne_bytes()).collect()
-        }
-        ElementType::Half(HalfType::F16) => {
-            let mut halves = vec![F16::default(); values.len()];
-            round_slice(values, &mut halves);
-            halves.iter().flat_map(|half| half.to_bits().to_ne_bytes()).collect()
-        }
+        device.upload(stream, &self.element.encode(&padded), self.address())
     }
 }

@@ -1,0 +1,208 @@
+//! Training on the emulated device, step by step, against the same on CPUs.
+
+use std::sync::Arc;
+
+use remuda::cuda::device::Device;
+use remuda::cuda::kernels::{ElementType, HalfType};
+use remuda::runtime::engine::{
+    Engine, EngineConfig, EngineError, Offload, Precision, Sharding, StepOutcome,
+};
+use remuda::runtime::optim::{
+    AdamOptions, DynamicScaling, LionOptions, LossScaling, LrSchedule, Optimizer, SgdOptions,
+};
+use remuda::runtime::{Group, RandomStream};
+use remuda::train::{
+    DeviceGpt, DeviceMlp, Gpt, GptArchitecture, GptConfig, Mlp, Samples, Sequences, Threads,
+};
+
+use super::emulated::error_of;
+use super::emulated_streams::{EmulatedStreams, Order};
+use crate::support::proof::has;
+
+const SIZES: [usize; 4] = [12, 24, 16, 5];
+const STEPS: usize = 4;
+
+/// Micro-batch of a lane in a step.
+fn samples(step: usize, lane: usize) -> Samples<f32> {
+    let mut stream = RandomStream::new(&[8, step as u64, lane as u64]);
+    let inputs = (0..SIZES[0] * 6).map(|_| stream.normal() as f32).collect();
+    Samples { inputs, classes: (0..6).map(|_| stream.below(SIZES[3]) as u8).collect() }
+}
+
+fn config(accumulate: usize, optimizer: Optimizer, precision: Precision) -> EngineConfig {
+    EngineConfig {
+        accumulate,
+        optimizer,
+        precision,
+        clip: Some(0.5),
+        schedule: LrSchedule::Constant { rate: 0.01 },
+        ..EngineConfig::default()
+    }
+}
+
+/// Outcomes of the steps, and the weights after the last one.
+type Trained = (Vec<StepOutcome>, Vec<f32>);
+
+/// Trains the MLP on devices of `ranks` ranks; the result of rank 0, which all ranks have.
+fn on_devices(ranks: usize, config: &EngineConfig, order: Order) -> Trained {
+    let element = match config.precision {
+        Precision::F32 => ElementType::F32,
+        Precision::Bf16 => ElementType::Half(HalfType::Bf16),
+        Precision::F16 => ElementType::Half(HalfType::F16),
+    };
+    let trained = Group::on_threads(ranks, |group| {
+        let device: Arc<dyn Device> = Arc::new(EmulatedStreams::new(order));
+        let model = DeviceMlp::new(device.clone(), &SIZES, element);
+        let mut engine =
+            Engine::on_device(group, device, model, config.clone()).expect("an engine");
+        let mut step = |step| engine.train_batch(|lane| samples(step, lane)).expect("a step");
+        let outcomes = (0..STEPS).map(&mut step).collect::<Vec<_>>();
+        Ok((outcomes, engine.weights().expect("the weights")))
+    });
+    let trained = trained.expect("all ranks end");
+    assert!(trained.iter().all(|of_rank| *of_rank == trained[0]), "the ranks differ");
+    trained.into_iter().next().expect("there is a rank")
+}
+
+/// Trains the same on a CPU.
+fn on_cpu(config: &EngineConfig) -> Trained {
+    let trained = Group::on_threads(1, |group| {
+        let model = Mlp::new(&SIZES, Threads::ONE);
+        let mut engine = Engine::new(group, model, config.clone()).expect("an engine");
+        let mut step = |step| engine.train_batch(|lane| samples(step, lane)).expect("a step");
+        let outcomes = (0..STEPS).map(&mut step).collect::<Vec<_>>();
+        Ok((outcomes, engine.gather(engine.sections()[0]).expect("the weights")))
+    });
+    trained.expect("it ends").into_iter().next().expect("there is a rank")
+}
+
+fn widened(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|value| f64::from(*value)).collect()
+}
+
+/// Compares a training on a device with that on a CPU.
+#[track_caller]
+fn check(config: &EngineConfig, limit: f64) {
+    let (expected, weights) = on_cpu(config);
+    let (found, on_device) = on_devices(1, config, Order::Random(3));
+    for (found, expected) in found.iter().zip(&expected) {
+        let errors = [
+            (f64::from(found.loss) - f64::from(expected.loss)) / f64::from(expected.loss),
+            (found.norm - expected.norm) / expected.norm,
+        ];
+        let is_close = errors.iter().all(|error| error.abs() < limit);
+        assert!(is_close, "{:?}: {found:?} instead of {expected:?}", config.optimizer);
+        assert_eq!(found.is_applied, expected.is_applied);
+        assert_eq!((found.step, found.loss_scale), (expected.step, expected.loss_scale));
+    }
+    let error = error_of(&widened(&on_device), &widened(&weights));
+    assert!(error < limit, "{:?}: error of the weights {error:.1e}", config.optimizer);
+}
+
+fn adam() -> Optimizer {
+    Optimizer::Adam(AdamOptions::default())
+}
+
+#[test]
+fn training_on_a_device_equals_that_on_a_cpu() {
+    if !has("compiler", "training_on_a_device_equals_that_on_a_cpu") {
+        return;
+    }
+    let momentum = SgdOptions { momentum: 0.9, nesterov: true, ..SgdOptions::default() };
+    for optimizer in [
+        adam(),
+        Optimizer::Sgd(SgdOptions::default()),
+        Optimizer::Sgd(momentum),
+        Optimizer::Lion(LionOptions::default()),
+    ] {
+        check(&config(3, optimizer, Precision::F32), 1e-5);
+    }
+    check(&config(2, adam(), Precision::Bf16), 2e-2);
+}
+
+#[test]
+fn overflows_on_a_device_are_skipped() {
+    if !has("compiler", "overflows_on_a_device_are_skipped") {
+        return;
+    }
+    let scaling = DynamicScaling { initial_power: 22, window: 2, ..DynamicScaling::default() };
+    let config = EngineConfig {
+        loss_scaling: LossScaling::Dynamic(scaling),
+        ..config(1, adam(), Precision::F16)
+    };
+    let (outcomes, _) = on_devices(1, &config, Order::Late);
+    assert!(!outcomes[0].is_applied && outcomes[STEPS - 1].loss_scale < outcomes[0].loss_scale);
+    let (again, _) = on_devices(2, &config, Order::Early);
+    assert_eq!(again[0].is_applied, outcomes[0].is_applied);
+}
+
+#[test]
+fn ranks_and_micro_batches_of_devices_change_no_bit() {
+    if !has("compiler", "ranks_and_micro_batches_of_devices_change_no_bit") {
+        return;
+    }
+    for precision in [Precision::F32, Precision::Bf16] {
+        let train = |ranks, accumulate, order| {
+            on_devices(ranks, &config(accumulate, adam(), precision), order)
+        };
+        let expected = train(1, 4, Order::Early);
+        assert_eq!(train(2, 2, Order::Late), expected);
+        assert_eq!(train(4, 1, Order::Random(1)), expected);
+        assert_eq!(train(1, 4, Order::Random(2)), expected);
+    }
+}
+
+#[test]
+fn gpt_learns_on_a_device_as_on_a_cpu() {
+    if !has("compiler", "gpt_learns_on_a_device_as_on_a_cpu") {
+        return;
+    }
+    let architecture = GptArchitecture::Gpt2;
+    let gpt = GptConfig { architecture, vocabulary: 29, block: 24, layers: 1, heads: 1, width: 64 };
+    let batch = |_| {
+        let tokens: Vec<u32> = (0..25).map(|at| at * at % 29).collect();
+        Sequences { length: 24, inputs: tokens[..24].to_vec(), targets: tokens[1..].to_vec() }
+    };
+    let config = config(1, adam(), Precision::Bf16);
+    let losses = |step: &mut dyn FnMut() -> StepOutcome| -> Vec<f64> {
+        (0..STEPS).map(|_| f64::from(step().loss)).collect()
+    };
+    let trained = Group::on_threads(1, |group| {
+        let device: Arc<dyn Device> = Arc::new(EmulatedStreams::new(Order::Late));
+        let model = DeviceGpt::new(device.clone(), gpt, HalfType::Bf16).expect("heads of 64");
+        let mut on_device =
+            Engine::on_device(group, device, model, config.clone()).expect("an engine");
+        let host = Gpt::new(gpt, Threads::ONE);
+        let mut on_cpu = Engine::new(group, host, config.clone()).expect("an engine");
+        let found = losses(&mut || on_device.train_batch(batch).expect("a step"));
+        Ok((found, losses(&mut || on_cpu.train_batch(batch).expect("a step"))))
+    });
+    let (found, expected) = trained.expect("it ends").remove(0);
+    assert!(found[STEPS - 1] < 0.8 * found[0], "it learns: {found:?}");
+    for (found, expected) in found.iter().zip(&expected) {
+        assert!((found - expected).abs() < 0.01 * expected, "{found} instead of {expected}");
+    }
+}
+
+#[test]
+fn settings_that_a_device_does_not_have_are_refused() {
+    let refused = |config: EngineConfig| -> String {
+        let outcome = Group::on_threads(1, |group| {
+            let device: Arc<dyn Device> = Arc::new(EmulatedStreams::new(Order::Early));
+            let model = DeviceMlp::new(device.clone(), &SIZES, ElementType::F32);
+            let refused = Engine::on_device(group, device, model, config.clone());
+            Ok(refused.err().map(|error: EngineError| error.to_string()))
+        });
+        outcome.expect("it ends").remove(0).expect("an error")
+    };
+    let offload = Offload { optimizer: Some("/tmp".into()), ..Offload::default() };
+    let says = |what: &str| {
+        format!("training on a device does not have {what} yet; train on CPUs, or leave it out")
+    };
+    let sharded = EngineConfig { sharding: Sharding::Optimizer, ..EngineConfig::default() };
+    assert_eq!(refused(sharded), says("sharding"));
+    assert_eq!(
+        refused(EngineConfig { offload, ..EngineConfig::default() }),
+        says("offloaded state")
+    );
+}
