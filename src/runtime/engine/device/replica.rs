@@ -17,7 +17,7 @@ use crate::runtime::engine::device::model::{DeviceBackward, DeviceForward, Devic
 use crate::runtime::engine::device::unit::{DeviceQueue, UnitMemory};
 use crate::runtime::engine::device::update::StepMemory;
 use crate::runtime::engine::error::EngineError;
-use crate::runtime::engine::parameters::ParameterTable;
+use crate::runtime::engine::parameters::{ParameterTable, Unit};
 use crate::runtime::engine::replica::{MicroBatch, Replica};
 use crate::runtime::flat::norm::fold_block_sums;
 use crate::runtime::optim::OptimizerStep;
@@ -197,7 +197,7 @@ fn init_units(
     moments: usize,
 ) -> Result<Vec<UnitMemory>, DeviceError> {
     let mut values = Vec::new();
-    let unit = |(index, unit): (usize, &crate::runtime::engine::Unit)| {
+    let unit = |(index, unit): (usize, &Unit)| {
         values.clear();
         values.resize(unit.range.len(), 0.0);
         table.init_unit(index, seed, &mut values);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::cuda::device::{Device, DeviceAddress, DeviceError, DeviceMemory, StreamId};
 use crate::cuda::kernels::{Activation, ElementType};
-use crate::runtime::engine::{DeviceBackward, DeviceForward, DeviceModel, ParameterTable};
+use crate::runtime::engine::{DeviceBackward, DeviceForward, DeviceModel, Model, ParameterTable};
 use crate::train::nn::cpu::threads::Threads;
 use crate::train::nn::device::operations::{Operations, mean_loss, partial_sums};
 use crate::train::nn::device::rows::DeviceRows;
@@ -55,9 +55,7 @@ impl DeviceMlp {
     /// # Panics
     /// If there are fewer than two sizes.
     pub fn new(device: Arc<dyn Device>, sizes: &[usize], element: ElementType) -> Self {
-        let table =
-            crate::runtime::engine::Model::<f32>::parameters(&Mlp::new(sizes, Threads::ONE))
-                .clone();
+        let table = Model::<f32>::parameters(&Mlp::new(sizes, Threads::ONE)).clone();
         let sizes = sizes.iter().map(|size| *size as u32).collect();
         Self { device, table, sizes, element, work: None }
     }
