@@ -129,7 +129,8 @@ impl Fault {
                 "install this remuda on that host, or leave out `--agent_path`: remuda then copies itself"
             }
             FaultKind::NotJoined => {
-                "start every node with the same command line and key; only `--node_rank` differs"
+                "start every node with the same command line; only the number of the node differs, where the \
+                 line has one"
             }
             FaultKind::OtherKey => {
                 "give every node the same key file (in pods: the same Secret); each node prints the \

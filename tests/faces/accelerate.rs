@@ -429,3 +429,13 @@ fn option_typed_after_the_script_is_named() {
     let outcome = launch.program(["-", "--mixed_precision", "no", "x"]).end().code(2);
     outcome.says("--no_python --mixed_precision no -- sh -c").says(" - x`");
 }
+
+#[test]
+fn number_that_no_machine_has_is_refused_in_the_typed_line() {
+    let group = ["--num_processes=2", "--num_machines=2", "--main_process_ip=127.0.0.1"];
+    let options = [&group[..], &["--machine_rank", "2"]].concat();
+    let outcome = accelerate(&options, "true").end().code(2);
+    outcome.says("error[C006]: `machine_rank` is 2\n").says(" --machine_rank 2 ").says(
+        " ^ expected a number from 0 to 1\n  |\nhelp: there are 2 machines (`num_machines`); they count from 0\n",
+    );
+}

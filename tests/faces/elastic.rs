@@ -131,8 +131,8 @@ fn too_few_nodes_start_nothing() {
     assert_eq!(
         format!("error{report}"),
         "error[R107]: 1 of 2 hosts cannot be reached; nothing was started\n  did not join:\n    node-1: node \
-         1 did not join within 1.0 s (--rdzv-conf join_timeout=SECONDS)\n  help: start every node with the same command line \
-         and key; only `--node_rank` differs\n"
+         1 did not join within 1.0 s (--rdzv-conf join_timeout=SECONDS)\n  help: start every node with the same command line; \
+         only the number of the node differs, where the line has one\n"
     );
 }
 

@@ -80,7 +80,7 @@ fn node_with_a_different_plan_is_refused() {
     let difference = "\
         node 1 (127.0.0.2) has a different plan than node 0";
     let lines = "  node 0 has  program: sh -c true\n  node 1 has  program: sh -c false\n";
-    let help = "help: start every node with the same command line, hosts and remuda; only `--node_rank` differs\n";
+    let help = "help: start every node with the same command line, hosts and remuda; only the number of the node differs\n";
     let refused = nodes.node(1).sh("false").end().code(78);
     drop(refused.says(&format!("error[R108]: {difference}; nothing was started\n{lines}{help}")));
     // It does not wait for node 2, which could change nothing.
@@ -153,7 +153,7 @@ fn missing_node_is_named_on_every_screen() {
 error[R107]: 1 of 3 hosts cannot be reached; nothing was started
   did not join:
     127.0.0.3: node 2 did not join within 3.0 s (--join_timeout)
-  help: start every node with the same command line and key; only `--node_rank` differs
+  help: start every node with the same command line; only the number of the node differs, where the line has one
 ";
     drop(first.says(screen));
     second.end().code(69).says(screen);
@@ -180,7 +180,7 @@ fn missing_node_0_is_reported_with_the_last_reason() {
     let port = nodes.port + 1;
     alone.says(&format!(
         "error[R108]: node 0 (127.0.0.1:{port}) did not answer: connection refused; nothing was \
-         started\nhelp: check that node 0 runs with the same `--master_addr` and `--master_port`; its \
+         started\nhelp: check that node 0 runs, at the address and port of this line; its \
          screen lists the nodes that it waits for\n"
     ));
     let alone = nodes.node(1).options(["--join_timeout=1s", "--master_addr=no.such.host.invalid"]);
@@ -198,7 +198,9 @@ fn second_process_of_a_node_is_refused() {
         .code(78)
         .says("node 1 (127.0.0.2) has already joined, from 127.0.0.1; nothing was started");
     first.signal(Signal::TERM);
-    first.end().code(143);
+    first.end().code(143).says(
+        "note: rejected connection from 127.0.0.1: node 1 (127.0.0.2) has already joined, from 127.0.0.1\n",
+    );
     second.end().code(143).says("error[R106]: the job was stopped by SIGTERM");
 }
 

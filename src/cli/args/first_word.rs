@@ -62,6 +62,9 @@ pub(super) fn script_of_face(
     Err(not_a_script(typed, at, what, help))
 }
 
+/// The command whose line has a line of `remuda run` behind `--`.
+const SBATCH: &str = "remuda sbatch";
+
 /// Options of `remuda run` for a program that is not a script of Python.
 const WITHOUT_PYTHON: [&str; 2] = ["no_python", "no_local_rank"];
 
@@ -188,11 +191,25 @@ fn program_in_path(name: &str) -> Option<String> {
 
 /// Formats the line that runs `words` with the options `flags` added to those before the word `at`.
 fn without_python(typed: &CommandLine, at: usize, flags: &[&str], words: &[OsString]) -> String {
-    let options = typed.words[..at].strip_suffix(&["--".into()]).unwrap_or(&typed.words[..at]);
+    let options = options_before(typed, at);
     let added = flags.iter().filter(|flag| typed.last(flag).is_none());
     let added: Vec<OsString> = added.map(|flag| format!("--{flag}").into()).collect();
     let line = quoted_line(options.iter().chain(&added).chain(words));
     format!("{} {line}", typed.program)
+}
+
+/// Returns the words before the word `at`, to which options of `remuda run` can be added.
+fn options_before(typed: &CommandLine, at: usize) -> Vec<OsString> {
+    let (mut words, end) = (typed.words[..at].to_vec(), OsString::from("--"));
+    if typed.program == SBATCH {
+        // Behind it are the options of `remuda run`.
+        if !words.contains(&end) {
+            words.push(end);
+        }
+    } else if words.last() == Some(&end) {
+        words.pop();
+    }
+    words
 }
 
 /// Formats what to type instead of the line from the word `at`, with the options before it.
@@ -200,10 +217,14 @@ fn show_instead(name: &str, rest: &[String], typed: &CommandLine, at: usize) -> 
     match instead_of(name, rest) {
         Instead::Run { words, remark } => {
             let words = words.into_iter().map(OsString::from).collect::<Vec<_>>();
-            let line = quoted_line(typed.words[..at].iter().chain(&words));
+            let line = quoted_line(options_before(typed, at).iter().chain(&words));
             let remark = remark.map_or_else(String::new, |remark| format!("; {remark}"));
             format!("`{} {line}`{remark}", typed.program)
         }
+        Instead::Command { name, words } if typed.program == SBATCH => format!(
+            "`{SBATCH}` with a line of `remuda run`, or write `remuda {name} {}` into a script for `sbatch`",
+            quoted_line(words)
+        ),
         // Of the options before it, these commands have `-H`.
         Instead::Command { name, words } => {
             let hosts = typed.last("hostfile").and_then(|given| given.value.as_ref());

@@ -144,7 +144,15 @@ pub(super) fn parse_launcher(text: &str) -> Result<LauncherArg, BadValue> {
         return Ok(LauncherArg::Manager(manager));
     }
     let bad = BadValue::new(format!("expected one of {}", LAUNCHER_VALUES.join(", ")));
+    let is_mpi = ["mpi", "mpirun", "mpiexec"].contains(&&*name);
     Err(match nearest(&name, LAUNCHER_VALUES) {
+        _ if is_mpi => {
+            bad.help("`openmpi`, `mpich`, `impi` or `mvapich`: the MPI of `mpirun` here")
+        }
+        _ if name == "srun" => bad.help("type `slurm`, which starts the agents by `srun`"),
+        _ if ["torchrun", "accelerate"].contains(&&*name) => {
+            bad.help(format!("leave it out; `remuda {name}` reads lines of {name}"))
+        }
         Some(near) => bad.help(format!("did you mean `{near}`?")),
         None => bad.help("`pdsh` and `ssh` both connect to the hosts over ssh"),
     })

@@ -70,6 +70,9 @@ const KEYS: &[(&str, &str)] = &[
     ("debug", "debug"),
 ];
 
+/// Keys that earlier versions of accelerate wrote.
+const FORMER_KEYS: &[&str] = &["ipex_config"];
+
 /// Keys that are read elsewhere, or have no effect without a TPU.
 const OTHER_KEYS: &[&str] = &[
     "compute_environment",
@@ -325,7 +328,9 @@ impl Reader {
         let known = known.chain(SECTIONS.iter().map(|(key, _)| *key));
         let message = format!("unknown key `{}`", entry.key.escape_debug());
         let problem = Diagnostic::error(UNKNOWN_FILE_KEY, entry.key_span, message).label("unknown");
-        self.problems.push(match nearest(&entry.key, known) {
+        let is_former = FORMER_KEYS.contains(&&*entry.key);
+        self.problems.push(match nearest(&entry.key, known).filter(|_| !is_former) {
+            None if is_former => problem.help("remove the key: accelerate 1.15 no longer has it"),
             Some(near) => {
                 problem.help(format!("did you mean `{near}`?")).guess(entry.key_span, near)
             }
@@ -406,6 +411,13 @@ mod tests {
             let read = read_text(&format!("distributed_type: NO\nmixed_precision: {word}\n"));
             assert_eq!(read.is_ok(), is_known, "for `{word}`: {read:?}");
         }
+    }
+
+    #[test]
+    fn key_of_an_earlier_version_is_to_be_removed() {
+        let findings = read_text("ipex_config:\n  ipex: false\n").expect_err("it is unknown");
+        let help = findings.diagnostics[0].help.as_deref();
+        assert_eq!(help, Some("remove the key: accelerate 1.15 no longer has it"));
     }
 
     #[test]

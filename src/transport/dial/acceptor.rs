@@ -280,7 +280,15 @@ impl Service {
                 if let (Rejection::OtherKey(node, _), Some(peer)) = (&why, peer) {
                     self.nodes[node.index()].wrong_keys.record(peer.ip().to_canonical());
                 }
-                self.report_rejection(peer, &why);
+                match &why {
+                    // What nodes without a secret have in common is the name of the job.
+                    Rejection::OtherKey(node, _) if !self.rules.key_origin.is_secret() => {
+                        let why =
+                            format!("as node {node}: the peer has a different run id, or a key");
+                        self.report_rejection(peer, &why);
+                    }
+                    _ => self.report_rejection(peer, &why),
+                }
             }
         }
     }
@@ -324,8 +332,9 @@ impl Service {
         let slot = &mut self.nodes[node.index()];
         let name = self.rules.name_of(node);
         if let Some((_, peer)) = &slot.connection {
-            let peer = peer.ip().to_canonical();
-            let text = format!("{name} has already joined, from {peer}\n");
+            let from = peer.ip().to_canonical();
+            let text = format!("{name} has already joined, from {from}\n");
+            self.report_rejection(Some(joiner.peer), &text.trim_end());
             return self.refuse(joiner, JoinRefusal { is_transient: true, ..refusal(text) });
         }
         let Some(waiter) = slot.waiter.take().filter(|waiter| !waiter.is_closed()) else {

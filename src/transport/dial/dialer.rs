@@ -106,8 +106,8 @@ impl JoinFault {
     pub fn help(&self) -> String {
         match self {
             Self::NoAnswer(..) => {
-                "check that node 0 runs with the same `--master_addr` and `--master_port`; its screen \
-                 lists the nodes that it waits for"
+                "check that node 0 runs, at the address and port of this line; its screen lists the nodes \
+                 that it waits for"
                     .to_owned()
             }
             Self::OtherKey { own: KeyOrigin::File(file), fingerprint, .. } => format!(
@@ -119,7 +119,7 @@ impl JoinFault {
                  `--key_file`"
             ),
             Self::Refused(_) => {
-                "start every node with the same command line, hosts and remuda; only `--node_rank` \
+                "start every node with the same command line, hosts and remuda; only the number of the node \
                  differs"
                     .to_owned()
             }
@@ -198,6 +198,7 @@ impl Dialer {
     ) -> Result<MemberConnection, JoinFault> {
         let since = clock::now();
         let (mut answered, mut closed, mut closed_most) = (0, 0, 0);
+        let mut refused = None;
         let mut notices = WaitNotices::default();
         loop {
             let why = match self.attempt().await {
@@ -216,12 +217,19 @@ impl Dialer {
             }
             let now = clock::now();
             let pause = pause_after(&why, now - since, answered);
+            if let AttemptError::Refused(refusal) = &why {
+                refused = Some(refusal.clone());
+            }
             if since + limit <= now + pause {
-                return Err(match why {
-                    AttemptError::Refused(refusal) => JoinFault::Refused(refusal),
+                // Node 0 may have ended since, but a node that took part before knows that.
+                let refused = refused.filter(|_| self.next_epoch == Epoch(0));
+                return Err(match (why, refused) {
+                    (AttemptError::Refused(refusal), _) | (_, Some(refusal)) => {
+                        JoinFault::Refused(refusal)
+                    }
                     // Node 0 may have stopped waiting and closed its port.
                     _ if CLOSED_EVIDENCE_MIN <= closed_most => self.other_key(closed_most),
-                    why => JoinFault::NoAnswer(self.endpoint(), why.to_string()),
+                    (why, None) => JoinFault::NoAnswer(self.endpoint(), why.to_string()),
                 });
             }
             if notices.is_due(now - since, &why.to_string()) {

@@ -77,6 +77,7 @@ pub(in crate::cli) fn start(
     }
     let job = AccelerateJob::new(args, typed, &settings, file.as_ref())?;
     job.check_port(file.as_ref())?;
+    job.check_rank(file.as_ref())?;
     job.check_fsdp(file.as_ref())?;
     let method = job.method(file.as_ref())?;
     let env = job.variables(file.as_ref())?;
@@ -219,6 +220,20 @@ impl<'a> AccelerateJob<'a> {
                 1 => refused,
                 _ => refused.help("with several machines remuda also uses the two ports after it"),
             }
+        }))
+    }
+
+    /// Refuses a number that none of several machines has.
+    fn check_rank(&self, file: Option<&ConfigFile>) -> Result<(), CliError> {
+        const RANK: &str = "machine_rank";
+        let (rank, machines) = (self.settings.whole(RANK).unwrap_or(0), self.machines);
+        if machines == 1 || (0..machines as i64).contains(&rank) {
+            return Ok(());
+        }
+        Err(refuse_setting(self.typed, file, RANK, |span, place| {
+            Diagnostic::error(place.code(), span, format!("`{RANK}` is {rank}"))
+                .label(format!("expected a number from 0 to {}", machines - 1))
+                .help(format!("there are {machines} machines (`num_machines`); they count from 0"))
         }))
     }
 
