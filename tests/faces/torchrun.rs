@@ -580,3 +580,9 @@ fn options_of_ssh_are_accepted_with_hosts() {
     let outcome = torchrun(&options, "exit 3").options(["--ssh-config", "none"]).end().code(0);
     assert!(outcome.stdout_text().contains("n2"), "{outcome:#?}");
 }
+
+#[test]
+fn standalone_line_says_that_it_is_one_node() {
+    let outcome = torchrun(&["--standalone", "--nnodes", "2"], "true").end().code(0);
+    outcome.says("note: `--standalone` is this node alone; `--nnodes 2` has no effect\n");
+}

@@ -60,7 +60,9 @@ fn on_devices(ranks: usize, config: &EngineConfig, order: Order) -> Trained {
         Ok((outcomes, engine.weights().expect("the weights")))
     });
     let trained = trained.expect("all ranks end");
-    assert!(trained.iter().all(|of_rank| *of_rank == trained[0]), "the ranks differ");
+    // As text, because a norm may be NaN.
+    let texts: Vec<String> = trained.iter().map(|of_rank| format!("{of_rank:?}")).collect();
+    assert!(texts.iter().all(|text| *text == texts[0]), "the ranks differ: {texts:?}");
     trained.into_iter().next().expect("there is a rank")
 }
 

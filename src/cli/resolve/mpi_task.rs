@@ -7,6 +7,7 @@ use crate::cli::line::{CommandLine, RefusedLine, codes};
 use crate::cli::resolve::allocation::StepTask;
 use crate::cli::resolve::master::LOOPBACK;
 use crate::os::process::process_tree::{Stat, env_var_of};
+use crate::transport::manager::ProcessManager;
 
 /// Variables of one MPI: number of this process, number of all, number of those on this host.
 type Variables = [&'static str; 3];
@@ -59,13 +60,22 @@ fn manager(variable: &str) -> Option<Pid> {
     Some(pid)
 }
 
+/// Returns the value of `--launcher` for the MPI that started this process.
+fn launcher() -> &'static str {
+    let is_open_mpi = env_vars::get(env_vars::OMPI_COMM_WORLD_RANK).is_some();
+    if is_open_mpi { ProcessManager::OpenMpi } else { ProcessManager::Mpich }.option()
+}
+
 /// Refuses a line of several tasks that names hosts: each task would start the whole job.
 pub(super) fn refuse_hosts(task: &StepTask, typed: &CommandLine) -> RefusedLine {
     typed.refuse(&[typed.name_or_end("hostfile")], |spans| {
         let message = format!("each of {} tasks of mpirun would start this job", task.count);
         Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
             .label("one command starts all nodes")
-            .help("type the line without `mpirun`; `--launcher openmpi` starts the agents with it")
+            .help(format!(
+                "type the line without `mpirun`; `--launcher {}` starts the agents with it",
+                launcher()
+            ))
     })
 }
 
@@ -76,9 +86,10 @@ pub(super) fn refuse_unknown_address(task: &StepTask, typed: &CommandLine) -> Re
         Diagnostic::error(codes::NEEDS_OTHER, spans[0], message)
             .label(format!("{} tasks on several hosts", task.count))
             .help(format!(
-                "type `{} --launcher openmpi -H HOSTS` instead of `mpirun`, or give `--master_addr HOST`, \
+                "type `{} --launcher {} -H HOSTS` instead of `mpirun`, or give `--master_addr HOST`, \
                  the host of task 0",
-                typed.program
+                typed.program,
+                launcher()
             ))
     })
 }

@@ -138,7 +138,7 @@ pub(super) fn read_entries(text: &str) -> Result<Vec<ConfigEntry>, Box<Diagnosti
     let root = parse_yaml(text).map_err(|error| Box::new(not_yaml(error)))?;
     let ConfigValue::Map(entries) = root.value else {
         let problem = Diagnostic::error(NOT_YAML, root.span, "the file has no keys")
-            .help("it is a file that `accelerate config` wrote");
+            .help("give a file that `accelerate config` wrote");
         return Err(Box::new(problem));
     };
     Ok(entries)

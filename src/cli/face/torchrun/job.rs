@@ -102,6 +102,9 @@ pub(in crate::cli) fn start(
     if let Some(note) = matches!(nodes, Nodes::Here).then(note).flatten() {
         cluster.warnings += &paint_message(&note, terminal.paint);
     }
+    if let (Nodes::Here, Some(note)) = (&nodes, dropped_nodes(args, values, &rendezvous)?) {
+        cluster.warnings += &paint_message(&note, terminal.paint);
+    }
     let face = TorchrunFace {
         conventions: conventions(args, values, workers.unwrap_or(1))?,
         runs_path: values.switch("run-path", args.program.run_path)?,
@@ -250,6 +253,19 @@ impl Rendezvous {
             (Nodes::Hosts { .. }, RendezvousBackend::Static) => RendezvousPort::or_usual(given),
         }
     }
+}
+
+/// Returns a note if a line of one node gives a number of nodes, which has no effect.
+fn dropped_nodes(
+    args: &TorchrunArgs,
+    values: Values<'_>,
+    rendezvous: &Rendezvous,
+) -> Result<Option<String>, CliError> {
+    let count = values.text("nnodes", args.size.nnodes.as_deref(), "1").parse(parse_nnodes)?.max;
+    let is_dropped = rendezvous.is_standalone && 1 < count;
+    let note =
+        || format!("note: `--standalone` is this node alone; `--nnodes {count}` has no effect\n");
+    Ok(is_dropped.then(note))
 }
 
 /// How the nodes of the job are started.
@@ -416,16 +432,16 @@ fn of_allocation(
 fn no_address(typed: &CommandLine, backend: RendezvousBackend) -> CliError {
     let refused = typed.refuse(&[typed.value_or_end("nnodes")], |spans| {
         let message = "the address of the first node is not given";
-        Diagnostic::error(codes::NEEDS_OTHER, spans[0], message).label("several nodes").help(
-            match backend {
-                RendezvousBackend::Static => {
-                    "give `--master-addr HOST --node-rank N` on every node, or `-H n1,n2` on one"
-                }
-                RendezvousBackend::C10d => {
-                    "give `--rdzv-endpoint HOST:29400` on every node, or `-H n1,n2` on one"
-                }
-            },
-        )
+        let is_typed = typed.last("nnodes").is_some();
+        let label = if is_typed { "several nodes" } else { "several nodes, by PET_NNODES" };
+        Diagnostic::error(codes::NEEDS_OTHER, spans[0], message).label(label).help(match backend {
+            RendezvousBackend::Static => {
+                "give `--master-addr HOST --node-rank N` on every node, or `-H n1,n2` on one"
+            }
+            RendezvousBackend::C10d => {
+                "give `--rdzv-endpoint HOST:29400` on every node, or `-H n1,n2` on one"
+            }
+        })
     });
     refused.into()
 }
