@@ -1,4 +1,4 @@
-//! [`DeviceMlp`]: the MLP of [`Mlp`](crate::train::Mlp) on a device.
+//! [`DeviceMlp`]: the MLP of [`Mlp`] on a device.
 
 use std::sync::Arc;
 
