@@ -43,7 +43,7 @@ const NARROW: [(&str, &[&str]); 3] = [
     // A worker needs only `runtime`, and `runtime` does not depend on how it was launched.
     ("runtime", &["base", "os", "secure", "cuda"]),
     // The bundled worker uses what a user's worker can use; `report` prints its lines.
-    ("train", &["base", "os", "runtime", "report"]),
+    ("train", &["base", "os", "cuda", "runtime", "report"]),
     // Likewise; its charts are drawn by `base`.
     ("bench", &["base", "runtime"]),
 ];

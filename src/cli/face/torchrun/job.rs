@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::args::TorchrunArgs;
+use super::notes::notes_of_one_node;
 use super::rendezvous::{
     Endpoint, RendezvousBackend, RendezvousConf, parse_backend, parse_conf, parse_endpoint,
     parse_host,
@@ -21,7 +22,6 @@ use crate::cli::resolve::hostfile::is_meant_as_file;
 use crate::cli::resolve::{self, AllocatedNodes, NodePlace, NodePorts, OneByOne, ResolvedCluster};
 use crate::cli::start::{Face, FaceFlags, JobArgs, TorchrunFace, TorchrunStreams, start_as};
 use crate::inventory;
-use crate::launch::LauncherFlag;
 use crate::plan::{NumaBinding, RendezvousPort, TorchrunConventions};
 use crate::report::Terminal;
 use crate::report::text::paint_message;
@@ -54,13 +54,6 @@ enum Nodes {
     },
     /// Every node has its own command line.
     OneByOne(OneByOne),
-}
-
-/// The option that sets the number of nodes, of the launcher with these options.
-fn nodes_option(flags: &[LauncherFlag]) -> &'static str {
-    let is_accelerate =
-        |flag: &LauncherFlag| flag.spellings.iter().any(|name| name == "--num_machines");
-    if flags.iter().any(is_accelerate) { "--num_machines" } else { "--nnodes" }
 }
 
 /// Runs the job of a line; `variables` are more variables for the workers, `flags` the options of the
@@ -98,12 +91,11 @@ pub(in crate::cli) fn start(
     if let (Nodes::Hosts { .. }, Some(address)) = (&nodes, rendezvous.address()) {
         cluster.master.addr = crate::plan::MasterAddr::Given(address.to_owned());
     }
-    let note = || resolve::separate_tasks_note(nodes_option(&flags()));
-    if let Some(note) = matches!(nodes, Nodes::Here).then(note).flatten() {
-        cluster.warnings += &paint_message(&note, terminal.paint);
-    }
-    if let (Nodes::Here, Some(note)) = (&nodes, dropped_nodes(args, values, &rendezvous)?) {
-        cluster.warnings += &paint_message(&note, terminal.paint);
+    if matches!(nodes, Nodes::Here) {
+        let is_alone = rendezvous.is_standalone;
+        for note in notes_of_one_node(args, values, is_alone, &flags())? {
+            cluster.warnings += &paint_message(&note, terminal.paint);
+        }
     }
     let face = TorchrunFace {
         conventions: conventions(args, values, workers.unwrap_or(1))?,
@@ -253,19 +245,6 @@ impl Rendezvous {
             (Nodes::Hosts { .. }, RendezvousBackend::Static) => RendezvousPort::or_usual(given),
         }
     }
-}
-
-/// Returns a note if a line of one node gives a number of nodes, which has no effect.
-fn dropped_nodes(
-    args: &TorchrunArgs,
-    values: Values<'_>,
-    rendezvous: &Rendezvous,
-) -> Result<Option<String>, CliError> {
-    let count = values.text("nnodes", args.size.nnodes.as_deref(), "1").parse(parse_nnodes)?.max;
-    let is_dropped = rendezvous.is_standalone && 1 < count;
-    let note =
-        || format!("note: `--standalone` is this node alone; `--nnodes {count}` has no effect\n");
-    Ok(is_dropped.then(note))
 }
 
 /// How the nodes of the job are started.

@@ -9,7 +9,7 @@ use crate::train::nn::device::rows::DeviceRows;
 
 /// Attention layer: its shape, and the type in which it computes.
 #[derive(Clone, Copy)]
-pub(super) struct Attention {
+pub(super) struct DeviceAttention {
     pub(super) shape: AttentionShape,
     pub(super) half: HalfType,
 }
@@ -25,7 +25,7 @@ pub(super) struct AttentionGradients<'a> {
     pub(super) lse: DeviceAddress,
 }
 
-impl Attention {
+impl DeviceAttention {
     fn kernel(self, kernel: Kernel) -> (KernelProgram, Kernel) {
         (KernelProgram::Flash(self.shape.width, self.half), kernel)
     }

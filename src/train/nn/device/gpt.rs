@@ -7,7 +7,7 @@ use crate::cuda::kernels::{Activation, AttentionShape, ElementType, HalfType, He
 use crate::runtime::engine::{
     DeviceBackward, DeviceForward, DeviceModel, ModelPass, ParameterTable,
 };
-use crate::train::nn::device::attention::{Attention, AttentionGradients};
+use crate::train::nn::device::attention::{AttentionGradients, DeviceAttention};
 use crate::train::nn::device::gpt_memory::GptMemory;
 use crate::train::nn::device::operations::{LayerAddresses, Operations, mean_loss};
 use crate::train::nn::gpt::{
@@ -113,7 +113,7 @@ impl DeviceGpt {
         if self.memory.as_ref().is_none_or(|memory| memory.attention.shape != shape) {
             // Before the new one is allocated, so that there are never two sets.
             self.memory = None;
-            let attention = Attention { shape, half: self.half };
+            let attention = DeviceAttention { shape, half: self.half };
             self.memory = Some(GptMemory::new(device, stream, &self.config, attention)?);
         }
         let memory = self.memory.as_mut().expect("it was made");
@@ -191,7 +191,8 @@ impl DeviceGpt {
         on.linear_backward(&memory.logits, tokens, &gradients.narrow)?;
         on.weight_backward(&memory.logits, &memory.final_norm.y, gradient)?;
         on.norm_backward(
-            (&gradients.narrow, &memory.residual, &memory.final_norm),
+            (&gradients.narrow, &memory.residual),
+            &memory.final_norm,
             (pass.forward.unit(head), self.final_norm(pass.gradient(head), ElementType::F32)),
             (&gradients.residual, true),
             gradients.partial.address(),
@@ -234,7 +235,8 @@ impl DeviceGpt {
         bias(wide, sums.up.bias)?;
         on.linear_backward(wide, parts.up.weight, &gradients.narrow)?;
         on.norm_backward(
-            (&gradients.narrow, &block.middle, &block.mlp_norm),
+            (&gradients.narrow, &block.middle),
+            &block.mlp_norm,
             (parts.mlp_norm.weight, sums.mlp_norm.clone().into()),
             (residual, false),
             partial,
@@ -270,7 +272,8 @@ impl DeviceGpt {
         bias(&gradients.qkv, sums.qkv.bias)?;
         on.linear_backward(&gradients.qkv, parts.qkv.weight, narrow)?;
         on.norm_backward(
-            (narrow, memory.input(layer), &block.attention_norm),
+            (narrow, memory.input(layer)),
+            &block.attention_norm,
             (parts.attention_norm.weight, sums.attention_norm.clone().into()),
             (residual, false),
             partial,

@@ -2,7 +2,7 @@
 
 use crate::cuda::device::{Device, DeviceError, DeviceMemory, StreamId};
 use crate::cuda::kernels::{AttentionShape, ElementType};
-use crate::train::nn::device::attention::Attention;
+use crate::train::nn::device::attention::DeviceAttention;
 use crate::train::nn::device::norm::{NormRows, norm_partial_sums};
 use crate::train::nn::device::operations::partial_sums;
 use crate::train::nn::device::rows::DeviceRows;
@@ -22,8 +22,8 @@ pub(super) struct GptMemory {
     pub(super) logits: DeviceRows,
     /// Loss of each token, f32.
     pub(super) losses: Box<dyn DeviceMemory>,
-    pub(super) gradients: GradientMemory,
-    pub(super) attention: Attention,
+    pub(super) gradients: BackwardBuffers,
+    pub(super) attention: DeviceAttention,
 }
 
 /// Activations of a block.
@@ -48,7 +48,7 @@ pub(super) struct BlockMemory {
 }
 
 /// Buffers of the backward pass, which all blocks use.
-pub(super) struct GradientMemory {
+pub(super) struct BackwardBuffers {
     /// Gradient of the residual stream.
     pub(super) residual: DeviceRows,
     /// Gradients of a norm's output, or of the attention's.
@@ -67,7 +67,7 @@ impl GptMemory {
         device: &dyn Device,
         stream: StreamId,
         config: &GptConfig,
-        attention: Attention,
+        attention: DeviceAttention,
     ) -> Result<Self, DeviceError> {
         let AttentionShape { batch, length, heads, .. } = attention.shape;
         let (count, element) = (batch * length, ElementType::Half(attention.half));
@@ -101,7 +101,7 @@ impl GptMemory {
             final_norm: norm()?,
             logits: rows(config.vocabulary)?,
             losses: numbers(count as usize)?,
-            gradients: GradientMemory {
+            gradients: BackwardBuffers {
                 residual: rows(width)?,
                 narrow,
                 qkv: rows(3 * width)?,

@@ -2,7 +2,7 @@
 
 use crate::cuda::device::{Device, DeviceAddress, DeviceError, DeviceMemory};
 use crate::cuda::kernels::{Kernel, KernelLaunch, KernelProgram, RowParts};
-use crate::train::nn::device::operations::{LayerAddresses, Operations, address, int};
+use crate::train::nn::device::operations::{LayerAddresses, Operations, PartialSums, address, int};
 use crate::train::nn::device::rows::DeviceRows;
 
 /// Output of a layer norm, and the statistics that its backward pass reads.
@@ -67,7 +67,8 @@ impl Operations<'_> {
     /// its weight and bias, in f32. `partial` has room for [`norm_partial_sums`] numbers.
     pub(super) fn norm_backward(
         self,
-        (dy, x, norm): (&DeviceRows, &DeviceRows, &NormRows),
+        (dy, x): (&DeviceRows, &DeviceRows),
+        norm: &NormRows,
         (weight, gradient): (DeviceAddress, LayerAddresses),
         (dx, is_first): (&DeviceRows, bool),
         partial: DeviceAddress,
@@ -81,7 +82,7 @@ impl Operations<'_> {
         let sizes = [int(x.rows), int(rows_of_part), int(x.width)];
         let arguments = [&inputs.map(address)[..], &outputs.map(address), &sizes].concat();
         self.launch(kernel, KernelLaunch::norm_backward(x.rows, x.width), &arguments)?;
-        let sizes = (parts, 2 * x.width, x.width);
+        let sizes = PartialSums { parts, stride: 2 * x.width, columns: x.width };
         self.fold(x.element, (partial, gradient.weight), sizes)?;
         let Some(bias) = gradient.bias else { return Ok(()) };
         self.fold(x.element, (partial.offset(x.width as usize * size_of::<f32>()), bias), sizes)

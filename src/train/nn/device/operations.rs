@@ -22,6 +22,15 @@ pub(super) struct LayerAddresses {
     pub(super) bias: Option<DeviceAddress>,
 }
 
+/// Sums of the parts of rows, which are added.
+#[derive(Clone, Copy)]
+pub(super) struct PartialSums {
+    pub(super) parts: u32,
+    /// Numbers from the begin of a part to that of the next one.
+    pub(super) stride: u32,
+    pub(super) columns: u32,
+}
+
 pub(super) fn address(at: DeviceAddress) -> KernelArgument {
     KernelArgument::Address(at)
 }
@@ -157,15 +166,16 @@ impl Operations<'_> {
         let [dy_address, sums] = [dy.address(), partial].map(address);
         let arguments = [dy_address, sums, int(dy.rows), int(rows_of_part), int(dy.stride)];
         self.launch((program, Kernel::BiasBackward), size, &arguments)?;
-        self.fold(dy.element, (partial, gradient), (parts, dy.stride, dy.width))
+        let sums = PartialSums { parts, stride: dy.stride, columns: dy.width };
+        self.fold(dy.element, (partial, gradient), sums)
     }
 
-    /// Sums columns of parts of rows, in f32; `stride` numbers are between the begins of two parts.
+    /// Sums columns of parts of rows, in f32.
     pub(super) fn fold(
         self,
         element: ElementType,
         (partial, sums): (DeviceAddress, DeviceAddress),
-        (parts, stride, columns): (u32, u32, u32),
+        PartialSums { parts, stride, columns }: PartialSums,
     ) -> Result<(), DeviceError> {
         let kernel = (KernelProgram::Fold(element), Kernel::Fold);
         let arguments = [address(partial), address(sums), int(parts), int(stride), int(columns)];

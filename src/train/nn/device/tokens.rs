@@ -20,7 +20,7 @@ pub(super) struct Tokens {
     runs: u32,
     /// Tokens of a sequence.
     length: u32,
-    /// Sequences.
+    /// Number of sequences of a batch.
     sequences: u32,
 }
 
