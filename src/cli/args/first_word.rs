@@ -201,10 +201,10 @@ fn without_python(typed: &CommandLine, at: usize, flags: &[&str], words: &[OsStr
 /// Returns the words before the word `at`, to which options of `remuda run` can be added.
 fn options_before(typed: &CommandLine, at: usize) -> Vec<OsString> {
     let (mut words, end) = (typed.words[..at].to_vec(), OsString::from("--"));
-    if typed.program == SBATCH {
-        // Behind it are the options of `remuda run`.
-        if !words.contains(&end) {
-            words.push(end);
+    if typed.program.starts_with(SBATCH) {
+        // Behind it are the options of `remuda run`; the program has those of sbatch.
+        if !typed.program.ends_with(" --") {
+            words.insert(0, end);
         }
     } else if words.last() == Some(&end) {
         words.pop();
@@ -221,7 +221,7 @@ fn show_instead(name: &str, rest: &[String], typed: &CommandLine, at: usize) -> 
             let remark = remark.map_or_else(String::new, |remark| format!("; {remark}"));
             format!("`{} {line}`{remark}", typed.program)
         }
-        Instead::Command { name, words } if typed.program == SBATCH => format!(
+        Instead::Command { name, words } if typed.program.starts_with(SBATCH) => format!(
             "`{SBATCH}` with a line of `remuda run`, or write `remuda {name} {}` into a script for `sbatch`",
             quoted_line(words)
         ),
