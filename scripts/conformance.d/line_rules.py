@@ -77,6 +77,8 @@ def of_refusal(case, ours, theirs):
         return "three-values"
     if other and "not 'NoneType'" in text and "num_machines" in " ".join([*case["argv"], case.get("config") or ""]).replace("-", "_"):
         return "machine-rank"
+    if mine and "`machine_rank` is" in text:
+        return "machine-rank"
     if other and "FP8 is not available" in text:
         return "fp8-library"
     if other and ("'bool' object has no attribute" in text or "using this config yaml" in text):
@@ -87,7 +89,7 @@ def of_refusal(case, ours, theirs):
         return "threads-text"
     if mine and "--master-port` cannot be" in text:
         return "port-range"
-    if mine and "number of nodes cannot vary" in text:
+    if mine and "varying number of nodes needs" in text:
         return "varying-nodes"
     if mine and ("cannot be" in text and "--nproc-per-node" in text):
         return "worker-limit"
@@ -123,6 +125,8 @@ def of_setting(case, key, ours, theirs):
         return "cpu-groups"
     if key == "port" and one_node and case["kind"] == "accelerate" and mine is None:
         return "own-port"
+    if key in ("CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK") and "XPU" in (case.get("config") or ""):
+        return "xpu-devices"
     if key == "node" and theirs.get("backend") == "c10d":
         # The first process at the endpoint is node 0; under torchrun the numbers follow later.
         return SAME
