@@ -77,7 +77,7 @@ def of_refusal(case, ours, theirs):
         return "three-values"
     if other and "not 'NoneType'" in text and "num_machines" in " ".join([*case["argv"], case.get("config") or ""]).replace("-", "_"):
         return "machine-rank"
-    if mine and "`--node-rank` cannot be" in text:
+    if mine and ("`--node-rank` cannot be" in text or "PET_NODE_RANK is" in text):
         return "node-number"
     if mine and "`machine_rank` is" in text:
         return "machine-rank"
