@@ -1,6 +1,6 @@
 //! The shim, the process between agent and workers: only the shim forks, reaps and signals workers.
-//! It has one thread and no async runtime, so `fork` copies nothing inconsistent, and the
-//! parent-death signal of a worker means that this process has exited.
+//! It has one thread and no async runtime, so a child that shares its memory until exec finds nothing
+//! inconsistent, and the parent-death signal of a worker means that this process has exited.
 
 mod agent_watch;
 mod handle;

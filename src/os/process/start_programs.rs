@@ -186,10 +186,12 @@ impl StartingChildren {
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.failures, &mut record)) {
             Ok(ExecFailure::BYTES) => ExecReport::Failed(ExecFailure::decode(record)),
             Err(rustix::io::Errno::AGAIN) => ExecReport::Pending,
-            _ => {
+            Ok(0) => {
                 self.release();
                 ExecReport::Ended
             }
+            // It cannot be read to its end: children may still need the memory.
+            _ => ExecReport::Ended,
         }
     }
 

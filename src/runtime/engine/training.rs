@@ -90,15 +90,7 @@ impl<M: Model> Engine<HostReplica<M>> {
     /// # Errors
     /// If the settings or the model of a rank differ, or there is not enough memory.
     pub fn new(group: &Group, model: M, config: EngineConfig) -> Result<Self, EngineError> {
-        config.check(group.world_size())?;
-        Plan::agree(
-            group,
-            digest(model.parameters(), &model.passes(), &config),
-            "model or settings",
-        )?;
-        let lanes = config.lanes(group.world_size());
-        let unit_lens: Vec<usize> =
-            model.parameters().units().iter().map(|unit| unit.range.len()).collect();
+        let (lanes, unit_lens) = agree(group, model.parameters(), &model.passes(), &config)?;
         let replica = HostReplica::new(group, model, &config, lanes)?;
         Ok(Self::with_replica(group, replica, config, lanes, &unit_lens))
     }
@@ -161,15 +153,7 @@ impl<M: DeviceModel> Engine<DeviceReplica<M>> {
         model: M,
         config: EngineConfig,
     ) -> Result<Self, EngineError> {
-        config.check(group.world_size())?;
-        Plan::agree(
-            group,
-            digest(model.parameters(), &model.passes(), &config),
-            "model or settings",
-        )?;
-        let lanes = config.lanes(group.world_size());
-        let unit_lens: Vec<usize> =
-            model.parameters().units().iter().map(|unit| unit.range.len()).collect();
+        let (lanes, unit_lens) = agree(group, model.parameters(), &model.passes(), &config)?;
         let replica = DeviceReplica::new(group, device, model, &config, lanes)?;
         Ok(Self::with_replica(group, replica, config, lanes, &unit_lens))
     }
@@ -485,6 +469,20 @@ fn run<R: Replica>(
     at: MicroBatch,
 ) -> Result<(), EngineError> {
     steps.iter().try_for_each(|step| replica.run(*step, batch, at))
+}
+
+/// Checks the settings, and that all ranks have the same ones and the same model. Returns the assignment of lanes, and
+/// the elements of the units.
+fn agree(
+    group: &Group,
+    table: &ParameterTable,
+    passes: &[ModelPass],
+    config: &EngineConfig,
+) -> Result<(LaneAssignment, Vec<usize>), EngineError> {
+    config.check(group.world_size())?;
+    Plan::agree(group, digest(table, passes, config), "model or settings")?;
+    let unit_lens = table.units().iter().map(|unit| unit.range.len()).collect();
+    Ok((config.lanes(group.world_size()), unit_lens))
 }
 
 /// Digest of what must be equal on all ranks; otherwise they would add unrelated data, or hang.

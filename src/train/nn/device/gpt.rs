@@ -224,15 +224,10 @@ impl DeviceGpt {
         let (block, gradients) = (&memory.blocks[layer], &memory.gradients);
         let (residual, wide) = (&gradients.residual, &gradients.wide);
         let partial = gradients.partial.address();
-        let bias = |dy, bias: Option<DeviceAddress>| {
-            bias.map_or(Ok(()), |bias| on.bias_backward(dy, partial, bias))
-        };
-        on.weight_backward(residual, &block.active, sums.down.weight)?;
-        bias(residual, sums.down.bias)?;
+        on.layer_backward(residual, &block.active, sums.down.clone().into(), partial)?;
         on.linear_backward(residual, parts.down.weight, wide)?;
         on.activation_backward(&block.up, self.gelu(), wide)?;
-        on.weight_backward(wide, &block.mlp_norm.y, sums.up.weight)?;
-        bias(wide, sums.up.bias)?;
+        on.layer_backward(wide, &block.mlp_norm.y, sums.up.clone().into(), partial)?;
         on.linear_backward(wide, parts.up.weight, &gradients.narrow)?;
         on.norm_backward(
             (&gradients.narrow, &block.middle),
@@ -255,11 +250,7 @@ impl DeviceGpt {
         let (block, gradients) = (&memory.blocks[layer], &memory.gradients);
         let (residual, narrow) = (&gradients.residual, &gradients.narrow);
         let partial = gradients.partial.address();
-        let bias = |dy, bias: Option<DeviceAddress>| {
-            bias.map_or(Ok(()), |bias| on.bias_backward(dy, partial, bias))
-        };
-        on.weight_backward(residual, &block.attended, sums.proj.weight)?;
-        bias(residual, sums.proj.bias)?;
+        on.layer_backward(residual, &block.attended, sums.proj.clone().into(), partial)?;
         on.linear_backward(residual, parts.proj.weight, narrow)?;
         let inputs = AttentionGradients {
             qkv: &block.qkv,
@@ -268,8 +259,8 @@ impl DeviceGpt {
             lse: block.lse.address(),
         };
         memory.attention.backward(on, inputs, gradients.delta.address(), &gradients.qkv)?;
-        on.weight_backward(&gradients.qkv, &block.attention_norm.y, sums.qkv.weight)?;
-        bias(&gradients.qkv, sums.qkv.bias)?;
+        let (dqkv, input) = (&gradients.qkv, &block.attention_norm.y);
+        on.layer_backward(dqkv, input, sums.qkv.clone().into(), partial)?;
         on.linear_backward(&gradients.qkv, parts.qkv.weight, narrow)?;
         on.norm_backward(
             (narrow, memory.input(layer)),

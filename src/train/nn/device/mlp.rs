@@ -6,7 +6,7 @@ use crate::cuda::device::{Device, DeviceAddress, DeviceError, DeviceMemory, Stre
 use crate::cuda::kernels::{Activation, ElementType};
 use crate::runtime::engine::{DeviceBackward, DeviceForward, DeviceModel, Model, ParameterTable};
 use crate::train::nn::cpu::threads::Threads;
-use crate::train::nn::device::operations::{Operations, mean_loss, partial_sums};
+use crate::train::nn::device::operations::{LayerAddresses, Operations, mean_loss, partial_sums};
 use crate::train::nn::device::rows::DeviceRows;
 use crate::train::nn::mlp::{Mlp, Samples};
 
@@ -167,9 +167,9 @@ impl DeviceModel for DeviceMlp {
         let work = self.work.as_ref().expect("there was a forward pass");
         let operations = Operations { device: &*self.device, stream };
         let (dy, gradient) = (work.layers[layer].gradient(), pass.gradient(layer));
-        operations.weight_backward(dy, work.input(layer), gradient)?;
-        let bias = self.bias(layer, gradient, ElementType::F32);
-        operations.bias_backward(dy, work.partial.address(), bias)?;
+        let bias = Some(self.bias(layer, gradient, ElementType::F32));
+        let sums = LayerAddresses { weight: gradient, bias };
+        operations.layer_backward(dy, work.input(layer), sums, work.partial.address())?;
         let Some(before) = layer.checked_sub(1).map(|before| &work.layers[before]) else {
             return Ok(());
         };

@@ -83,6 +83,19 @@ impl Operations<'_> {
         self.device.matmul(self.stream, &product)
     }
 
+    /// The gradients of a layer: adds that of its weight, and writes that of its bias, if it has one. `partial` has
+    /// room for [`partial_sums`] numbers.
+    pub(super) fn layer_backward(
+        self,
+        dy: &DeviceRows,
+        x: &DeviceRows,
+        gradient: LayerAddresses,
+        partial: DeviceAddress,
+    ) -> Result<(), DeviceError> {
+        self.weight_backward(dy, x, gradient.weight)?;
+        gradient.bias.map_or(Ok(()), |bias| self.bias_backward(dy, partial, bias))
+    }
+
     /// `x += bias`, and `y = f(x)`; without `y`, `x = f(x + bias)`. The bias has a value for each column, with the
     /// padding.
     pub(super) fn bias_activation(
@@ -154,7 +167,7 @@ impl Operations<'_> {
 
     /// Writes the sums of the columns of `dy` to the gradient of a bias, in f32. `partial` has room for
     /// [`partial_sums`] numbers.
-    pub(super) fn bias_backward(
+    fn bias_backward(
         self,
         dy: &DeviceRows,
         partial: DeviceAddress,
@@ -183,7 +196,7 @@ impl Operations<'_> {
     }
 }
 
-/// Number of sums of parts that [`Operations::bias_backward`] needs room for.
+/// Number of sums of parts that [`Operations::layer_backward`] needs room for.
 pub(super) fn partial_sums(dy: &DeviceRows) -> usize {
     RowParts::of_bias(dy.rows).parts as usize * dy.stride as usize
 }
