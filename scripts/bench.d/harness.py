@@ -248,17 +248,18 @@ def peak_kb(pid):
         return None
 
 
-class MemoryPeak:
-    """Peak memory of a launcher without its workers; a function for `run(watch=…)`.
+class OwnMemory:
+    """Memory of a launcher without its workers while these run; a function for `run(watch=…)`.
 
-    Samples count only when `workers` processes run `worker`, so that a process between fork and exec
-    is not counted as a process of the launcher.
+    Samples count only when `workers` processes run `worker`, so that a process between fork and exec is not
+    counted as a process of the launcher. The sums are medians of the samples: the first and the last sample may
+    find one process before, another after it has released what it needed to start.
     """
 
     def __init__(self, worker, workers):
         self.worker = os.path.realpath(shutil.which(worker) or worker)
         self.workers = workers
-        self.rss_kb = self.pss_kb = self.processes = 0
+        self.samples_kb, self.processes = [], 0
         self.peaks_kb = {}
 
     def __call__(self, root):
@@ -266,17 +267,16 @@ class MemoryPeak:
         own = [pid for pid in pids if program_of(pid) != self.worker]
         if len(pids) - len(own) < self.workers:
             return
-        rss, pss = memory_kb(own)
-        self.rss_kb = max(self.rss_kb, rss)
-        self.pss_kb = max(self.pss_kb, pss)
+        self.samples_kb.append(memory_kb(own))
         self.processes = max(self.processes, len(own))
         self.peaks_kb.update((pid, peak) for pid in own if (peak := peak_kb(pid)))
 
     def result(self):
-        """Largest sampled sums, and the sum of the kernel's peak of each process."""
+        """Medians of the sums over the processes, and the sum of the kernel's peak of each process."""
+        rss, pss = (statistics.median(kb) for kb in zip(*self.samples_kb or [(0, 0)]))
         return {
-            "rss_mb": self.rss_kb / 1000,
-            "pss_mb": self.pss_kb / 1000,
+            "rss_mb": rss / 1000,
+            "pss_mb": pss / 1000,
             "peak_mb": sum(self.peaks_kb.values()) / 1000,
             "processes": self.processes,
         }

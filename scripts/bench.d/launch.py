@@ -3,7 +3,7 @@
 
 The figures are the wall time of the complete command, on an idle machine and with two busy loops, as a
 ratio to mpirun in the same run, and the memory of the launcher's own processes while eight workers
-sleep.
+sleep (the median of that second).
 """
 
 import argparse
@@ -36,9 +36,9 @@ def measure_time(launchers, environment, rounds):
 def measure_memory(launchers, environment, workers):
     found = {}
     for name, command in launchers.items():
-        peak = harness.MemoryPeak("sleep", workers)
-        harness.run([*command, "sleep", "1"], environment, watch=peak, limit_s=60)
-        found[name] = peak.result()
+        own = harness.OwnMemory("sleep", workers)
+        harness.run([*command, "sleep", "1"], environment, watch=own, limit_s=60)
+        found[name] = own.result()
     return found
 
 

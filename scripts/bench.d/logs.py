@@ -32,7 +32,7 @@ def commands(workers, builds, emit, megabytes, output, with_peer):
 def once(command, emit, options, output, environment):
     """Runs a command once; returns its times, its memory and the state of its lines."""
     # The kernel keeps the peaks; frequent sampling would take CPU time from the launcher.
-    peak = harness.MemoryPeak(emit, 1)
+    peak = harness.OwnMemory(emit, 1)
     with open(output, "wb") as sink:
         result = harness.run(command, environment, stdout=sink, watch=peak, watch_every_s=0.2)
     check = [emit, "--check", str(options.workers), str(options.megabytes)]

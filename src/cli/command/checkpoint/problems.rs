@@ -7,7 +7,7 @@ use crate::base::{Diagnostic, Status};
 use crate::cli::command::checkpoint::codes::{DAMAGED, NEWER_FORMAT, NO_CHECKPOINT};
 use crate::cli::error::CliError;
 use crate::cli::line::{ArgvSpan, CommandLine};
-use crate::runtime::checkpoint::OpenError;
+use crate::runtime::checkpoint::{OpenError, list_checkpoints};
 
 /// Place of a path in the command line.
 pub(in crate::cli::command) fn place_of(typed: &CommandLine, path: &Path) -> ArgvSpan {
@@ -22,10 +22,7 @@ pub(in crate::cli::command) fn code_of(error: &OpenError) -> (&'static str, Opti
             (NO_CHECKPOINT, Some(help.to_owned()))
         }
         OpenError::Newer { .. } => (NEWER_FORMAT, Some("use the version that wrote it".to_owned())),
-        OpenError::Damaged { path, .. } => {
-            let path = quoted(path);
-            (DAMAGED, Some(format!("`remuda checkpoint verify {path}` reports every damage")))
-        }
+        OpenError::Damaged { path, .. } => (DAMAGED, Some(help_for_damaged(path))),
         OpenError::AllDamaged { dir, .. } => {
             let dir = quoted(dir);
             (DAMAGED, Some(format!("`remuda checkpoint verify {dir}` reports every damage")))
@@ -34,6 +31,24 @@ pub(in crate::cli::command) fn code_of(error: &OpenError) -> (&'static str, Opti
         | OpenError::Request { .. }
         | OpenError::Ranks { .. }
         | OpenError::Group(_) => (DAMAGED, None),
+    }
+}
+
+/// What to do about one damaged checkpoint. Others beside it may be undamaged; all of their bytes must be read
+/// to know that, which is left to the user.
+fn help_for_damaged(path: &Path) -> String {
+    let others = path
+        .parent()
+        .filter(|dir| !dir.as_os_str().is_empty())
+        .filter(|dir| list_checkpoints(dir).is_ok_and(|(names, _)| 1 < names.len()));
+    match others {
+        Some(dir) => {
+            let dir = quoted(dir);
+            format!(
+                "`remuda checkpoint verify {dir}` checks all, and names the newest undamaged one"
+            )
+        }
+        None => format!("`remuda checkpoint verify {}` reports every damage", quoted(path)),
     }
 }
 
