@@ -12,6 +12,7 @@ torch and DeepSpeed come from scripts/integrations --install; without them only 
 
 import argparse
 import statistics
+import sys
 
 import harness
 import torch_worker
@@ -31,8 +32,17 @@ def cases(program, python, model, steps, accumulate):
         has_deepspeed = torch_worker.has_deepspeed(python)
         for peer in (peer for peers in PEERS.values() for peer in peers):
             if has_deepspeed or not peer.startswith("zero"):
-                found[peer] = lambda peer=peer: torch_worker.measure(python, model, peer, 2, steps)
+                found[peer] = lambda peer=peer: measured(python, model, peer, steps)
     return found
+
+
+def measured(python, model, peer, steps):
+    """Measures a peer; once more if it fails, because DeepSpeed's build of its operations sometimes does."""
+    try:
+        return torch_worker.measure(python, model, peer, 2, steps)
+    except harness.Failed as failed:
+        print(f"once more: {failed}", file=sys.stderr)
+        return torch_worker.measure(python, model, peer, 2, steps)
 
 
 def ratio(times, above, below):

@@ -6,12 +6,14 @@ use std::time::Duration;
 use super::connecting::hello_to;
 use super::mistakes::Mistake;
 use super::output::WINDOW_BYTES;
+use super::processes::SimulatedLauncher;
 use super::scenario::Reach;
 use super::story::Teller;
 use super::world::Simulation;
 use crate::base::{Epoch, LocalRank, NodeRank, Rank};
 use crate::job::Event;
-use crate::launch::node::elastic::{self, EpochChange};
+use crate::launch::node::elastic;
+use crate::launch::node::epoch_steps::{AnswerStep, LinkStep, NodeFacts, NodeStep};
 use crate::wire::{NodeRoster, Start, ToAgent, WorkerStart};
 
 impl Simulation {
@@ -76,62 +78,59 @@ impl Simulation {
         let Some(disconnected) = self.launcher.table.defer_epoch(disconnected) else { return };
         let epoch = self.launcher.job.epoch();
         self.reset_preparation();
-        for node in (0..self.launcher.nodes.len() as u32).map(NodeRank) {
-            let is_elastic = self.scenario.policy.elastic.is_some();
-            let had_workers = !is_elastic || self.had_part(node);
-            match elastic::epoch_change(disconnected.contains(&node), had_workers) {
-                EpochChange::Reconnect => {
-                    self.reconnect(node, epoch);
-                    continue;
-                }
-                EpochChange::Begin => {
-                    self.send_to(node, &ToAgent::NextEpoch);
-                    self.set_epoch(node, epoch);
-                }
-                EpochChange::Skip => self.skip_on_link(node, epoch),
-            }
-            if !self.launcher.job.is_vacant(node) {
-                self.send_prepare(node);
-            }
-        }
-    }
-
-    pub(super) fn await_replacements(&mut self, lost: &[NodeRank]) {
-        if !self.launcher.table.await_replacements(lost) {
-            return;
-        }
-        let epoch = self.launcher.job.epoch();
-        for node in lost {
-            let connection = self.launcher.nodes[node.index()].connection;
-            let is_local = connection.is_some_and(|link| self.connections[link].is_local);
-            if !(is_local && self.launcher.table.holds_back(*node)) {
-                self.reconnect(*node, epoch);
-            }
+        let is_elastic = self.scenario.policy.elastic.is_some();
+        let had_workers = |node| !is_elastic || self.had_part(node);
+        for step in self.node_facts().begin_epoch(&disconnected, had_workers) {
+            self.take_step(step, epoch);
         }
     }
 
     pub(super) fn skip_to_epoch(&mut self, epoch: Epoch) {
         self.reset_preparation();
-        for node in (0..self.launcher.nodes.len() as u32).map(NodeRank) {
-            self.skip_on_link(node, epoch);
-            if self.launcher.job.is_asked(node) {
-                self.send_prepare(node);
-            } else if !self.launcher.job.is_vacant(node) {
-                self.launcher.table.on_refused(node);
-            }
+        for step in self.node_facts().skip_epochs() {
+            self.take_step(step, epoch);
         }
     }
 
-    fn skip_on_link(&mut self, node: NodeRank, epoch: Epoch) {
-        let elastic = self.scenario.policy.elastic;
-        let greets_again = elastic::greets_again(elastic, &self.launcher.table, node);
-        if self.launcher.nodes[node.index()].epoch < epoch {
-            self.send_to(node, &ToAgent::SkipToEpoch(epoch));
-            self.set_epoch(node, epoch);
+    fn take_step(&mut self, NodeStep { node, link, answer }: NodeStep, epoch: Epoch) {
+        match link {
+            LinkStep::Reconnect => self.reconnect(node, epoch),
+            LinkStep::Begin => {
+                self.send_to(node, &ToAgent::NextEpoch);
+                self.set_epoch(node, epoch);
+            }
+            LinkStep::Skip { greets_again } => {
+                if self.launcher.nodes[node.index()].epoch < epoch {
+                    self.send_to(node, &ToAgent::SkipToEpoch(epoch));
+                    self.set_epoch(node, epoch);
+                }
+                if greets_again && self.mistake != Some(Mistake::LauncherGreetsOnce) {
+                    self.send_to(node, &hello_to(node));
+                }
+            }
         }
-        if greets_again && self.mistake != Some(Mistake::LauncherGreetsOnce) {
-            self.send_to(node, &hello_to(node));
+        match answer {
+            AnswerStep::Ask => self.send_prepare(node),
+            AnswerStep::Refuse => self.launcher.table.on_refused(node),
+            AnswerStep::Wait => {}
         }
+    }
+
+    pub(super) fn await_replacements(&mut self, lost: &[NodeRank]) {
+        let (launcher, connections) = (&mut self.launcher, &self.connections);
+        let nodes = &launcher.nodes;
+        let is_local = |node: NodeRank| {
+            nodes[node.index()].connection.is_some_and(|link| connections[link].is_local)
+        };
+        for node in launcher.table.await_replacements(lost, is_local) {
+            self.reconnect(node, self.launcher.job.epoch());
+        }
+    }
+
+    /// What decides about the nodes.
+    pub(super) fn node_facts(&self) -> NodeFacts<'_> {
+        let SimulatedLauncher { job, table, .. } = &self.launcher;
+        NodeFacts { job, table, elastic: self.scenario.policy.elastic }
     }
 
     fn set_epoch(&mut self, node: NodeRank, epoch: Epoch) {

@@ -92,7 +92,9 @@ impl Simulation {
     }
 
     fn injure_launcher(&mut self, kind: InjectedKind) -> bool {
-        if !self.launcher.is_alive || self.launcher.is_finishing {
+        let is_end =
+            matches!(kind, InjectedKind::LauncherIsKilled | InjectedKind::LauncherLosesPower);
+        if !self.launcher.is_alive || self.launcher.is_finishing && !is_end {
             return false;
         }
         match kind {

@@ -11,10 +11,11 @@ use super::scenario::Reach;
 use super::story::Teller;
 use super::world::{Happening, Simulation};
 use crate::base::{NodeRank, Rank};
-use crate::job::{Event, Evidence, FailureClass, NodeLoss, StartFailure, StartStep, WorkerEnd};
+use crate::job::{Event, Evidence, FailureClass, NodeLoss, WorkerEnd};
 use crate::launch::node::elastic::{self, Unreached};
+use crate::launch::node::protocol::{self, Expected};
 use crate::launch::user::pause::PauseScope;
-use crate::wire::{AgentHello, FromAgent, ToAgent, WorkerStartStep};
+use crate::wire::{AgentHello, FromAgent, ToAgent};
 
 /// An agent that does not exit this long after its link has ended is no longer waited for.
 const AGENT_EXIT_TIMEOUT: Micros = 500 * MS;
@@ -95,8 +96,8 @@ impl Simulation {
             }
             LinkNews::Message(message) => {
                 if let Some(why) = self.find_protocol_error(node, &message) {
-                    self.fail_protocol(node, why);
-                    self.mark_node_lost(node, NodeLoss::InvalidData(why.to_owned()))
+                    self.fail_protocol(node, &why);
+                    self.mark_node_lost(node, NodeLoss::InvalidData(why))
                 } else {
                     let now = self.instant(self.now());
                     self.launcher.table.on_message(node, now);
@@ -136,22 +137,10 @@ impl Simulation {
     }
 
     /// Why a message is invalid now.
-    fn find_protocol_error(&self, node: NodeRank, message: &FromAgent) -> Option<&'static str> {
+    fn find_protocol_error(&self, node: NodeRank, message: &FromAgent) -> Option<String> {
+        let node_of = |rank| self.node_of(rank);
         let job = &self.launcher.job;
-        match message {
-            FromAgent::Ready(_) | FromAgent::Refused(_) if !job.may_answer(node) => {
-                Some("unexpected answer")
-            }
-            FromAgent::Started { .. }
-            | FromAgent::StartFailed(_)
-            | FromAgent::Exited { .. }
-            | FromAgent::Idle { .. }
-                if !job.has_started(node) =>
-            {
-                Some("report about workers that were not started")
-            }
-            _ => None,
-        }
+        Expected { node, job, node_of: &node_of, listen: None }.find_error(message)
     }
 
     fn on_agent_message(&mut self, node: NodeRank, message: FromAgent) -> Option<Event> {
@@ -173,14 +162,7 @@ impl Simulation {
             }
             FromAgent::Started { rank, .. } => Some(Event::Started(rank)),
             FromAgent::StartFailed(failed) => {
-                let step = match failed.step {
-                    WorkerStartStep::SharedMemory => StartStep::SharedMemory,
-                    WorkerStartStep::Fork => StartStep::Fork,
-                    WorkerStartStep::Setup => StartStep::Setup,
-                    WorkerStartStep::Chdir => StartStep::Chdir,
-                    WorkerStartStep::Exec => StartStep::Exec,
-                };
-                let failure = StartFailure { step, errno: failed.errno };
+                let failure = protocol::start_failure(&failed);
                 Some(Event::NotStarted { rank: failed.rank, failure })
             }
             FromAgent::Exited { rank, exit, at_us, signals_sent, .. } => {
@@ -264,11 +246,9 @@ impl Simulation {
         if self.scenario.reach != Reach::Dial {
             return;
         }
-        for other in self.launcher.table.all() {
-            if other != node && !self.launcher.table.is_connected(other) {
-                self.launcher.nodes[other.index()].is_awaited = false;
-                self.refuse(other);
-            }
+        for other in self.node_facts().given_up_with(node) {
+            self.launcher.nodes[other.index()].is_awaited = false;
+            self.refuse(other);
         }
     }
 

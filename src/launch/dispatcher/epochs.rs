@@ -7,7 +7,7 @@ use crate::job::Event;
 use crate::launch::dispatcher::Dispatcher;
 use crate::launch::dispatcher::start::labels;
 use crate::launch::history::History;
-use crate::launch::node::elastic::{self, EpochChange};
+use crate::launch::node::epoch_steps::{AnswerStep, LinkStep, NodeFacts, NodeStep};
 use crate::launch::node::handle::Connector;
 use crate::launch::options::Framing;
 use crate::launch::screen::messages;
@@ -20,6 +20,11 @@ impl Dispatcher<'_> {
     /// The nodes that delay the start, and the progress of each.
     pub(super) fn pending_nodes(&self) -> PendingNodes {
         PendingNodes::of(self.plan, self.options, &self.nodes.table)
+    }
+
+    /// What decides about the nodes.
+    pub(super) fn node_facts(&self) -> NodeFacts<'_> {
+        NodeFacts { job: &self.job, table: &self.nodes.table, elastic: self.options.elastic }
     }
 
     /// Asks a node whether it can start.
@@ -121,19 +126,40 @@ impl Dispatcher<'_> {
         let Some(disconnected) = self.nodes.table.defer_epoch(disconnected) else { return };
         let epoch = self.job.epoch();
         self.begin_preparation(epoch);
-        for place in self.nodes.table.all() {
-            let had_workers = !self.epoch_plan.nodes[place.index()].workers.is_empty();
-            match elastic::epoch_change(disconnected.contains(&place), had_workers) {
-                EpochChange::Reconnect => {
-                    self.reconnect(place, epoch);
-                    continue;
+        let had_workers =
+            |place: NodeRank| !self.epoch_plan.nodes[place.index()].workers.is_empty();
+        for step in self.node_facts().begin_epoch(&disconnected, had_workers) {
+            self.take_step(step, epoch);
+        }
+    }
+
+    /// Asks all nodes again because some have been in earlier epochs, under a node 0 that this one
+    /// replaces.
+    pub(super) fn skip_to_epoch(&mut self, epoch: Epoch) {
+        let attempt = messages::attempt_explained(epoch);
+        let which = format!("at {attempt}, after the attempts under the previous node 0");
+        self.reporter.print_message(show_step("Resuming", &which));
+        self.begin_preparation(epoch);
+        for step in self.node_facts().skip_epochs() {
+            self.take_step(step, epoch);
+        }
+    }
+
+    fn take_step(&mut self, NodeStep { node, link, answer }: NodeStep, epoch: Epoch) {
+        match link {
+            LinkStep::Reconnect => self.reconnect(node, epoch),
+            LinkStep::Begin => self.nodes.begin_epoch(node, epoch),
+            LinkStep::Skip { greets_again } => {
+                self.nodes.skip_to_epoch(node, epoch);
+                if greets_again {
+                    self.nodes.greet(node);
                 }
-                EpochChange::Begin => self.nodes.begin_epoch(place, epoch),
-                EpochChange::Skip => self.skip_on_link(place, epoch),
             }
-            if !self.job.is_vacant(place) {
-                self.send_prepare(place);
-            }
+        }
+        match answer {
+            AnswerStep::Ask => self.send_prepare(node),
+            AnswerStep::Refuse => self.nodes.table.on_refused(node),
+            AnswerStep::Wait => {}
         }
     }
 
@@ -146,39 +172,8 @@ impl Dispatcher<'_> {
             None => messages::lost_before_start(&hosts, self.nodes.time_to_join(clock::now())),
         };
         self.reporter.print_message(line);
-        if self.nodes.table.await_replacements(lost) {
-            for place in lost {
-                let is_local = self.nodes.is_local(*place);
-                if !(is_local && self.nodes.table.holds_back(*place)) {
-                    self.reconnect(*place, self.job.epoch());
-                }
-            }
-        }
-    }
-
-    /// Asks all nodes again because some have been in earlier epochs, under a node 0 that this one
-    /// replaces.
-    pub(super) fn skip_to_epoch(&mut self, epoch: Epoch) {
-        let attempt = messages::attempt_explained(epoch);
-        let which = format!("at {attempt}, after the attempts under the previous node 0");
-        self.reporter.print_message(show_step("Resuming", &which));
-        self.begin_preparation(epoch);
-        for place in self.nodes.table.all() {
-            self.skip_on_link(place, epoch);
-            if self.job.is_asked(place) {
-                self.send_prepare(place);
-            } else if !self.job.is_vacant(place) {
-                self.nodes.table.on_refused(place);
-            }
-        }
-    }
-
-    /// The link to a node on which nothing was started, or which is not made yet, skips to an epoch.
-    fn skip_on_link(&mut self, place: NodeRank, epoch: Epoch) {
-        let greets_again = elastic::greets_again(self.options.elastic, &self.nodes.table, place);
-        self.nodes.skip_to_epoch(place, epoch);
-        if greets_again {
-            self.nodes.greet(place);
+        for place in self.nodes.await_replacements(lost) {
+            self.reconnect(place, self.job.epoch());
         }
     }
 

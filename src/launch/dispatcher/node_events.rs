@@ -1,13 +1,13 @@
 //! Handling of messages of nodes, which become events of the job.
 
 use crate::base::exit::signal_name;
-use crate::base::{NodeRank, Note, clock};
-use crate::job::{Event, MeetingPoint, NodeLoss, StartFailure, StartStep, WorkerEnd};
+use crate::base::{NodeRank, Note, Rank, clock};
+use crate::job::{Event, MeetingPoint, NodeLoss, WorkerEnd};
 use crate::launch::dispatcher::Dispatcher;
 use crate::launch::history::{ErrorFileCopy, WorkerOutcome};
 use crate::launch::node::elastic::{self, Unreached};
 use crate::launch::node::handle::{Connector, NodeEvent, NodeMessage};
-use crate::launch::node::protocol::Expected;
+use crate::launch::node::protocol::{self, Expected};
 use crate::launch::screen::messages;
 use crate::launch::startup::requests;
 use crate::launch::user::pause::PauseScope;
@@ -16,7 +16,7 @@ use crate::os::cpu::text_pages;
 use crate::report::text::show_step;
 use crate::report::{Consumed, OutputLink, escape_control};
 use crate::transport::{AgentEnd, Fault, FaultKind};
-use crate::wire::{self, AgentHello, FromAgent, KernelReport, Problem, ToAgent, WorkerStartStep};
+use crate::wire::{self, AgentHello, FromAgent, KernelReport, Problem, ToAgent};
 
 impl Dispatcher<'_> {
     /// Converts a message of a node to an event of the job.
@@ -30,7 +30,7 @@ impl Dispatcher<'_> {
                 None
             }
             NodeMessage::Message(message) => {
-                if let Some(why) = self.expected_from(node).find_error(&message) {
+                if let Some(why) = self.find_error(node, &message) {
                     return self.mark_node_lost(node, NodeLoss::InvalidData(why));
                 }
                 self.nodes.table.on_message(node, clock::now());
@@ -107,10 +107,10 @@ impl Dispatcher<'_> {
     /// then stops waiting for those that have not joined.
     fn on_node_refused(&mut self, node: NodeRank) -> Option<Event> {
         if matches!(self.nodes.connector(), Connector::Dial(..)) {
-            for other in self.nodes.table.all().filter(|other| *other != node) {
-                if !self.nodes.table.is_connected(other) && self.job.may_answer(other) {
-                    self.nodes.close(other);
-                    self.step(Event::Refused(other));
+            for other in self.node_facts().given_up_with(node) {
+                self.nodes.close(other);
+                if let Some(refusal) = self.refuse(other) {
+                    self.step(refusal);
                 }
             }
         }
@@ -181,10 +181,12 @@ impl Dispatcher<'_> {
         self.on_node_refused(node)
     }
 
-    fn expected_from(&self, node: NodeRank) -> Expected<'_> {
+    /// Why a message of a node is invalid now.
+    fn find_error(&self, node: NodeRank, message: &FromAgent) -> Option<String> {
         let place = &self.plan.nodes[node.index()];
         let listen = requests::listen_request(self.plan, self.options, place);
-        Expected { node, job: &self.job, history: &self.history, listen }
+        let node_of = |rank: Rank| self.history.workers.get(rank.index()).map(|worker| worker.node);
+        Expected { node, job: &self.job, node_of: &node_of, listen }.find_error(message)
     }
 
     fn on_agent_message(&mut self, node: NodeRank, message: FromAgent) -> Option<Event> {
@@ -205,7 +207,7 @@ impl Dispatcher<'_> {
                 Some(Event::Started(rank))
             }
             FromAgent::StartFailed(failed) => {
-                let failure = StartFailure { step: start_step(failed.step), errno: failed.errno };
+                let failure = protocol::start_failure(&failed);
                 Some(Event::NotStarted { rank: failed.rank, failure })
             }
             FromAgent::Exited { rank, exit, at_us, signals_sent, kernel } => {
@@ -323,16 +325,5 @@ impl Dispatcher<'_> {
             self.nodes.send_to_all(&ToAgent::PeerGone(rank));
         }
         Event::Exited(end)
-    }
-}
-
-/// Converts the step: the wire protocol and the job are versioned separately.
-fn start_step(step: WorkerStartStep) -> StartStep {
-    match step {
-        WorkerStartStep::SharedMemory => StartStep::SharedMemory,
-        WorkerStartStep::Fork => StartStep::Fork,
-        WorkerStartStep::Setup => StartStep::Setup,
-        WorkerStartStep::Chdir => StartStep::Chdir,
-        WorkerStartStep::Exec => StartStep::Exec,
     }
 }

@@ -54,36 +54,6 @@ pub(crate) fn is_obsolete(job: &JobState, node: NodeRank, message: &FromAgent) -
     is_answer && job.is_vacant(node)
 }
 
-/// How the link to a node gets to the next epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EpochChange {
-    /// A new link is made.
-    Reconnect,
-    /// Workers ran in the epoch before: the agent begins the next one.
-    Begin,
-    /// Nothing was started in the epoch before: the agent skips it.
-    Skip,
-}
-
-/// How the link to a node gets to the next epoch.
-pub(crate) fn epoch_change(is_cut_off: bool, had_workers: bool) -> EpochChange {
-    match (is_cut_off, had_workers) {
-        (true, _) => EpochChange::Reconnect,
-        (false, true) => EpochChange::Begin,
-        (false, false) => EpochChange::Skip,
-    }
-}
-
-/// Whether the launcher greets a node once more when the link to it skips to an epoch: the answer to its greeting
-/// would be of an earlier epoch, which is discarded.
-pub(crate) fn greets_again(
-    elastic: Option<ElasticNodes>,
-    table: &NodeTable,
-    node: NodeRank,
-) -> bool {
-    elastic.is_some() && !table.was_greeted(node)
-}
-
 /// How long nodes that are missing are still waited for. Before the first start the launcher has connected to
 /// all nodes that can be reached.
 pub(crate) fn time_to_join(
@@ -112,13 +82,13 @@ pub(crate) fn missed_nodes(
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::launch::node) mod tests {
     use super::*;
     use crate::base::{Epoch, clock};
     use crate::job::{Event, Newcomers, OnEarlyLoss, OnFailure, OnTerm, Policy};
     use crate::launch::node::table::tests::{SECOND, table};
 
-    fn elastic(meeting: MeetingPoint) -> ElasticNodes {
+    pub(in crate::launch::node) fn elastic(meeting: MeetingPoint) -> ElasticNodes {
         ElasticNodes {
             min: 2,
             max: 3,
@@ -130,7 +100,7 @@ mod tests {
         }
     }
 
-    fn job(elastic: ElasticNodes) -> JobState {
+    pub(in crate::launch::node) fn job(elastic: ElasticNodes) -> JobState {
         let policy = Policy {
             grace: SECOND,
             failure: OnFailure::StopAll,
@@ -186,17 +156,6 @@ mod tests {
             assert!(!is_obsolete(&job, NodeRank(0), &message), "it is asked");
         }
         assert!(!is_obsolete(&job, NodeRank(1), &FromAgent::Heartbeat));
-    }
-
-    #[test]
-    fn node_is_greeted_again_until_it_has_answered() {
-        let (elastic, mut table) = (elastic(MeetingPoint::Node0), table(clock::now()));
-        assert!(greets_again(Some(elastic), &table, NodeRank(1)));
-        table.on_hello(NodeRank(1));
-        assert!(!greets_again(Some(elastic), &table, NodeRank(1)));
-        table.replace_link(NodeRank(1));
-        assert!(greets_again(Some(elastic), &table, NodeRank(1)));
-        assert!(!greets_again(None, &table, NodeRank(1)));
     }
 
     #[test]

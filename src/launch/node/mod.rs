@@ -5,6 +5,7 @@
 //! | `table` | what is known of nodes and links: which nodes are connected, ready, or to be replaced |
 //! | `heartbeats` | when a heartbeat is due, and which nodes are late or lost without one |
 //! | `elastic` | nodes of a job whose number may vary: when they are connected to, asked and waited for |
+//! | `epoch_steps` | what is done with each node when an epoch begins, and when a node cannot take part |
 //! | `nodes` | the table together with the links |
 //! | `handle` | the queue of messages to a node, and the task that serves its link |
 //! | `machine_names` | names of hosts that the lines of a job do not have |
@@ -13,11 +14,12 @@
 //! | `orphan_reaper` | processes that lost local nodes left behind |
 
 pub(crate) mod elastic;
+pub(crate) mod epoch_steps;
 pub(in crate::launch) mod handle;
 pub(crate) mod heartbeats;
 pub(crate) mod join_limit;
 pub(in crate::launch) mod machine_names;
 pub(in crate::launch) mod nodes;
 pub(in crate::launch) mod orphan_reaper;
-pub(in crate::launch) mod protocol;
+pub(crate) mod protocol;
 pub(crate) mod table;

@@ -193,6 +193,12 @@ impl<'a> Nodes<'a> {
         self.handle(node).agent_pid().is_some()
     }
 
+    /// These nodes are to be replaced before anything was started. Returns those that are connected to now.
+    pub(in crate::launch) fn await_replacements(&mut self, lost: &[NodeRank]) -> Vec<NodeRank> {
+        let Self { table, handles, .. } = self;
+        table.await_replacements(lost, |node| handles[node.index()].agent_pid().is_some())
+    }
+
     pub(in crate::launch) fn local_agents(&self) -> LocalAgents {
         let agents = |lost: bool| {
             let nodes = self.table.all().filter(|node| self.table.is_lost(*node) == lost);

@@ -2,22 +2,22 @@
 //! ends only the part of the node that sent it. Pure.
 
 use crate::base::{NodeRank, Rank};
-use crate::job::JobState;
-use crate::launch::history::History;
-use crate::wire::{self, FromAgent, Listen, PreparedNode};
+use crate::job::{JobState, StartFailure, StartStep};
+use crate::wire::{self, FailedStart, FromAgent, Listen, PreparedNode, WorkerStartStep};
 
 /// What the launcher expects from a node.
-pub(in crate::launch) struct Expected<'a> {
-    pub(in crate::launch) node: NodeRank,
-    pub(in crate::launch) job: &'a JobState,
-    pub(in crate::launch) history: &'a History,
+pub(crate) struct Expected<'a> {
+    pub(crate) node: NodeRank,
+    pub(crate) job: &'a JobState,
+    /// The node of a rank of this epoch.
+    pub(crate) node_of: &'a dyn Fn(Rank) -> Option<NodeRank>,
     /// Whether it was asked to listen, as node 0 is.
-    pub(in crate::launch) listen: Option<Listen>,
+    pub(crate) listen: Option<Listen>,
 }
 
 impl Expected<'_> {
     /// Why this message is invalid.
-    pub(in crate::launch) fn find_error(&self, message: &FromAgent) -> Option<String> {
+    pub(crate) fn find_error(&self, message: &FromAgent) -> Option<String> {
         let reason = match message {
             FromAgent::Ready(_) | FromAgent::Refused(_) if !self.job.may_answer(self.node) => {
                 Some("unexpected answer")
@@ -59,8 +59,7 @@ impl Expected<'_> {
     }
 
     fn check_rank(&self, rank: Rank) -> Option<String> {
-        let worker = self.history.workers.get(rank.index());
-        worker.is_none_or(|worker| worker.node != self.node).then(|| foreign_rank_error(rank))
+        ((self.node_of)(rank) != Some(self.node)).then(|| foreign_rank_error(rank))
     }
 
     fn check_started(&self, rank: Rank) -> Option<String> {
@@ -89,4 +88,16 @@ fn protocol_error(reason: &str) -> String {
 /// The reason for rejecting a message about a worker of another node.
 pub(in crate::launch) fn foreign_rank_error(rank: Rank) -> String {
     protocol_error(&format!("report about rank {rank} of another node"))
+}
+
+/// Converts the failure of a start: the wire protocol and the job are versioned separately.
+pub(crate) fn start_failure(failed: &FailedStart) -> StartFailure {
+    let step = match failed.step {
+        WorkerStartStep::SharedMemory => StartStep::SharedMemory,
+        WorkerStartStep::Fork => StartStep::Fork,
+        WorkerStartStep::Setup => StartStep::Setup,
+        WorkerStartStep::Chdir => StartStep::Chdir,
+        WorkerStartStep::Exec => StartStep::Exec,
+    };
+    StartFailure { step, errno: failed.errno }
 }

@@ -314,29 +314,33 @@ impl NodeTable {
         matches!(self.reconnects, Reconnects::Held(Some(_)))
     }
 
-    /// These nodes are to be replaced before anything was started. Returns whether they are to be
-    /// connected to now; else that happens with the epoch that waits.
-    pub(crate) fn await_replacements(&mut self, lost: &[NodeRank]) -> bool {
+    /// These nodes are to be replaced before anything was started. Returns those that are connected to now; the
+    /// others are with the epoch that waits, or once what they left on this machine is gone.
+    pub(crate) fn await_replacements(
+        &mut self,
+        lost: &[NodeRank],
+        is_local: impl Fn(NodeRank) -> bool,
+    ) -> Vec<NodeRank> {
         for node in lost {
             self.node(*node).answer = Answer::Awaited;
         }
         match &mut self.reconnects {
             Reconnects::Held(Some(disconnected)) => {
                 disconnected.extend(lost);
-                false
+                Vec::new()
             }
-            Reconnects::Held(None) | Reconnects::Allowed => true,
+            Reconnects::Held(None) => {
+                let (held_back, now): (Vec<_>, Vec<_>) =
+                    lost.iter().copied().partition(|node| is_local(*node));
+                for node in held_back {
+                    if !self.held_back.contains(&node) {
+                        self.held_back.push(node);
+                    }
+                }
+                now
+            }
+            Reconnects::Allowed => lost.to_vec(),
         }
-    }
-
-    /// Whether a replaced node of this machine is connected to later: what lost nodes left is being ended, and a
-    /// new agent would be ended with it.
-    pub(crate) fn holds_back(&mut self, node: NodeRank) -> bool {
-        let is_held = matches!(self.reconnects, Reconnects::Held(_));
-        if is_held && !self.held_back.contains(&node) {
-            self.held_back.push(node);
-        }
-        is_held
     }
 
     /// The nodes that were held back, once reconnects are allowed.
@@ -409,9 +413,12 @@ pub(in crate::launch::node) mod tests {
     #[test]
     fn local_node_is_replaced_once_what_lost_nodes_left_is_gone() {
         let mut table = table(clock::now());
-        assert!(!table.holds_back(NodeRank(1)));
+        let is_local = |node: NodeRank| node == NodeRank(1);
+        assert_eq!(table.await_replacements(&places(&[1, 2]), is_local), places(&[1, 2]));
+        assert_eq!(table.take_held_back(), []);
         table.hold_reconnects();
-        assert!(table.holds_back(NodeRank(1)) && table.holds_back(NodeRank(1)));
+        assert_eq!(table.await_replacements(&places(&[1, 2]), is_local), places(&[2]));
+        assert_eq!(table.await_replacements(&places(&[1]), is_local), [], "it is named once");
         table.allow_reconnects();
         assert_eq!(table.take_held_back(), places(&[1]));
         assert_eq!(table.take_held_back(), []);
@@ -422,10 +429,10 @@ pub(in crate::launch::node) mod tests {
         let mut table = table(clock::now());
         assert_eq!(table.defer_epoch(places(&[1])), Some(places(&[1])));
         table.hold_reconnects();
-        assert!(table.await_replacements(&places(&[0])), "no epoch waits");
+        assert_eq!(table.await_replacements(&places(&[0]), |_| false), places(&[0]));
         assert_eq!(table.defer_epoch(places(&[1])), None);
         table.hold_reconnects();
-        assert!(!table.await_replacements(&places(&[2])));
+        assert_eq!(table.await_replacements(&places(&[2]), |_| false), [], "an epoch waits");
         assert_eq!(table.allow_reconnects(), Some(places(&[1, 2])));
         assert_eq!(table.allow_reconnects(), None);
         assert_eq!(table.defer_epoch(places(&[0])), Some(places(&[0])));
