@@ -28,11 +28,13 @@ mod emulated_streams;
 mod ffi_device;
 mod ffi_emulated;
 mod flash;
+mod gpu;
 mod machine_code;
 mod mistakes;
 mod models;
 mod norm;
 mod optimizer;
+mod saved;
 mod streams;
 mod training;
 

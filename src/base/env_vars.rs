@@ -291,6 +291,8 @@ pub const REMUDA_STREAMS: &str = "REMUDA_STREAMS";
 pub const REMUDA_NCCL_LIBRARY: &str = "REMUDA_NCCL_LIBRARY";
 /// Path of the NVRTC library to load, instead of the first one that is found.
 pub const REMUDA_NVRTC_LIBRARY: &str = "REMUDA_NVRTC_LIBRARY";
+/// Path of the cuBLASLt library to load, instead of the first one that is found.
+pub const REMUDA_CUBLASLT_LIBRARY: &str = "REMUDA_CUBLASLT_LIBRARY";
 
 /// Address on which NCCL's RAS service listens: `host:port`.
 pub const NCCL_RAS_ADDR: &str = "NCCL_RAS_ADDR";

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::runtime::checkpoint::{
     CheckpointReader, LoadChoice, LoadedCheckpoint, OpenError, last_of_job,
 };
+use crate::runtime::engine::{Engine, ReplicaState};
 use crate::train::earlier_steps::EarlierSteps;
 use crate::train::error::TrainError;
 use crate::train::options::TrainOptions;
@@ -12,14 +13,14 @@ use crate::train::report::progress::TrainEvent;
 use crate::train::report::rank0::Rank0Reporter;
 use crate::train::report::step_change::StepChange;
 use crate::train::saving::samples_of;
-use crate::train::task::definition::{Task, TaskEngine};
+use crate::train::task::definition::Task;
 
 /// Restores the state of the checkpoint from which the run resumes, if it does. Returns the steps before
 /// this run.
-pub(crate) fn restore_state<T: Task>(
+pub(crate) fn restore_state<T: Task, R: ReplicaState>(
     options: &TrainOptions,
     task: &T,
-    engine: &mut TaskEngine<T>,
+    engine: &mut Engine<R>,
     reporter: &mut Rank0Reporter<'_>,
 ) -> Result<EarlierSteps, TrainError> {
     let Some((path, choice)) = source(options) else { return Ok(EarlierSteps::NONE) };

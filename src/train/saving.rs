@@ -7,12 +7,13 @@ use crate::runtime::Group;
 use crate::runtime::checkpoint::{
     CheckpointWriter, DataPosition, SaveError, SaveReport, SavedState, WriterOptions,
 };
+use crate::runtime::engine::{Engine, ReplicaState};
 use crate::train::earlier_steps::EarlierSteps;
 use crate::train::error::TrainError;
 use crate::train::options::TrainOptions;
 use crate::train::report::progress::TrainEvent;
 use crate::train::report::rank0::Rank0Reporter;
-use crate::train::task::definition::{Task, TaskEngine};
+use crate::train::task::definition::Task;
 
 /// Samples of every step of a run.
 pub(crate) fn samples_of<T: Task>(group: &Group, options: &TrainOptions, task: &T) -> DataPosition {
@@ -67,9 +68,9 @@ impl Saver {
     }
 
     /// Begins to save the state after a step. A save that was started before is finished first.
-    pub(crate) fn start<T: Task>(
+    pub(crate) fn start<R: ReplicaState>(
         &mut self,
-        engine: &TaskEngine<T>,
+        engine: &Engine<R>,
         reporter: &mut Rank0Reporter<'_>,
     ) -> Result<(), TrainError> {
         self.finish(reporter)?;
@@ -80,7 +81,7 @@ impl Saver {
             data: Some(DataPosition { samples, ..self.data }),
             ..SavedState::default()
         };
-        let started = engine.save_checkpoint(&mut self.writer, own);
+        let started = engine.save_checkpoint(&mut self.writer, own)?;
         self.pauses.push_back(started.waited + started.copied);
         Ok(())
     }

@@ -1,10 +1,14 @@
 //! Training loop: steps of the engine, progress reports, metrics and checkpoints.
 
 use std::mem;
+#[cfg(feature = "nccl")]
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::clock;
-use crate::runtime::engine::{Engine, EngineError, StepOutcome};
+#[cfg(feature = "nccl")]
+use crate::cuda::device::Device;
+use crate::runtime::engine::{Engine, EngineConfig, EngineError, StepOutcome};
 use crate::runtime::{Group, Note, ReduceOp};
 use crate::train::data::windows::SamplePosition;
 use crate::train::error::TrainError;
@@ -18,26 +22,78 @@ use crate::train::report::scalar_sinks::SampleAxis;
 use crate::train::resume::restore_state;
 use crate::train::saving::Saver;
 use crate::train::task::classification::Classification;
-use crate::train::task::definition::{Batch, Extent, Task, TaskEngine};
+use crate::train::task::definition::{Extent, Learner, Task};
 use crate::train::task::language::Language;
 use crate::train::worker_memory::WorkerMemory;
 
-/// Runs a training as one worker of `group`. Only rank 0 calls `on_event` and writes files and checkpoints.
-/// Between two steps all workers check whether `stop` is true on any of them; the run is then saved and
-/// ends.
+/// Runs a training as one worker of `group`, on the processor. Only rank 0 calls `on_event` and writes files and
+/// checkpoints. Between two steps all workers check whether `stop` is true on any of them; the run is then saved
+/// and ends.
 pub fn train(
     group: &Group,
     options: &TrainOptions,
     stop: &dyn Fn() -> bool,
     on_event: &mut dyn FnMut(&TrainEvent),
 ) -> Result<TrainOutcome, TrainError> {
+    let job = Job { group, options };
     match &options.model {
         ModelOptions::Gpt(gpt) => {
-            Run::new(group, options, Language::new(gpt, options)?, on_event)?.train(stop)
+            let task = Language::new(gpt, options)?;
+            let engine = Engine::new(group, task.new_model(), job.engine_config())?;
+            Run::new(job, task, engine, on_event)?.train(stop)
         }
         ModelOptions::Mlp(mlp) => {
-            Run::new(group, options, Classification::new(mlp, options), on_event)?.train(stop)
+            let task = Classification::new(mlp, options);
+            let engine = Engine::new(group, task.new_model(), job.engine_config())?;
+            Run::new(job, task, engine, on_event)?.train(stop)
         }
+    }
+}
+
+/// Runs a training as [`train()`] does, with the arithmetic on `device`.
+#[cfg(feature = "nccl")]
+pub fn train_on(
+    group: &Group,
+    device: Arc<dyn Device>,
+    options: &TrainOptions,
+    stop: &dyn Fn() -> bool,
+    on_event: &mut dyn FnMut(&TrainEvent),
+) -> Result<TrainOutcome, TrainError> {
+    let job = Job { group, options };
+    let (config, precision) = (job.engine_config(), options.engine.precision);
+    match &options.model {
+        ModelOptions::Gpt(gpt) => {
+            let task = Language::new(gpt, options)?;
+            let model = task.new_device_model(device.clone(), precision)?;
+            let engine = Engine::on_device(group, device, model, config)?;
+            Run::new(job, task, engine, on_event)?.train(stop)
+        }
+        ModelOptions::Mlp(mlp) => {
+            let task = Classification::new(mlp, options);
+            let model = task.new_device_model(device.clone(), precision);
+            let engine = Engine::on_device(group, device, model, config)?;
+            Run::new(job, task, engine, on_event)?.train(stop)
+        }
+    }
+}
+
+/// What a run is given.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    group: &'a Group,
+    options: &'a TrainOptions,
+}
+
+impl Job<'_> {
+    /// Settings of the engine. The shard groups of the start need not fit the workers that are left after a
+    /// restart; the bits are the same.
+    fn engine_config(self) -> EngineConfig {
+        let Self { group, options } = self;
+        let mut config = options.engine.clone();
+        if 0 < group.restart_count() && config.check(group.world_size()).is_err() {
+            config.shard_group = None;
+        }
+        config
     }
 }
 
@@ -52,31 +108,25 @@ pub struct TrainOutcome {
 }
 
 /// State of a run between two steps.
-struct Run<'a, T: Task> {
+struct Run<'a, T: Task, R: Learner<T>> {
     group: &'a Group,
     options: &'a TrainOptions,
     task: T,
-    engine: TaskEngine<T>,
+    engine: Engine<R>,
     saver: Option<Saver>,
     reporter: Rank0Reporter<'a>,
     /// Time for each phase since the last report.
     seconds: PhaseSeconds,
 }
 
-impl<'a, T: Task> Run<'a, T> {
-    /// Creates the engine, with the state of a checkpoint if the run resumes.
+impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
+    /// Prepares a run with a new engine, which gets the state of a checkpoint if the run resumes.
     fn new(
-        group: &'a Group,
-        options: &'a TrainOptions,
+        Job { group, options }: Job<'a>,
         task: T,
+        mut engine: Engine<R>,
         on_event: &'a mut dyn FnMut(&TrainEvent),
     ) -> Result<Self, TrainError> {
-        let mut config = options.engine.clone();
-        if 0 < group.restart_count() && config.check(group.world_size()).is_err() {
-            // The shard groups of the start need not fit the workers that are left; the bits are the same.
-            config.shard_group = None;
-        }
-        let mut engine = Engine::new(group, task.new_model(), config)?;
         let mut reporter = Rank0Reporter::new(group.rank() == 0, on_event);
         let parameters = engine.table().len();
         reporter.report(|| TrainEvent::Started(start(group, options, &task.title(), parameters)));
@@ -148,7 +198,7 @@ impl<'a, T: Task> Run<'a, T> {
         &mut self,
         step: &StepOutcome,
         duration: Duration,
-        eval_batches: &[(Batch<T>, usize)],
+        eval_batches: &[(T::Batch, usize)],
     ) -> Result<(), TrainError> {
         let (done, steps) = (step.step, self.options.steps);
         let is_due = |every: Option<u64>| every.is_some_and(|n| done.is_multiple_of(n.max(1)));
@@ -177,7 +227,7 @@ impl<'a, T: Task> Run<'a, T> {
         saver.poll(reporter);
         let every = self.options.checkpoint.as_ref().and_then(|to| to.every);
         if is_last || is_due(every) {
-            timed(&mut seconds.save, || saver.start::<T>(engine, reporter))?;
+            timed(&mut seconds.save, || saver.start(engine, reporter))?;
         }
         Ok(())
     }
@@ -189,7 +239,7 @@ impl<'a, T: Task> Run<'a, T> {
 
     /// Mean loss over batches, which all workers share; it is summed in the order of the batches. All
     /// workers evaluate equally many, because they may gather parameters for each.
-    fn evaluate(&mut self, batches: &[(Batch<T>, usize)]) -> Result<f64, TrainError> {
+    fn evaluate(&mut self, batches: &[(T::Batch, usize)]) -> Result<f64, TrainError> {
         let (rank, world) = (self.group.rank(), self.group.world_size());
         let mut losses = vec![0.0_f32; batches.len()];
         for first in (0..batches.len()).step_by(world) {
@@ -214,7 +264,7 @@ impl<'a, T: Task> Run<'a, T> {
         if end == RunEnd::Stopped || !(self.reporter.is_active || needs_all) {
             return Ok(());
         }
-        if let Some(text) = self.task.sample(&mut self.engine, self.options.seed)? {
+        if let Some(text) = R::sample(&mut self.engine, &self.task, self.options.seed)? {
             self.reporter.report(|| TrainEvent::Sampled(text));
         }
         Ok(())

@@ -33,7 +33,7 @@ fn addresses(pass: &ModelPass, memory: &[Box<dyn DeviceMemory>]) -> Vec<(usize, 
 
 /// Runs all passes of a model over parameters that are rounded to the type in which it computes.
 fn run<M: DeviceModel>(
-    device: &Arc<EmulatedStreams>,
+    device: &Arc<dyn Device>,
     model: &mut M,
     element: ElementType,
     (params, batch): (&[f64], &M::Batch),
@@ -96,8 +96,8 @@ fn limits(element: ElementType) -> (f64, f64) {
 fn check<H: Model<f64>, D: DeviceModel>(
     (mut host, host_batch): (H, &H::Batch),
     new: impl Fn(Arc<dyn Device>) -> D,
-    batch: &D::Batch,
-    element: ElementType,
+    (batch, element): (&D::Batch, ElementType),
+    devices: &[Arc<dyn Device>],
 ) {
     let mut stream = RandomStream::new(&[7]);
     let mut params: Vec<f64> = host.parameters().init(3);
@@ -112,10 +112,9 @@ fn check<H: Model<f64>, D: DeviceModel>(
     }
     let (loss_limit, limit) = limits(element);
     let mut bits = None;
-    for order in ORDERS {
-        let device = Arc::new(EmulatedStreams::new(order));
+    for (number, device) in devices.iter().enumerate() {
         let mut model = new(device.clone());
-        let found = run(&device, &mut model, element, (&params, batch));
+        let found = run(device, &mut model, element, (&params, batch));
         let error = (found.loss - loss).abs() / loss;
         assert!(error < loss_limit, "{element:?}: loss {} instead of {loss}", found.loss);
         for parameter in host.parameters() {
@@ -123,7 +122,7 @@ fn check<H: Model<f64>, D: DeviceModel>(
             let error = error_of(&found.gradient[range.clone()], &expected[range]);
             assert!(error < limit, "{element:?}: error of `{}` {error:.1e}", parameter.name);
         }
-        assert_eq!(*bits.get_or_insert(found.gradient.clone()), found.gradient, "{order:?}");
+        assert_eq!(*bits.get_or_insert(found.gradient.clone()), found.gradient, "device {number}");
     }
 }
 
@@ -132,7 +131,7 @@ fn rounded(values: &[f64], element: ElementType) -> Vec<f64> {
 }
 
 #[track_caller]
-fn check_mlp(sizes: &[usize], count: usize, element: ElementType) {
+fn check_mlp(devices: &[Arc<dyn Device>], sizes: &[usize], (count, element): (usize, ElementType)) {
     let mut stream = RandomStream::new(&[6, count as u64]);
     let inputs: Vec<f64> = (0..sizes[0] * count).map(|_| stream.normal()).collect();
     let inputs = rounded(&inputs, element).into_iter().map(|value| value as f32).collect();
@@ -141,46 +140,65 @@ fn check_mlp(sizes: &[usize], count: usize, element: ElementType) {
     let batch = Samples { inputs, classes };
     let host = Mlp::<f64>::new(sizes, Threads::ONE);
     let new = |device| DeviceMlp::new(device, sizes, element);
-    check((host, &widened(&batch)), new, &batch, element);
+    check((host, &widened(&batch)), new, (&batch, element), devices);
 }
 
 #[track_caller]
-fn check_gpt(config: GptConfig, (length, count): (usize, usize), half: HalfType) {
+fn check_gpt(
+    devices: &[Arc<dyn Device>],
+    config: GptConfig,
+    (length, count): (usize, usize),
+    half: HalfType,
+) {
     let mut stream = RandomStream::new(&[5, length as u64]);
     let mut draw = || (0..length * count).map(|_| stream.below(config.vocabulary) as u32).collect();
     let batch = Sequences { length, inputs: draw(), targets: draw() };
     let host = Gpt::<f64>::new(config, Threads::ONE);
     let new = |device| DeviceGpt::new(device, config, half).expect("heads of 64 or 128 features");
-    check((host, &batch), new, &batch, ElementType::Half(half));
+    check((host, &batch), new, (&batch, ElementType::Half(half)), devices);
 }
 
 fn gpt(architecture: GptArchitecture, layers: usize, heads: usize, width: usize) -> GptConfig {
     GptConfig { architecture, vocabulary: 37, block: 80, layers, heads, width }
 }
 
+/// The emulated device, once for every order.
+fn emulated() -> Vec<Arc<dyn Device>> {
+    let new = |order| -> Arc<dyn Device> { Arc::new(EmulatedStreams::new(order)) };
+    ORDERS.map(new).into()
+}
+
+/// Checks MLPs on all of these devices, whose gradients have the same bits.
+pub(super) fn check_mlps(devices: &[Arc<dyn Device>]) {
+    for element in ElementType::ALL {
+        check_mlp(devices, &[24, 32, 16, 10], (7, element));
+        check_mlp(devices, &[8, 3], (1, element));
+        check_mlp(devices, &[5, 9, 2], (33, element));
+    }
+}
+
+/// Checks GPTs on all of these devices, whose gradients have the same bits.
+pub(super) fn check_gpts(devices: &[Arc<dyn Device>]) {
+    let (plain, gpt2) = (GptArchitecture::Plain, GptArchitecture::Gpt2);
+    // A sequence has more than one tile of the attention.
+    check_gpt(devices, gpt(gpt2, 2, 1, 64), (70, 2), HalfType::Bf16);
+    check_gpt(devices, gpt(gpt2, 1, 2, 128), (17, 3), HalfType::F16);
+    check_gpt(devices, gpt(plain, 1, 1, 128), (9, 1), HalfType::F16);
+    check_gpt(devices, gpt(plain, 2, 1, 64), (33, 1), HalfType::Bf16);
+}
+
 #[test]
 fn mlp_on_a_device_has_the_gradients_of_a_cpu() {
-    if !has("compiler", "mlp_on_a_device_has_the_gradients_of_a_cpu") {
-        return;
-    }
-    for element in ElementType::ALL {
-        check_mlp(&[24, 32, 16, 10], 7, element);
-        check_mlp(&[8, 3], 1, element);
-        check_mlp(&[5, 9, 2], 33, element);
+    if has("compiler", "mlp_on_a_device_has_the_gradients_of_a_cpu") {
+        check_mlps(&emulated());
     }
 }
 
 #[test]
 fn gpt_on_a_device_has_the_gradients_of_a_cpu() {
-    if !has("compiler", "gpt_on_a_device_has_the_gradients_of_a_cpu") {
-        return;
+    if has("compiler", "gpt_on_a_device_has_the_gradients_of_a_cpu") {
+        check_gpts(&emulated());
     }
-    let (plain, gpt2) = (GptArchitecture::Plain, GptArchitecture::Gpt2);
-    // A sequence has more than one tile of the attention.
-    check_gpt(gpt(gpt2, 2, 1, 64), (70, 2), HalfType::Bf16);
-    check_gpt(gpt(gpt2, 1, 2, 128), (17, 3), HalfType::F16);
-    check_gpt(gpt(plain, 1, 1, 128), (9, 1), HalfType::F16);
-    check_gpt(gpt(plain, 2, 1, 64), (33, 1), HalfType::Bf16);
 }
 
 #[test]

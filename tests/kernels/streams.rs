@@ -127,13 +127,22 @@ impl<'d> Pipeline<'d> {
     }
 }
 
-fn run(order: Order, missing: Option<Missing>) -> Vec<f32> {
-    let device = EmulatedStreams::new(order);
-    let pipeline = Pipeline::new(&device, missing).expect("a pipeline");
+fn total_on(device: &dyn Device, missing: Option<Missing>) -> Vec<f32> {
+    let pipeline = Pipeline::new(device, missing).expect("a pipeline");
     for step in 0..STEPS {
         pipeline.step(&input(step)).expect("a step");
     }
-    let total = pipeline.total().expect("the total");
+    pipeline.total().expect("the total")
+}
+
+/// Checks the pipeline on a device.
+pub(super) fn check_pipeline(device: &dyn Device) {
+    assert_eq!(total_on(device, None), expected());
+}
+
+fn run(order: Order, missing: Option<Missing>) -> Vec<f32> {
+    let device = EmulatedStreams::new(order);
+    let total = total_on(&device, missing);
     assert_eq!(device.host_waits(), 1, "only for the total");
     total
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use remuda::cuda::device::Device;
 use remuda::cuda::kernels::{ElementType, HalfType};
 use remuda::runtime::engine::{
-    Engine, EngineConfig, EngineError, Offload, Precision, Sharding, StepOutcome,
+    Engine, EngineConfig, EngineError, Offload, Precision, Section, Sharding, StepOutcome,
 };
 use remuda::runtime::optim::{
     AdamOptions, DynamicScaling, LionOptions, LossScaling, LrSchedule, Optimizer, SgdOptions,
@@ -19,17 +19,21 @@ use super::emulated::error_of;
 use super::emulated_streams::{EmulatedStreams, Order};
 use crate::support::proof::has;
 
-const SIZES: [usize; 4] = [12, 24, 16, 5];
+pub(super) const SIZES: [usize; 4] = [12, 24, 16, 5];
 const STEPS: usize = 4;
 
 /// Micro-batch of a lane in a step.
-fn samples(step: usize, lane: usize) -> Samples<f32> {
+pub(super) fn samples(step: usize, lane: usize) -> Samples<f32> {
     let mut stream = RandomStream::new(&[8, step as u64, lane as u64]);
     let inputs = (0..SIZES[0] * 6).map(|_| stream.normal() as f32).collect();
     Samples { inputs, classes: (0..6).map(|_| stream.below(SIZES[3]) as u8).collect() }
 }
 
-fn config(accumulate: usize, optimizer: Optimizer, precision: Precision) -> EngineConfig {
+pub(super) fn config(
+    accumulate: usize,
+    optimizer: Optimizer,
+    precision: Precision,
+) -> EngineConfig {
     EngineConfig {
         accumulate,
         optimizer,
@@ -40,24 +44,34 @@ fn config(accumulate: usize, optimizer: Optimizer, precision: Precision) -> Engi
     }
 }
 
+/// Opens the device of a rank.
+pub(super) trait Open: Fn() -> Arc<dyn Device> + Sync {}
+
+impl<F: Fn() -> Arc<dyn Device> + Sync> Open for F {}
+
 /// Outcomes of the steps, and the weights after the last one.
 type Trained = (Vec<StepOutcome>, Vec<f32>);
 
+/// A new emulated device.
+pub(super) fn emulated(order: Order) -> Arc<dyn Device> {
+    Arc::new(EmulatedStreams::new(order))
+}
+
 /// Trains the MLP on devices of `ranks` ranks; the result of rank 0, which all ranks have.
-fn on_devices(ranks: usize, config: &EngineConfig, order: Order) -> Trained {
+fn on_devices(ranks: usize, config: &EngineConfig, open: &dyn Open) -> Trained {
     let element = match config.precision {
         Precision::F32 => ElementType::F32,
         Precision::Bf16 => ElementType::Half(HalfType::Bf16),
         Precision::F16 => ElementType::Half(HalfType::F16),
     };
     let trained = Group::on_threads(ranks, |group| {
-        let device: Arc<dyn Device> = Arc::new(EmulatedStreams::new(order));
+        let device = open();
         let model = DeviceMlp::new(device.clone(), &SIZES, element);
         let mut engine =
             Engine::on_device(group, device, model, config.clone()).expect("an engine");
         let mut step = |step| engine.train_batch(|lane| samples(step, lane)).expect("a step");
         let outcomes = (0..STEPS).map(&mut step).collect::<Vec<_>>();
-        Ok((outcomes, engine.weights().expect("the weights")))
+        Ok((outcomes, engine.gather(Section::Weights).expect("the weights")))
     });
     let trained = trained.expect("all ranks end");
     // As text, because a norm may be NaN.
@@ -73,7 +87,7 @@ fn on_cpu(config: &EngineConfig) -> Trained {
         let mut engine = Engine::new(group, model, config.clone()).expect("an engine");
         let mut step = |step| engine.train_batch(|lane| samples(step, lane)).expect("a step");
         let outcomes = (0..STEPS).map(&mut step).collect::<Vec<_>>();
-        Ok((outcomes, engine.gather(engine.sections()[0]).expect("the weights")))
+        Ok((outcomes, engine.gather(Section::Weights).expect("the weights")))
     });
     trained.expect("it ends").into_iter().next().expect("there is a rank")
 }
@@ -84,9 +98,9 @@ fn widened(values: &[f32]) -> Vec<f64> {
 
 /// Compares a training on a device with that on a CPU.
 #[track_caller]
-fn check(config: &EngineConfig, limit: f64) {
+fn check(config: &EngineConfig, limit: f64, open: &dyn Open) {
     let (expected, weights) = on_cpu(config);
-    let (found, on_device) = on_devices(1, config, Order::Random(3));
+    let (found, on_device) = on_devices(1, config, open);
     for (found, expected) in found.iter().zip(&expected) {
         let errors = [
             (f64::from(found.loss) - f64::from(expected.loss)) / f64::from(expected.loss),
@@ -101,15 +115,12 @@ fn check(config: &EngineConfig, limit: f64) {
     assert!(error < limit, "{:?}: error of the weights {error:.1e}", config.optimizer);
 }
 
-fn adam() -> Optimizer {
+pub(super) fn adam() -> Optimizer {
     Optimizer::Adam(AdamOptions::default())
 }
 
-#[test]
-fn training_on_a_device_equals_that_on_a_cpu() {
-    if !has("compiler", "training_on_a_device_equals_that_on_a_cpu") {
-        return;
-    }
+/// Checks every optimizer in f32, and bf16.
+pub(super) fn check_optimizers(open: &dyn Open) {
     let momentum = SgdOptions { momentum: 0.9, nesterov: true, ..SgdOptions::default() };
     for optimizer in [
         adam(),
@@ -117,48 +128,39 @@ fn training_on_a_device_equals_that_on_a_cpu() {
         Optimizer::Sgd(momentum),
         Optimizer::Lion(LionOptions::default()),
     ] {
-        check(&config(3, optimizer, Precision::F32), 1e-5);
+        check(&config(3, optimizer, Precision::F32), 1e-5, open);
     }
-    check(&config(2, adam(), Precision::Bf16), 2e-2);
+    check(&config(2, adam(), Precision::Bf16), 2e-2, open);
 }
 
-#[test]
-fn overflows_on_a_device_are_skipped() {
-    if !has("compiler", "overflows_on_a_device_are_skipped") {
-        return;
-    }
+/// Checks that overflows are skipped, on one rank and on two.
+pub(super) fn check_overflows([first, second]: [&dyn Open; 2]) {
     let scaling = DynamicScaling { initial_power: 22, window: 2, ..DynamicScaling::default() };
     let config = EngineConfig {
         loss_scaling: LossScaling::Dynamic(scaling),
         ..config(1, adam(), Precision::F16)
     };
-    let (outcomes, _) = on_devices(1, &config, Order::Late);
+    let (outcomes, _) = on_devices(1, &config, first);
     assert!(!outcomes[0].is_applied && outcomes[STEPS - 1].loss_scale < outcomes[0].loss_scale);
-    let (again, _) = on_devices(2, &config, Order::Early);
+    let (again, _) = on_devices(2, &config, second);
     assert_eq!(again[0].is_applied, outcomes[0].is_applied);
 }
 
-#[test]
-fn ranks_and_micro_batches_of_devices_change_no_bit() {
-    if !has("compiler", "ranks_and_micro_batches_of_devices_change_no_bit") {
-        return;
-    }
+/// Checks that the same lanes give the same bits on one, two and four ranks, and again on one.
+pub(super) fn check_lanes(open: [&dyn Open; 4]) {
     for precision in [Precision::F32, Precision::Bf16] {
-        let train = |ranks, accumulate, order| {
-            on_devices(ranks, &config(accumulate, adam(), precision), order)
+        let train = |ranks, accumulate, open| {
+            on_devices(ranks, &config(accumulate, adam(), precision), open)
         };
-        let expected = train(1, 4, Order::Early);
-        assert_eq!(train(2, 2, Order::Late), expected);
-        assert_eq!(train(4, 1, Order::Random(1)), expected);
-        assert_eq!(train(1, 4, Order::Random(2)), expected);
+        let expected = train(1, 4, open[0]);
+        assert_eq!(train(2, 2, open[1]), expected);
+        assert_eq!(train(4, 1, open[2]), expected);
+        assert_eq!(train(1, 4, open[3]), expected);
     }
 }
 
-#[test]
-fn gpt_learns_on_a_device_as_on_a_cpu() {
-    if !has("compiler", "gpt_learns_on_a_device_as_on_a_cpu") {
-        return;
-    }
+/// Checks that a GPT learns as on a CPU.
+pub(super) fn check_gpt(open: &dyn Open) {
     let architecture = GptArchitecture::Gpt2;
     let gpt = GptConfig { architecture, vocabulary: 29, block: 24, layers: 1, heads: 1, width: 64 };
     let batch = |_| {
@@ -170,7 +172,7 @@ fn gpt_learns_on_a_device_as_on_a_cpu() {
         (0..STEPS).map(|_| f64::from(step().loss)).collect()
     };
     let trained = Group::on_threads(1, |group| {
-        let device: Arc<dyn Device> = Arc::new(EmulatedStreams::new(Order::Late));
+        let device = open();
         let model = DeviceGpt::new(device.clone(), gpt, HalfType::Bf16).expect("heads of 64");
         let mut on_device =
             Engine::on_device(group, device, model, config.clone()).expect("an engine");
@@ -183,6 +185,39 @@ fn gpt_learns_on_a_device_as_on_a_cpu() {
     assert!(found[STEPS - 1] < 0.8 * found[0], "it learns: {found:?}");
     for (found, expected) in found.iter().zip(&expected) {
         assert!((found - expected).abs() < 0.01 * expected, "{found} instead of {expected}");
+    }
+}
+
+#[test]
+fn training_on_a_device_equals_that_on_a_cpu() {
+    if has("compiler", "training_on_a_device_equals_that_on_a_cpu") {
+        check_optimizers(&|| emulated(Order::Random(3)));
+    }
+}
+
+#[test]
+fn overflows_on_a_device_are_skipped() {
+    if has("compiler", "overflows_on_a_device_are_skipped") {
+        check_overflows([&|| emulated(Order::Late), &|| emulated(Order::Early)]);
+    }
+}
+
+#[test]
+fn ranks_and_micro_batches_of_devices_change_no_bit() {
+    if has("compiler", "ranks_and_micro_batches_of_devices_change_no_bit") {
+        check_lanes([
+            &|| emulated(Order::Early),
+            &|| emulated(Order::Late),
+            &|| emulated(Order::Random(1)),
+            &|| emulated(Order::Random(2)),
+        ]);
+    }
+}
+
+#[test]
+fn gpt_learns_on_a_device_as_on_a_cpu() {
+    if has("compiler", "gpt_learns_on_a_device_as_on_a_cpu") {
+        check_gpt(&|| emulated(Order::Late));
     }
 }
 

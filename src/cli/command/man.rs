@@ -23,7 +23,7 @@ const PAGE_FOOTER: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"));
 const ENVIRONMENT_PAGES: [&str; 2] = ["remuda-run", "remuda-pod"];
 
 /// Environment variables that a user can set, and their effects.
-const ENVIRONMENT: [(&str, &str); 12] = [
+const ENVIRONMENT: [(&str, &str); 13] = [
     (
         env_vars::REMUDA_LOG,
         "Filter of the log of remuda itself, which is written to standard error, such as debug or \
@@ -50,6 +50,7 @@ const ENVIRONMENT: [(&str, &str); 12] = [
     ),
     (env_vars::REMUDA_NCCL_LIBRARY, "For workers: path of the NCCL library to load."),
     (env_vars::REMUDA_NVRTC_LIBRARY, "For workers: path of the NVRTC library to load."),
+    (env_vars::REMUDA_CUBLASLT_LIBRARY, "For workers: path of the cuBLASLt library to load."),
     (
         "REMUDA_NODES, REMUDA_KEY_FILE, ...",
         "For remuda pod: values of the options under Nodes and Hosts, as described in remuda pod --help.",

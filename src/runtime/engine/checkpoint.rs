@@ -11,17 +11,15 @@ use crate::runtime::checkpoint::{
 };
 use crate::runtime::dtype::element::Dtype;
 use crate::runtime::engine::error::EngineError;
-use crate::runtime::engine::host::replica::HostReplica;
-use crate::runtime::engine::host::state::Section;
-use crate::runtime::engine::model::Model;
 use crate::runtime::engine::parameters::Parameter;
+use crate::runtime::engine::state::{ReplicaState, Section};
 use crate::runtime::engine::training::{Engine, EngineCounters};
 use crate::runtime::error::Error;
 
 /// Key of the number of updates in the state of the schedule.
 const UPDATES: &str = "updates";
 
-impl<M: Model> Engine<HostReplica<M>> {
+impl<R: ReplicaState> Engine<R> {
     /// Completes the state that is saved besides the tensors: step, optimizer, schedule, loss scale, division.
     /// What the caller knows, such as the name of the model and the data, stays as it is.
     #[must_use]
@@ -50,17 +48,20 @@ impl<M: Model> Engine<HostReplica<M>> {
     /// `own` is what the caller saves, for example [`SavedState::client`]. The outcome is that of
     /// [`CheckpointWriter::poll`] and [`CheckpointWriter::finish`].
     ///
+    /// # Errors
+    /// If the state cannot be copied from a device.
+    ///
     /// ```
     /// use remuda::runtime::checkpoint::{CheckpointWriter, LoadChoice, SavedState, WriterOptions};
-    /// use remuda::runtime::engine::{Engine, HostReplica, Model};
+    /// use remuda::runtime::engine::{Engine, ReplicaState};
     ///
     /// /// Saves a step, and continues from the newest one, with any number of ranks and any sharding.
-    /// fn save_and_load<M: Model>(
-    ///     engine: &mut Engine<HostReplica<M>>,
+    /// fn save_and_load<R: ReplicaState>(
+    ///     engine: &mut Engine<R>,
     ///     dir: &std::path::Path,
     /// ) -> Result<u64, Box<dyn std::error::Error>> {
     ///     let mut writer = CheckpointWriter::new(engine.group(), dir, WriterOptions::default())?;
-    ///     engine.save_checkpoint(&mut writer, SavedState::default());
+    ///     engine.save_checkpoint(&mut writer, SavedState::default())?;
     ///     for outcome in writer.finish() {
     ///         outcome?;
     ///     }
@@ -68,16 +69,20 @@ impl<M: Model> Engine<HostReplica<M>> {
     ///     Ok(engine.global_steps())
     /// }
     /// ```
-    pub fn save_checkpoint(&self, writer: &mut CheckpointWriter, own: SavedState) -> StartedSave {
-        let pieces = self.state_pieces();
+    pub fn save_checkpoint(
+        &self,
+        writer: &mut CheckpointWriter,
+        own: SavedState,
+    ) -> Result<StartedSave, EngineError> {
+        let pieces = self.state_pieces()?;
         let pieces: Vec<TensorPiece<'_>> = pieces
             .iter()
             .map(|piece| {
                 let name = tensor_name(piece.parameter, piece.section);
-                TensorPiece::new(name, &piece.parameter.shape, piece.range.clone(), piece.values)
+                TensorPiece::new(name, &piece.parameter.shape, piece.range.clone(), &piece.values)
             })
             .collect();
-        writer.start_save(&self.saved_state(own), &pieces)
+        Ok(writer.start_save(&self.saved_state(own), &pieces))
     }
 
     /// Replaces the state by that of a checkpoint: of the path itself, or of the directory's newest one. All

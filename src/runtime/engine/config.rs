@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "nccl")]
+use crate::cuda::kernels::{ElementType, HalfType};
 use crate::runtime::dtype::element::Dtype;
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::optim::{LossScaling, LrSchedule, Optimizer};
@@ -175,6 +177,17 @@ impl Precision {
             Self::F32 => Dtype::F32,
             Self::Bf16 => Dtype::Bf16,
             Self::F16 => Dtype::F16,
+        }
+    }
+}
+
+#[cfg(feature = "nccl")]
+impl From<Precision> for ElementType {
+    fn from(precision: Precision) -> Self {
+        match precision {
+            Precision::F32 => Self::F32,
+            Precision::Bf16 => Self::Half(HalfType::Bf16),
+            Precision::F16 => Self::Half(HalfType::F16),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | `config`, `error` | settings; errors |
 //! | `model`, `parameters` | interface of a model, its table of parameters |
 //! | `replica` | interface of a rank's memory and arithmetic |
+//! | `state` | interface of a state that can be saved and replaced |
 //! | `buffers` | unused buffers, for units that are in use for a short time |
 //! | `memory` | forecast of the memory of an engine |
 //! | `host` | a rank in host memory |
@@ -25,6 +26,7 @@ mod memory;
 mod model;
 mod parameters;
 mod replica;
+mod state;
 mod training;
 mod whole;
 
@@ -37,11 +39,11 @@ pub use error::EngineError;
 #[cfg(feature = "train")]
 pub(crate) use error::cure_of_divergence;
 pub use host::replica::HostReplica;
-pub use host::state::{ReadState, Section, StatePiece};
 pub use memory::EngineMemory;
 pub use model::{BackwardPass, ForwardPass, Model, ModelPass, PassError};
 pub use parameters::{Init, Parameter, ParameterTable, Unit};
 pub use replica::{MicroBatch, Replica};
+pub use state::{NeededRange, ReadState, ReplicaState, Section, StatePiece};
 pub use training::{Engine, EngineCounters, StepOutcome};
 pub use whole::{gradient_of, loss_of};
 

@@ -128,6 +128,22 @@ impl ParameterTable {
         &self.parameters[self.units[unit].parameters.clone()]
     }
 
+    /// Returns the parameters that a range of a unit touches, each with the range of its own elements.
+    pub(crate) fn in_range(
+        &self,
+        unit: usize,
+        of_unit: &Range<usize>,
+    ) -> Vec<(&Parameter, Range<usize>)> {
+        let base = self.units()[unit].range.start;
+        let part = |parameter: &Parameter| {
+            let begin = parameter.range.start - base;
+            let clamp = |at: usize| at.clamp(begin, begin + parameter.range.len()) - begin;
+            clamp(of_unit.start)..clamp(of_unit.end)
+        };
+        let all = self.of_unit(unit).iter().map(|parameter| (parameter, part(parameter)));
+        all.filter(|(_, range)| !range.is_empty()).collect()
+    }
+
     /// Returns the names and lengths as a layout of the runtime.
     pub fn layout(&self) -> Layout {
         Layout::new(self.iter().map(|parameter| (parameter.name.as_str(), parameter.range.len())))

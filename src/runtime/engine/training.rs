@@ -15,12 +15,10 @@ use crate::runtime::engine::config::{EngineConfig, Precision};
 use crate::runtime::engine::device::{DeviceModel, DeviceReplica};
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::host::replica::HostReplica;
-#[cfg(feature = "train")]
-use crate::runtime::engine::host::state::NeededRange;
-use crate::runtime::engine::host::state::{ReadState, Section, StatePiece};
 use crate::runtime::engine::model::{Model, ModelPass};
 use crate::runtime::engine::parameters::ParameterTable;
 use crate::runtime::engine::replica::{MicroBatch, Replica};
+use crate::runtime::engine::state::{NeededRange, ReadState, ReplicaState, Section, StatePiece};
 use crate::runtime::flat::norm::clip_factor;
 use crate::runtime::optim::{GradientCheck, LossScale, LossScaler, StepScale};
 use crate::runtime::parallel::zero::lanes::LaneAssignment;
@@ -99,7 +97,40 @@ impl<M: Model> Engine<HostReplica<M>> {
     pub fn model(&mut self) -> &mut M {
         self.replica.model()
     }
+}
 
+#[cfg(feature = "nccl")]
+impl<M: DeviceModel> Engine<DeviceReplica<M>> {
+    /// Creates an engine for a model on a device, with initial values. The model computes in the type of
+    /// [`EngineConfig::precision`].
+    ///
+    /// # Errors
+    /// If the settings or the model of a rank differ, the settings need more than a replica in whole, or there is
+    /// not enough memory.
+    pub fn on_device(
+        group: &Group,
+        device: Arc<dyn Device>,
+        model: M,
+        config: EngineConfig,
+    ) -> Result<Self, EngineError> {
+        let (lanes, unit_lens) = agree(group, model.parameters(), &model.passes(), &config)?;
+        let replica = DeviceReplica::new(group, device, model, &config, lanes)?;
+        Ok(Self::with_replica(group, replica, config, lanes, &unit_lens))
+    }
+}
+
+/// What an engine counts; equal on all ranks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EngineCounters {
+    /// Steps, including those that were skipped.
+    pub steps: u64,
+    /// Updates of the parameters.
+    pub updates: u64,
+    /// State of the loss scale.
+    pub loss_scale: LossScale,
+}
+
+impl<R: ReplicaState> Engine<R> {
     /// Returns the table of parameters.
     pub fn table(&self) -> &ParameterTable {
         self.replica.table()
@@ -137,55 +168,12 @@ impl<M: Model> Engine<HostReplica<M>> {
         }
         Ok(format!("{:x}", digest.finalize()))
     }
-}
 
-#[cfg(feature = "nccl")]
-impl<M: DeviceModel> Engine<DeviceReplica<M>> {
-    /// Creates an engine for a model on a device, with initial values. The model computes in the type of
-    /// [`EngineConfig::precision`].
-    ///
-    /// # Errors
-    /// If the settings or the model of a rank differ, the settings need more than a replica in whole, or there is
-    /// not enough memory.
-    pub fn on_device(
-        group: &Group,
-        device: Arc<dyn Device>,
-        model: M,
-        config: EngineConfig,
-    ) -> Result<Self, EngineError> {
-        let (lanes, unit_lens) = agree(group, model.parameters(), &model.passes(), &config)?;
-        let replica = DeviceReplica::new(group, device, model, &config, lanes)?;
-        Ok(Self::with_replica(group, replica, config, lanes, &unit_lens))
-    }
-
-    /// Returns the table of parameters.
-    pub fn table(&self) -> &ParameterTable {
-        self.replica.table()
-    }
-
-    /// Returns all parameters in full precision, in the order of the table. The host waits for the device.
-    ///
-    /// # Errors
-    /// If an operation of the device failed.
-    pub fn weights(&self) -> Result<Vec<f32>, EngineError> {
-        Ok(self.replica.weights()?)
-    }
-}
-
-/// What an engine counts; equal on all ranks.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EngineCounters {
-    /// Steps, including those that were skipped.
-    pub steps: u64,
-    /// Updates of the parameters.
-    pub updates: u64,
-    /// State of the loss scale.
-    pub loss_scale: LossScale,
-}
-
-impl<M: Model> Engine<HostReplica<M>> {
     /// Returns the pieces of the state that this rank saves. Those of all ranks are the whole state.
-    pub fn state_pieces(&self) -> Vec<StatePiece<'_>> {
+    ///
+    /// # Errors
+    /// If they cannot be copied from a device.
+    pub fn state_pieces(&self) -> Result<Vec<StatePiece<'_>>, EngineError> {
         self.replica.state_pieces()
     }
 

@@ -1,14 +1,23 @@
 //! Classification task on synthetic data, for measurements: a classifier learns a random linear map.
 
+#[cfg(feature = "nccl")]
+use std::sync::Arc;
+
+#[cfg(feature = "nccl")]
+use crate::cuda::device::Device;
 use crate::runtime::RandomStream;
-use crate::runtime::engine::EngineError;
+#[cfg(feature = "nccl")]
+use crate::runtime::engine::Precision;
+use crate::runtime::engine::{Engine, EngineError, ReplicaState};
 use crate::train::data::windows::SamplePosition;
 use crate::train::nn::cpu::threads::Threads;
+#[cfg(feature = "nccl")]
+use crate::train::nn::device::mlp::DeviceMlp;
 use crate::train::nn::mlp::{Mlp, Samples};
 use crate::train::nn::model_id::ModelId;
 use crate::train::options::{MlpOptions, TrainOptions};
 use crate::train::report::progress::Count;
-use crate::train::task::definition::{Extent, ItemUnit, Task, TaskEngine};
+use crate::train::task::definition::{Extent, ItemUnit, Learner, Task};
 
 /// Random stream of the map, different from that of the samples.
 const TEACHER_STREAM: u64 = 0x7eac;
@@ -53,11 +62,7 @@ impl Classification {
 }
 
 impl Task for Classification {
-    type Model = Mlp<f32>;
-
-    fn new_model(&self) -> Mlp<f32> {
-        Mlp::new(&self.sizes.features(), self.threads)
-    }
+    type Batch = Samples<f32>;
 
     fn title(&self) -> String {
         let MlpOptions { inputs, layers, width, classes } = self.sizes;
@@ -92,10 +97,30 @@ impl Task for Classification {
         let position = |step| SamplePosition { seed: self.seed, step, lane: HELD_OUT_LANE };
         (0..VALIDATION_BATCHES).map(|step| (self.batch(position(step)), self.batch_size)).collect()
     }
+}
 
-    fn sample(
+impl Classification {
+    /// Creates the model with its work space on the processor.
+    pub(crate) fn new_model(&self) -> Mlp<f32> {
+        Mlp::new(&self.sizes.features(), self.threads)
+    }
+
+    /// Creates the model on a device.
+    #[cfg(feature = "nccl")]
+    pub(crate) fn new_device_model(
         &self,
-        _engine: &mut TaskEngine<Self>,
+        device: Arc<dyn Device>,
+        precision: Precision,
+    ) -> DeviceMlp {
+        DeviceMlp::new(device, &self.sizes.features(), precision.into())
+    }
+}
+
+/// A classifier generates nothing.
+impl<R: ReplicaState<Batch = Samples<f32>>> Learner<Classification> for R {
+    fn sample(
+        _engine: &mut Engine<Self>,
+        _task: &Classification,
         _seed: u64,
     ) -> Result<Option<String>, EngineError> {
         Ok(None)

@@ -1,16 +1,13 @@
-//! Interface of a training task: a model with its data.
+//! Interface of a training task: what a model learns, and from which data.
 
-use crate::runtime::engine::{Engine, EngineError, HostReplica, Model};
+use crate::runtime::engine::{Engine, EngineError, ReplicaState};
 use crate::train::data::windows::SamplePosition;
 use crate::train::nn::model_id::ModelId;
 
-/// A model together with its data.
-pub(crate) trait Task: Sized {
-    /// Type of the model.
-    type Model: Model<f32>;
-
-    /// Creates the model with its work space.
-    fn new_model(&self) -> Self::Model;
+/// What a model learns, together with the data.
+pub(crate) trait Task {
+    /// Type of a micro-batch.
+    type Batch;
 
     /// One line for the user, with the sizes of the model and of the data.
     fn title(&self) -> String;
@@ -25,24 +22,21 @@ pub(crate) trait Task: Sized {
     fn unit(&self) -> ItemUnit;
 
     /// The micro-batch of a lane at a step, which depends on `position` alone.
-    fn batch(&self, position: SamplePosition) -> Batch<Self>;
+    fn batch(&self, position: SamplePosition) -> Self::Batch;
 
     /// Batches that training never uses, each with its number of items.
-    fn validation(&self, extent: Extent) -> Vec<(Batch<Self>, usize)>;
+    fn validation(&self, extent: Extent) -> Vec<(Self::Batch, usize)>;
+}
 
+/// Rank that trains the model of a task, on a processor or on a device.
+pub(crate) trait Learner<T: Task>: ReplicaState<Batch = T::Batch> + Sized {
     /// A sample that the model generates, if it can. Communicates if parameters are divided.
     fn sample(
-        &self,
-        engine: &mut TaskEngine<Self>,
+        engine: &mut Engine<Self>,
+        task: &T,
         seed: u64,
     ) -> Result<Option<String>, EngineError>;
 }
-
-/// Engine of a task's model.
-pub(crate) type TaskEngine<T> = Engine<HostReplica<<T as Task>::Model>>;
-
-/// Type of the batches of a task's model.
-pub(crate) type Batch<T> = <<T as Task>::Model as Model<f32>>::Batch;
 
 /// Unit in which a micro-batch is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,18 +1,29 @@
 //! Language task: a GPT learns to continue a text.
 
-use crate::runtime::engine::EngineError;
+#[cfg(feature = "nccl")]
+use std::sync::Arc;
+
+#[cfg(feature = "nccl")]
+use crate::cuda::device::Device;
+#[cfg(feature = "nccl")]
+use crate::cuda::kernels::ElementType;
+#[cfg(feature = "nccl")]
+use crate::runtime::engine::{DeviceReplica, Precision, Section, loss_of};
+use crate::runtime::engine::{Engine, EngineError, HostReplica};
 use crate::train::data::corpus::Corpus;
 use crate::train::data::shards::{TokenData, TokenShard};
 use crate::train::data::windows::{self, SamplePosition, TokenText};
 use crate::train::error::TrainError;
 use crate::train::nn::cpu::threads::Threads;
+#[cfg(feature = "nccl")]
+use crate::train::nn::device::gpt::DeviceGpt;
 use crate::train::nn::gpt::Sequences;
 use crate::train::nn::gpt::{Gpt, GptConfig};
 use crate::train::nn::model_id::{ModelId, TOKENS_OF_SHARDS};
 use crate::train::options::{GptOptions, TrainOptions};
 use crate::train::report::progress::Count;
 use crate::train::sampling::{TokenChoice, sample_stream};
-use crate::train::task::definition::{Extent, ItemUnit, Task, TaskEngine};
+use crate::train::task::definition::{Extent, ItemUnit, Learner, Task};
 
 /// Number of held-out sequences that are evaluated during the run.
 const WINDOWS_SAMPLE: usize = 480;
@@ -78,11 +89,7 @@ impl Language {
 }
 
 impl Task for Language {
-    type Model = Gpt<f32>;
-
-    fn new_model(&self) -> Gpt<f32> {
-        Gpt::new(self.config, self.threads)
-    }
+    type Batch = Sequences;
 
     fn title(&self) -> String {
         let GptConfig { architecture, vocabulary, block, layers, heads, width } = &self.config;
@@ -135,23 +142,97 @@ impl Task for Language {
         };
         batches.into_iter().map(count).collect()
     }
+}
 
-    fn sample(
+/// A model that says how likely each token is to be the next one.
+trait NextToken {
+    /// Scores of all tokens after the last one of `inputs`.
+    fn scores(&mut self, inputs: Sequences) -> Result<&mut [f32], EngineError>;
+}
+
+impl NextToken for Engine<HostReplica<Gpt<f32>>> {
+    fn scores(&mut self, inputs: Sequences) -> Result<&mut [f32], EngineError> {
+        self.eval(&inputs)?;
+        Ok(self.model().next_token_scores())
+    }
+}
+
+impl Language {
+    /// Creates the model with its work space on the processor.
+    pub(crate) fn new_model(&self) -> Gpt<f32> {
+        Gpt::new(self.config, self.threads)
+    }
+
+    /// Creates the model on a device.
+    #[cfg(feature = "nccl")]
+    pub(crate) fn new_device_model(
         &self,
-        engine: &mut TaskEngine<Self>,
+        device: Arc<dyn Device>,
+        precision: Precision,
+    ) -> Result<DeviceGpt, EngineError> {
+        let ElementType::Half(half) = precision.into() else {
+            return Err(EngineError::Config {
+                problem: "attention on a GPU has 16 bits".to_owned(),
+                instead: "give `--dtype bf16`".to_owned(),
+            });
+        };
+        Ok(DeviceGpt::new(device, self.config, half)?)
+    }
+
+    /// A text that a model continues. What the tokens of shards stand for is in a vocabulary that the run does not
+    /// have.
+    fn continue_text(
+        &self,
+        model: &mut impl NextToken,
         seed: u64,
     ) -> Result<Option<String>, EngineError> {
-        // What the tokens of shards stand for is in a vocabulary that the run does not have.
         let LanguageData::Text(corpus) = &self.data else { return Ok(None) };
         let mut stream = sample_stream(seed);
         let mut tokens = vec![u32::from(corpus.token(b'\n').unwrap_or(0))];
         for _ in 0..SAMPLE_LEN {
             let inputs = tokens[tokens.len().saturating_sub(self.config.block)..].to_vec();
             let batch = Sequences { length: inputs.len(), inputs, targets: Vec::new() };
-            engine.eval(&batch)?;
-            tokens.push(CHOICE.choose(engine.model().next_token_scores(), &mut stream));
+            tokens.push(CHOICE.choose(model.scores(batch)?, &mut stream));
         }
         let text = tokens[1..].iter().map(|&token| corpus.vocabulary()[token as usize]);
         Ok(Some(String::from_utf8_lossy(&text.collect::<Vec<u8>>()).into_owned()))
+    }
+}
+
+impl Learner<Language> for HostReplica<Gpt<f32>> {
+    fn sample(
+        engine: &mut Engine<Self>,
+        task: &Language,
+        seed: u64,
+    ) -> Result<Option<String>, EngineError> {
+        task.continue_text(engine, seed)
+    }
+}
+
+/// A device has no scores of single tokens: the text is continued on the processor, by the same weights.
+#[cfg(feature = "nccl")]
+impl Learner<Language> for DeviceReplica<DeviceGpt> {
+    fn sample(
+        engine: &mut Engine<Self>,
+        task: &Language,
+        seed: u64,
+    ) -> Result<Option<String>, EngineError> {
+        let (model, params) = (task.new_model(), engine.gather(Section::Weights)?);
+        task.continue_text(&mut HostCopy { model, params }, seed)
+    }
+}
+
+/// Model on the processor, with the weights of a device.
+#[cfg(feature = "nccl")]
+struct HostCopy {
+    model: Gpt<f32>,
+    params: Vec<f32>,
+}
+
+#[cfg(feature = "nccl")]
+impl NextToken for HostCopy {
+    fn scores(&mut self, inputs: Sequences) -> Result<&mut [f32], EngineError> {
+        loss_of(&mut self.model, &self.params, &inputs).expect("a GPT names its units");
+        Ok(self.model.next_token_scores())
     }
 }

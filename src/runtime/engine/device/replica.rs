@@ -5,14 +5,14 @@ use std::sync::Arc;
 use crate::cuda::device::{
     Device, DeviceAddress, DeviceError, DeviceMemory, KernelArgument, StreamId,
 };
-use crate::cuda::kernels::{ElementType, HalfType, Kernel, KernelLaunch, KernelProgram};
+use crate::cuda::kernels::{ElementType, Kernel, KernelLaunch, KernelProgram};
 use crate::runtime::comm::collectives::Collectives as _;
 use crate::runtime::comm::core::operation::DividedReduction;
 use crate::runtime::comm::group::Group;
 use crate::runtime::comm::shm::buffer::SharedBuffer;
 use crate::runtime::dtype::element::ReduceOp;
 use crate::runtime::engine::buffers::UnitBuffers;
-use crate::runtime::engine::config::{EngineConfig, Offload, Precision};
+use crate::runtime::engine::config::{EngineConfig, Offload};
 use crate::runtime::engine::device::model::{DeviceBackward, DeviceForward, DeviceModel};
 use crate::runtime::engine::device::unit::{DeviceQueue, UnitMemory};
 use crate::runtime::engine::device::update::StepMemory;
@@ -20,21 +20,22 @@ use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::parameters::{ParameterTable, Unit};
 use crate::runtime::engine::replica::{MicroBatch, Replica};
 use crate::runtime::flat::norm::fold_block_sums;
-use crate::runtime::optim::OptimizerStep;
+use crate::runtime::optim::{Optimizer, OptimizerStep};
 use crate::runtime::parallel::zero::lanes::{LaneAssignment, LaneOrder};
 use crate::runtime::parallel::zero::sharding::Sharding;
 use crate::runtime::parallel::zero::step_plan::{Computation, PlanPass, PlanStep};
 
 /// Rank in the memory of a device. Gradients are reduced through the memory of the host.
 pub struct DeviceReplica<M: DeviceModel> {
-    group: Group,
-    device: Arc<dyn Device>,
-    stream: StreamId,
-    element: ElementType,
-    model: M,
+    pub(super) group: Group,
+    pub(super) device: Arc<dyn Device>,
+    pub(super) stream: StreamId,
+    pub(super) element: ElementType,
+    pub(super) model: M,
+    pub(super) optimizer: Optimizer,
     passes: Vec<PlanPass>,
     lanes: LaneAssignment,
-    units: Vec<UnitMemory>,
+    pub(super) units: Vec<UnitMemory>,
     /// Factor of the losses, f32, and its value on the device.
     loss_scale: (Box<dyn DeviceMemory>, f32),
     step: StepMemory,
@@ -56,11 +57,7 @@ impl<M: DeviceModel> DeviceReplica<M> {
         lanes: LaneAssignment,
     ) -> Result<Self, EngineError> {
         check(config, lanes)?;
-        let element = match config.precision {
-            Precision::F32 => ElementType::F32,
-            Precision::Bf16 => ElementType::Half(HalfType::Bf16),
-            Precision::F16 => ElementType::Half(HalfType::F16),
-        };
+        let element = config.precision.into();
         let stream = device.create_stream()?;
         let on = DeviceQueue { device: &*device, stream, element };
         let moments = config.optimizer.state_names().len();
@@ -82,28 +79,12 @@ impl<M: DeviceModel> DeviceReplica<M> {
             squares: device.alloc(sums as usize * size_of::<f64>())?,
             staging: UnitBuffers::new(),
             loss: 0.0,
+            optimizer: config.optimizer,
             device,
             stream,
             element,
             model,
         })
-    }
-
-    /// Returns the table of parameters.
-    pub(in crate::runtime::engine) fn table(&self) -> &ParameterTable {
-        self.model.parameters()
-    }
-
-    /// Returns the weights of all units in full precision. The host waits for the device.
-    pub(in crate::runtime::engine) fn weights(&self) -> Result<Vec<f32>, DeviceError> {
-        let mut all = Vec::with_capacity(self.table().len());
-        for unit in &self.units {
-            let mut values = vec![0.0f32; unit.len];
-            let bytes = bytemuck::cast_slice_mut(&mut values);
-            self.device.download(self.stream, unit.master(), bytes)?;
-            all.extend(values);
-        }
-        Ok(all)
     }
 
     fn queue(&self) -> DeviceQueue<'_> {

@@ -12,7 +12,7 @@ use crate::runtime::engine::host::groups::UnitGroups;
 use crate::runtime::engine::host::optimizer_state::StateValues;
 use crate::runtime::engine::host::weights::{StoredWeights, Weights, shard_layout};
 use crate::runtime::engine::model::{BackwardPass, ForwardPass, Model, plan_passes};
-use crate::runtime::engine::parameters::{Parameter, ParameterTable};
+use crate::runtime::engine::parameters::Parameter;
 use crate::runtime::engine::replica::{MicroBatch, Replica};
 use crate::runtime::error::Result;
 use crate::runtime::flat::norm::{block_sums, fold_block_sums};
@@ -104,11 +104,6 @@ impl<M: Model> HostReplica<M> {
     /// Returns the model.
     pub fn model(&mut self) -> &mut M {
         &mut self.model
-    }
-
-    /// Returns the table of parameters.
-    pub(crate) fn table(&self) -> &ParameterTable {
-        self.model.parameters()
     }
 
     /// Writes the initial values of this rank's part, and collects those of the others.

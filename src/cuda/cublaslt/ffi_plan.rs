@@ -1,0 +1,272 @@
+//! [`LtPlan`]: descriptions of a product, and the algorithm that was chosen for it.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use crate::cuda::cublaslt::CublasLtError;
+use crate::cuda::cublaslt::ffi::{CublasLt, HeuristicResult, Opaque};
+use crate::cuda::cublaslt::product::{LtLayout, LtProduct};
+use crate::cuda::device::DeviceAddress;
+use crate::cuda::kernels::{ElementType, HalfType};
+
+/// `CUBLAS_COMPUTE_32F`: sums are f32, and so are the factors.
+const COMPUTE_F32: c_int = 68;
+/// `CUBLASLT_MATMUL_DESC_TRANSA` and `…_TRANSB`.
+const TRANSPOSE_ATTRIBUTES: [c_int; 2] = [3, 4];
+/// `CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`.
+const WORKSPACE_ATTRIBUTE: c_int = 1;
+/// `CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK`.
+const REDUCTION_ATTRIBUTE: c_int = 3;
+/// `CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE`: parts of a sum are added in f32, in a fixed order; not in place, which
+/// would add in the type of the result.
+const REDUCTION_IN_F32: u32 = 2;
+
+/// `cudaDataType_t`.
+fn data_type(element: ElementType) -> c_int {
+    match element {
+        ElementType::F32 => 0,
+        ElementType::Half(HalfType::F16) => 2,
+        ElementType::Half(HalfType::Bf16) => 14,
+    }
+}
+
+/// Memory that an algorithm may use. Two streams must not share one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workspace {
+    /// Address, a multiple of 256.
+    pub address: DeviceAddress,
+    /// Size in bytes.
+    pub bytes: usize,
+}
+
+/// Handle of the library for the device of the current context (`cublasLtHandle_t`).
+#[derive(Debug)]
+pub struct LtHandle {
+    library: Arc<CublasLt>,
+    raw: Opaque,
+}
+
+// SAFETY: the library's functions may be called with one handle by several threads.
+unsafe impl Send for LtHandle {}
+// SAFETY: as above.
+unsafe impl Sync for LtHandle {}
+
+/// A product whose algorithm was chosen.
+#[derive(Debug)]
+pub struct LtPlan {
+    handle: Arc<LtHandle>,
+    description: Description,
+    /// First operand, second operand, result.
+    layouts: [Description; 3],
+    algorithm: [u64; 8],
+    adds: bool,
+}
+
+// SAFETY: a plan is not changed after it was made, and the library only reads it.
+unsafe impl Send for LtPlan {}
+// SAFETY: as above.
+unsafe impl Sync for LtPlan {}
+
+/// An object of the library that describes something, and the function that destroys it.
+#[derive(Debug)]
+struct Description {
+    raw: Opaque,
+    destroy: unsafe extern "C" fn(Opaque) -> c_int,
+}
+
+impl Drop for Description {
+    fn drop(&mut self) {
+        // SAFETY: the object is live, and this is its last use.
+        let _ = unsafe { (self.destroy)(self.raw) };
+    }
+}
+
+impl LtHandle {
+    /// Creates a handle for the device of the current context.
+    ///
+    /// # Errors
+    /// If the library fails, for example because there is no driver.
+    pub fn new(library: Arc<CublasLt>) -> Result<Self, CublasLtError> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the call writes one handle.
+        let code = unsafe { (library.functions.create)(&raw mut raw) };
+        library.check("cublasLtCreate", code)?;
+        Ok(Self { library, raw })
+    }
+
+    fn layout(&self, layout: LtLayout) -> Result<Description, CublasLtError> {
+        let LtLayout { element, rows, columns, stride } = layout;
+        let functions = &self.library.functions;
+        let mut raw = std::ptr::null_mut();
+        let (rows, columns, stride) = (u64::from(rows), u64::from(columns), i64::from(stride));
+        // SAFETY: the call writes one handle.
+        let code = unsafe {
+            (functions.create_layout)(&raw mut raw, data_type(element), rows, columns, stride)
+        };
+        self.library.check("cublasLtMatrixLayoutCreate", code)?;
+        Ok(Description { raw, destroy: functions.destroy_layout })
+    }
+
+    fn description(&self, transposes: [bool; 2]) -> Result<Description, CublasLtError> {
+        let functions = &self.library.functions;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the call writes one handle.
+        let code = unsafe {
+            (functions.create_product)(&raw mut raw, COMPUTE_F32, data_type(ElementType::F32))
+        };
+        self.library.check("cublasLtMatmulDescCreate", code)?;
+        let found = Description { raw, destroy: functions.destroy_product };
+        for (attribute, is_transposed) in TRANSPOSE_ATTRIBUTES.into_iter().zip(transposes) {
+            // `cublasOperation_t`.
+            let operation = c_int::from(is_transposed);
+            // SAFETY: the object is live; the call reads as many bytes as it is told.
+            let code = unsafe {
+                let value = (&raw const operation).cast();
+                (functions.set_product)(found.raw, attribute, value, size_of_val(&operation))
+            };
+            self.library.check("cublasLtMatmulDescSetAttribute", code)?;
+        }
+        Ok(found)
+    }
+
+    /// What an algorithm may use.
+    fn preference(&self, workspace_bytes: usize) -> Result<Description, CublasLtError> {
+        let functions = &self.library.functions;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the call writes one handle.
+        let code = unsafe { (functions.create_preference)(&raw mut raw) };
+        self.library.check("cublasLtMatmulPreferenceCreate", code)?;
+        let found = Description { raw, destroy: functions.destroy_preference };
+        let (bytes, reduction) = (workspace_bytes as u64, REDUCTION_IN_F32);
+        // SAFETY: the object is live; each call reads as many bytes as it is told.
+        let codes = unsafe {
+            let set = functions.set_preference;
+            let bytes_at: *const c_void = (&raw const bytes).cast();
+            let reduction_at: *const c_void = (&raw const reduction).cast();
+            [
+                set(found.raw, WORKSPACE_ATTRIBUTE, bytes_at, size_of_val(&bytes)),
+                set(found.raw, REDUCTION_ATTRIBUTE, reduction_at, size_of_val(&reduction)),
+            ]
+        };
+        for code in codes {
+            self.library.check("cublasLtMatmulPreferenceSetAttribute", code)?;
+        }
+        Ok(found)
+    }
+
+    /// Chooses the algorithm of a product: the first one that the library recommends, which does not depend on
+    /// measurements. It sums in an order that is fixed for one kind of device and one version of the library.
+    ///
+    /// # Errors
+    /// If the library has none, or fails.
+    pub fn plan(
+        self: &Arc<Self>,
+        product: &LtProduct,
+        workspace_bytes: usize,
+    ) -> Result<LtPlan, CublasLtError> {
+        let [a, b, c] = product.layouts.map(|layout| self.layout(layout));
+        let layouts = [a?, b?, c?];
+        let description = self.description(product.transposes)?;
+        let preference = self.preference(workspace_bytes)?;
+        let [a, b, c] = layouts.each_ref().map(|layout| layout.raw);
+        let none = HeuristicResult {
+            algorithm: [0; 8],
+            workspace_bytes: 0,
+            state: 0,
+            waves: 0.0,
+            reserved: [0; 4],
+        };
+        let (mut found, mut count) = (none, 0);
+        // SAFETY: all objects are live; the call writes one result at most, and their number.
+        let code = unsafe {
+            (self.library.functions.find_algorithms)(
+                self.raw,
+                description.raw,
+                a,
+                b,
+                c,
+                c,
+                preference.raw,
+                1,
+                &raw mut found,
+                &raw mut count,
+            )
+        };
+        // Nothing found is a status of its own in some versions, and success in others.
+        if count < 1 {
+            const NOT_SUPPORTED: c_int = 15;
+            if code != NOT_SUPPORTED {
+                self.library.check("cublasLtMatmulAlgoGetHeuristic", code)?;
+            }
+            let version = self.library.version();
+            return Err(CublasLtError::NoAlgorithm { version, product: *product });
+        }
+        self.library.check("cublasLtMatmulAlgoGetHeuristic", code)?;
+        self.library.check("cublasLtMatmulAlgoGetHeuristic", found.state)?;
+        let (handle, adds) = (self.clone(), product.adds);
+        Ok(LtPlan { handle, description, layouts, algorithm: found.algorithm, adds })
+    }
+}
+
+impl Drop for LtHandle {
+    fn drop(&mut self) {
+        // SAFETY: the handle is live, and this is its last use.
+        let _ = unsafe { (self.library.functions.destroy)(self.raw) };
+    }
+}
+
+impl LtPlan {
+    /// Submits the product of the matrices at these addresses: first operand, second operand, result.
+    ///
+    /// # Errors
+    /// If the library fails.
+    ///
+    /// # Safety
+    /// `stream` is a stream of the handle's device (`CUstream`). The memory has the layouts of the plan, the
+    /// workspace has the size of the plan, and all of it stays allocated until the stream has executed the product.
+    pub unsafe fn multiply(
+        &self,
+        [a, b, c]: [DeviceAddress; 3],
+        workspace: Workspace,
+        stream: *mut c_void,
+    ) -> Result<(), CublasLtError> {
+        let (alpha, beta) = (1.0f32, if self.adds { 1.0f32 } else { 0.0 });
+        let [of_a, of_b, of_c] = self.layouts.each_ref().map(|layout| layout.raw);
+        let at = |address: DeviceAddress| address.0 as *mut c_void;
+        let LtHandle { library, raw } = &*self.handle;
+        // SAFETY: the descriptions are live, the factors are f32 as the description says, and the caller guarantees
+        // the rest.
+        let code = unsafe {
+            (library.functions.multiply)(
+                *raw,
+                self.description.raw,
+                (&raw const alpha).cast(),
+                at(a),
+                of_a,
+                at(b),
+                of_b,
+                (&raw const beta).cast(),
+                at(c),
+                of_c,
+                at(c),
+                of_c,
+                self.algorithm.as_ptr(),
+                at(workspace.address),
+                workspace.bytes,
+                stream,
+            )
+        };
+        library.check("cublasLtMatmul", code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_of_the_heuristic_has_the_size_of_the_header() {
+        assert_eq!(size_of::<HeuristicResult>(), 96);
+        assert_eq!(std::mem::offset_of!(HeuristicResult, state), 72);
+    }
+}

@@ -1,0 +1,20 @@
+//! cuBLASLt: products of matrices on a GPU.
+//!
+//! Not yet run on a GPU.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `product` | a product as the library describes it: column after column |
+//! | `ffi` | functions of the library |
+//! | `ffi_plan` | descriptions of a product, and the algorithm that was chosen for it |
+//! | `error` | errors |
+
+mod error;
+mod ffi;
+mod ffi_plan;
+mod product;
+
+pub use crate::cuda::cublaslt::error::CublasLtError;
+pub use crate::cuda::cublaslt::ffi::CublasLt;
+pub use crate::cuda::cublaslt::ffi_plan::{LtHandle, LtPlan, Workspace};
+pub use crate::cuda::cublaslt::product::{LtLayout, LtProduct};

@@ -1,0 +1,132 @@
+//! [`LtProduct`]: a product as cuBLASLt describes it. Pure.
+//!
+//! The library has matrices column after column. Memory with the rows of a matrix one after another has, read so,
+//! its transpose; and `C = A · B` is `Cᵀ = Bᵀ · Aᵀ`. So the operands change places, and nothing is copied.
+
+use crate::cuda::device::{DeviceMatrix, Matmul};
+use crate::cuda::kernels::ElementType;
+
+/// Matrix, column after column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LtLayout {
+    /// Type of the elements.
+    pub element: ElementType,
+    /// Rows.
+    pub rows: u32,
+    /// Columns.
+    pub columns: u32,
+    /// Elements from the begin of a column to that of the next one.
+    pub stride: u32,
+}
+
+/// Shapes and types of a product: what the choice of an algorithm depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LtProduct {
+    /// First operand, second operand, result.
+    pub layouts: [LtLayout; 3],
+    /// Whether the first and the second operand are transposed.
+    pub transposes: [bool; 2],
+    /// Whether the product is added to the result.
+    pub adds: bool,
+}
+
+impl LtLayout {
+    /// Returns the memory of a matrix, whose rows are one after another, as columns.
+    fn of(matrix: DeviceMatrix) -> Self {
+        let DeviceMatrix { rows, columns, stride, element, .. } = matrix;
+        Self { element, rows: columns, columns: rows, stride }
+    }
+}
+
+impl LtProduct {
+    /// Returns the description of a product. Its first operand is the right one of `product`, and its second operand
+    /// the left one.
+    pub fn of(product: &Matmul) -> Self {
+        Self {
+            layouts: [product.b, product.a, product.c].map(LtLayout::of),
+            transposes: [product.transposes_b, product.transposes_a],
+            adds: product.adds,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::device::DeviceAddress;
+
+    /// Multiplies as the library is documented to: column after column.
+    fn multiply(product: &LtProduct, [a, b]: [&[i64]; 2], c: &mut [i64]) {
+        let [of_a, of_b, of_c] = product.layouts;
+        let inner = if product.transposes[0] { of_a.rows } else { of_a.columns };
+        let at = |layout: LtLayout, is_transposed: bool, row: u32, column: u32| {
+            let (row, column) = if is_transposed { (column, row) } else { (row, column) };
+            assert!(row < layout.rows && column < layout.columns, "inside the matrix");
+            (row + column * layout.stride) as usize
+        };
+        for row in 0..of_c.rows {
+            for column in 0..of_c.columns {
+                let term = |k| {
+                    a[at(of_a, product.transposes[0], row, k)]
+                        * b[at(of_b, product.transposes[1], k, column)]
+                };
+                let sum: i64 = (0..inner).map(term).sum();
+                let result = &mut c[at(of_c, false, row, column)];
+                *result = sum + if product.adds { *result } else { 0 };
+            }
+        }
+    }
+
+    /// Rows and columns in memory of an operand with this shape.
+    fn in_memory(rows: u32, columns: u32, is_transposed: bool) -> DeviceMatrix {
+        let (rows, columns) = if is_transposed { (columns, rows) } else { (rows, columns) };
+        let matrix = DeviceMatrix::new(DeviceAddress(256), rows, columns, ElementType::F32);
+        matrix.with_stride(columns + 3)
+    }
+
+    #[track_caller]
+    fn check(transposes_a: bool, transposes_b: bool, adds: bool) {
+        let (rows, columns, inner) = (2, 3, 5);
+        let (a, b) =
+            (in_memory(rows, inner, transposes_a), in_memory(inner, columns, transposes_b));
+        let c = in_memory(rows, columns, false);
+        let product = Matmul { a, transposes_a, b, transposes_b, c, adds };
+        let numbers = |matrix: DeviceMatrix, first: i64| -> Vec<i64> {
+            let count = matrix.rows * matrix.stride;
+            (0..count).map(|index| first + i64::from(index * index % 7)).collect()
+        };
+        let (left, right, mut result) = (numbers(a, 1), numbers(b, -2), numbers(c, 3));
+        let before = result.clone();
+        multiply(&LtProduct::of(&product), [&right, &left], &mut result);
+        let element = |values: &[i64], matrix: DeviceMatrix, row: u32, column: u32| {
+            values[(row * matrix.stride + column) as usize]
+        };
+        for row in 0..rows {
+            for column in 0..columns {
+                let term = |k| {
+                    let (of_a, of_b) = match (transposes_a, transposes_b) {
+                        (false, false) => ((row, k), (k, column)),
+                        (true, false) => ((k, row), (k, column)),
+                        (false, true) => ((row, k), (column, k)),
+                        (true, true) => ((k, row), (column, k)),
+                    };
+                    element(&left, a, of_a.0, of_a.1) * element(&right, b, of_b.0, of_b.1)
+                };
+                let sum: i64 = (0..inner).map(term).sum();
+                let added = if adds { element(&before, c, row, column) } else { 0 };
+                assert_eq!(element(&result, c, row, column), sum + added, "row {row}, {column}");
+            }
+        }
+        for (index, (after, before)) in result.iter().zip(&before).enumerate() {
+            let is_between = columns <= index as u32 % c.stride;
+            assert!(!is_between || after == before, "element {index} is between two rows");
+        }
+    }
+
+    #[test]
+    fn product_of_rows_is_one_of_columns() {
+        for bits in 0..8 {
+            check(bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Calls of the driver.
+//!
+//! Device memory is named by addresses. A wrong one is an error of the device, which the driver reports; it cannot
+//! harm the memory of the host, because the addresses of the two are different.
+
+use std::ffi::{c_uint, c_void};
+use std::sync::Arc;
+
+use cudarc::driver::result::{self, event, function, launch_kernel, module, stream};
+use cudarc::driver::sys::{
+    CUevent, CUevent_flags, CUevent_wait_flags, CUfunction, CUfunction_attribute, CUmodule,
+    CUresult, CUstream,
+};
+use cudarc::driver::{CudaContext, DriverError};
+
+use crate::cuda::cublaslt::{LtPlan, Workspace};
+use crate::cuda::device::{DeviceAddress, DeviceError, KernelArgument};
+use crate::cuda::kernels::KernelLaunch;
+use crate::cuda::nvrtc::Architecture;
+
+/// Largest shared memory of a block that needs no attribute, in bytes.
+const SHARED_BYTES_USUAL: u32 = 48 << 10;
+
+/// Driver and device of a process.
+#[derive(Clone, Debug)]
+pub(super) struct Driver(Arc<CudaContext>);
+
+/// Stream, which is destroyed with the driver's context.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RawStream(CUstream);
+
+/// Event, which is destroyed with the driver's context.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RawEvent(CUevent);
+
+/// Loaded program, which is unloaded with the driver's context.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RawModule(CUmodule);
+
+/// Kernel of a loaded program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RawKernel(CUfunction);
+
+// SAFETY: the driver's handles may be used by every thread.
+unsafe impl Send for RawStream {}
+// SAFETY: as above.
+unsafe impl Send for RawEvent {}
+// SAFETY: as above.
+unsafe impl Send for RawModule {}
+// SAFETY: as above.
+unsafe impl Send for RawKernel {}
+
+/// Converts an error of the driver.
+fn failed(operation: &str) -> impl FnOnce(DriverError) -> DeviceError {
+    let operation = operation.to_owned();
+    move |error| DeviceError::Failed { operation, problem: message(error) }
+}
+
+fn message(error: DriverError) -> String {
+    let text = error.error_string().map(|text| text.to_string_lossy().into_owned());
+    text.unwrap_or_else(|_| format!("CUDA error {:?}", error.0))
+}
+
+impl Driver {
+    /// Takes over a device that was opened.
+    pub(super) fn new(context: Arc<CudaContext>) -> Self {
+        Self(context)
+    }
+
+    /// The context must be current in the thread that calls the driver.
+    fn enter(&self) -> Result<(), DeviceError> {
+        self.0.bind_to_thread().map_err(failed("the choice of the device"))
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.0.name().unwrap_or_else(|_| format!("GPU {}", self.0.ordinal()))
+    }
+
+    pub(super) fn architecture(&self) -> Result<Architecture, DeviceError> {
+        let (major, minor) =
+            self.0.compute_capability().map_err(failed("the question for its architecture"))?;
+        Ok(Architecture { major: major as u32, minor: minor as u32 })
+    }
+
+    /// Allocates memory; an address is a multiple of 256.
+    pub(super) fn alloc(&self, bytes: usize) -> Result<DeviceAddress, DeviceError> {
+        self.enter()?;
+        // SAFETY: the memory is not read before it is written.
+        match unsafe { result::malloc_sync(bytes.max(1)) } {
+            Ok(address) => Ok(DeviceAddress(address)),
+            Err(error) if error.0 == CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+                Err(DeviceError::OutOfMemory { bytes, problem: message(error) })
+            }
+            Err(error) => Err(failed("an allocation")(error)),
+        }
+    }
+
+    /// Releases memory once all operations of the device have been executed.
+    pub(super) fn free(&self, address: DeviceAddress) {
+        if self.enter().is_ok() {
+            // SAFETY: the caller has allocated it and does not use it any more. After an error of the device, the
+            // driver releases everything with the context.
+            let _ = unsafe { result::free_sync(address.0) };
+        }
+    }
+
+    /// Creates a stream that does not wait for the default stream.
+    pub(super) fn create_stream(&self) -> Result<RawStream, DeviceError> {
+        self.enter()?;
+        let created = stream::create(stream::StreamKind::NonBlocking);
+        created.map(RawStream).map_err(failed("the creation of a stream"))
+    }
+
+    /// Creates an event without a time.
+    pub(super) fn create_event(&self) -> Result<RawEvent, DeviceError> {
+        self.enter()?;
+        let created = event::create(CUevent_flags::CU_EVENT_DISABLE_TIMING);
+        created.map(RawEvent).map_err(failed("the creation of an event"))
+    }
+
+    pub(super) fn record(&self, on: RawStream, event: RawEvent) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: both handles are live.
+        unsafe { event::record(event.0, on.0) }.map_err(failed("the record of an event"))
+    }
+
+    pub(super) fn wait(&self, on: RawStream, event: RawEvent) -> Result<(), DeviceError> {
+        self.enter()?;
+        let flags = CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: both handles are live.
+        unsafe { stream::wait_event(on.0, event.0, flags) }.map_err(failed("the wait for an event"))
+    }
+
+    pub(super) fn is_complete(&self, event: RawEvent) -> Result<bool, DeviceError> {
+        self.enter()?;
+        // SAFETY: the handle is live.
+        match unsafe { event::query(event.0) } {
+            Ok(()) => Ok(true),
+            Err(error) if error.0 == CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            Err(error) => Err(failed("the question for an event")(error)),
+        }
+    }
+
+    /// Copies from the host. The driver has copied pageable memory when the call returns.
+    pub(super) fn upload(
+        &self,
+        on: RawStream,
+        from: &[u8],
+        to: DeviceAddress,
+    ) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: the bytes are pageable memory of the host, which the call reads before it returns.
+        unsafe { result::memcpy_htod_async(to.0, from, on.0) }
+            .map_err(failed("a copy to the device"))
+    }
+
+    /// Copies to the host, and waits for the stream.
+    pub(super) fn download(
+        &self,
+        on: RawStream,
+        from: DeviceAddress,
+        to: &mut [u8],
+    ) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: the bytes stay borrowed until the stream has executed the copy, which is awaited also after an
+        // error.
+        let copied = unsafe { result::memcpy_dtoh_async(to, from.0, on.0) };
+        // SAFETY: the handle is live.
+        let waited = unsafe { stream::synchronize(on.0) };
+        copied.and(waited).map_err(failed("a copy to the host"))
+    }
+
+    pub(super) fn copy(
+        &self,
+        on: RawStream,
+        [from, to]: [DeviceAddress; 2],
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: addresses of the device, which reports wrong ones.
+        unsafe { result::memcpy_dtod_async(to.0, from.0, bytes, on.0) }.map_err(failed("a copy"))
+    }
+
+    pub(super) fn clear(
+        &self,
+        on: RawStream,
+        at: DeviceAddress,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: an address of the device, which reports a wrong one.
+        unsafe { result::memset_d8_async(at.0, 0, bytes, on.0) }
+            .map_err(failed("a fill with zeros"))
+    }
+
+    pub(super) fn load(&self, name: &str, code: &[u8]) -> Result<RawModule, DeviceError> {
+        self.enter()?;
+        // SAFETY: the code is a complete CUDA binary, made by NVRTC.
+        let loaded = unsafe { module::load_data(code.as_ptr().cast()) };
+        loaded.map(RawModule).map_err(failed(&format!("the loading of `{name}`")))
+    }
+
+    /// Finds a kernel, and allows it as much shared memory as the device has.
+    pub(super) fn kernel(&self, of: RawModule, name: &str) -> Result<RawKernel, DeviceError> {
+        self.enter()?;
+        let text = std::ffi::CString::new(name).expect("names of kernels have no zero byte");
+        // SAFETY: the module is loaded.
+        let found = unsafe { module::get_function(of.0, text) };
+        found.map(RawKernel).map_err(failed(&format!("the search for `{name}`")))
+    }
+
+    /// Launches a kernel; `name` is for the error.
+    pub(super) fn launch(
+        &self,
+        on: RawStream,
+        (kernel, name): (RawKernel, &str),
+        size: KernelLaunch,
+        arguments: &[KernelArgument],
+    ) -> Result<(), DeviceError> {
+        self.enter()?;
+        let KernelLaunch { grid, threads, shared_bytes } = size;
+        if SHARED_BYTES_USUAL < shared_bytes {
+            let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the kernel is loaded.
+            unsafe { function::set_function_attribute(kernel.0, attribute, shared_bytes as i32) }
+                .map_err(failed(name))?;
+        }
+        let mut words: Vec<[u8; 8]> = arguments.iter().map(|argument| argument.word()).collect();
+        let mut pointers: Vec<*mut c_void> =
+            words.iter_mut().map(|word| word.as_mut_ptr().cast()).collect();
+        let [x, y, z] = grid.map(|blocks| blocks as c_uint);
+        // SAFETY: the kernel is loaded, and the pointers are those of as many words as it has parameters, which the
+        // call copies. What it reads and writes is memory of the device, which reports wrong addresses.
+        unsafe {
+            let block = (threads as c_uint, 1, 1);
+            launch_kernel(kernel.0, (x, y, z), block, shared_bytes, on.0, &mut pointers)
+        }
+        .map_err(failed(name))
+    }
+
+    /// Submits a product.
+    pub(super) fn multiply(
+        &self,
+        on: RawStream,
+        plan: &LtPlan,
+        addresses: [DeviceAddress; 3],
+        workspace: Workspace,
+    ) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: the stream is one of this device. Layouts and workspace are those of the plan, and wrong addresses
+        // are errors of the device.
+        unsafe { plan.multiply(addresses, workspace, on.0.cast()) }.map_err(|error| {
+            DeviceError::Failed { operation: "a product".to_owned(), problem: error.to_string() }
+        })
+    }
+}

@@ -1,0 +1,18 @@
+//! [`CudaDevice`]: a GPU by NVIDIA's driver, as the runtime sees it.
+//!
+//! Not yet run on a GPU.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `cuda_device` | the device |
+//! | `ffi_calls` | calls of the driver |
+//! | `programs` | kernels: compiled when they are first launched |
+//! | `cubin_cache` | compiled programs on disk |
+
+mod cubin_cache;
+mod cuda_device;
+mod ffi_calls;
+mod programs;
+
+pub use crate::cuda::driver::cubin_cache::CubinCache;
+pub use crate::cuda::driver::cuda_device::CudaDevice;
