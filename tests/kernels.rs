@@ -36,6 +36,7 @@ mod norm;
 mod optimizer;
 mod saved;
 mod streams;
+mod trainer;
 mod training;
 
 use ffi_device::DeviceProgram;

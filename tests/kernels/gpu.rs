@@ -9,7 +9,7 @@ use remuda::runtime::RandomStream;
 use remuda::runtime::device::{device_count, open_device};
 
 use super::emulated::{decode, encode, error_of};
-use super::{models, saved, streams, training};
+use super::{models, saved, streams, trainer, training};
 use crate::support::proof::skip;
 
 /// The first GPU; programs are kept in a directory of the tests.
@@ -155,5 +155,12 @@ fn ranks_and_micro_batches_on_a_gpu_change_no_bit() {
 fn training_on_a_gpu_continues_at_another_number_of_ranks() {
     if has_gpu("training_on_a_gpu_continues_at_another_number_of_ranks") {
         saved::check(&open);
+    }
+}
+
+#[test]
+fn trainer_on_a_gpu_does_what_it_does_on_a_processor() {
+    if has_gpu("trainer_on_a_gpu_does_what_it_does_on_a_processor") {
+        trainer::check(&open);
     }
 }

@@ -15,10 +15,10 @@ use crate::support::proof::has;
 const LANES: usize = 2;
 
 /// Directory that is removed in the end.
-struct Dir(PathBuf);
+pub(super) struct Dir(pub(super) PathBuf);
 
 impl Dir {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         Self(std::env::temp_dir().join(format!("remuda-{name}-{}", std::process::id())))
     }
 }
