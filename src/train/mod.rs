@@ -61,7 +61,7 @@ pub use sampling::{
 };
 pub use saved_training::{SavedTraining, inspect, inspect_newest, newest_in};
 pub use tokenizer::{Encoder, ParallelEncoder, Tokenizer, UnknownToken, VocabularyError};
-#[cfg(feature = "nccl")]
-pub use trainer::train_on;
 pub use trainer::{TrainOutcome, train};
+#[cfg(feature = "nccl")]
+pub use trainer::{check_device_options, train_on};
 pub use worker_memory::{WorkerMemory, activation_bytes};

@@ -8,10 +8,14 @@ use std::time::Duration;
 use crate::base::clock;
 #[cfg(feature = "nccl")]
 use crate::cuda::device::Device;
+#[cfg(feature = "nccl")]
+use crate::runtime::engine::check_device_config;
 use crate::runtime::engine::{Engine, EngineConfig, EngineError, StepOutcome};
 use crate::runtime::{Group, Note, ReduceOp};
 use crate::train::data::windows::SamplePosition;
 use crate::train::error::TrainError;
+#[cfg(feature = "nccl")]
+use crate::train::nn::device::gpt::head_width;
 use crate::train::nn::model_id::ModelId;
 use crate::train::options::{ModelOptions, TrainOptions};
 use crate::train::report::progress::{
@@ -24,6 +28,8 @@ use crate::train::saving::Saver;
 use crate::train::task::classification::Classification;
 use crate::train::task::definition::{Extent, Learner, Task};
 use crate::train::task::language::Language;
+#[cfg(feature = "nccl")]
+use crate::train::task::language::half_of;
 use crate::train::worker_memory::WorkerMemory;
 
 /// Runs a training as one worker of `group`, on the processor. Only rank 0 calls `on_event` and writes files and
@@ -35,7 +41,7 @@ pub fn train(
     stop: &dyn Fn() -> bool,
     on_event: &mut dyn FnMut(&TrainEvent),
 ) -> Result<TrainOutcome, TrainError> {
-    let job = Job { group, options };
+    let job = Job { group, options, has_forecast: true };
     match &options.model {
         ModelOptions::Gpt(gpt) => {
             let task = Language::new(gpt, options)?;
@@ -59,7 +65,7 @@ pub fn train_on(
     stop: &dyn Fn() -> bool,
     on_event: &mut dyn FnMut(&TrainEvent),
 ) -> Result<TrainOutcome, TrainError> {
-    let job = Job { group, options };
+    let job = Job { group, options, has_forecast: false };
     let (config, precision) = (job.engine_config(), options.engine.precision);
     match &options.model {
         ModelOptions::Gpt(gpt) => {
@@ -77,18 +83,35 @@ pub fn train_on(
     }
 }
 
+/// Checks whether [`train_on`] can do what the options say, with `workers` workers.
+///
+/// # Errors
+/// If it cannot; the error says what it lacks.
+#[cfg(feature = "nccl")]
+pub fn check_device_options(options: &TrainOptions, workers: usize) -> Result<(), EngineError> {
+    check_device_config(&options.engine, workers)?;
+    if let ModelOptions::Gpt(gpt) = &options.model {
+        half_of(options.engine.precision)?;
+        // The vocabulary, which only the data decides, has no part in it.
+        head_width(&gpt.config(1))?;
+    }
+    Ok(())
+}
+
 /// What a run is given.
 #[derive(Clone, Copy)]
 struct Job<'a> {
     group: &'a Group,
     options: &'a TrainOptions,
+    /// Whether the memory of a worker was forecast.
+    has_forecast: bool,
 }
 
 impl Job<'_> {
     /// Settings of the engine. The shard groups of the start need not fit the workers that are left after a
     /// restart; the bits are the same.
     fn engine_config(self) -> EngineConfig {
-        let Self { group, options } = self;
+        let Self { group, options, .. } = self;
         let mut config = options.engine.clone();
         if 0 < group.restart_count() && config.check(group.world_size()).is_err() {
             config.shard_group = None;
@@ -113,6 +136,7 @@ struct Run<'a, T: Task, R: Learner<T>> {
     options: &'a TrainOptions,
     task: T,
     engine: Engine<R>,
+    has_forecast: bool,
     saver: Option<Saver>,
     reporter: Rank0Reporter<'a>,
     /// Time for each phase since the last report.
@@ -122,7 +146,7 @@ struct Run<'a, T: Task, R: Learner<T>> {
 impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
     /// Prepares a run with a new engine, which gets the state of a checkpoint if the run resumes.
     fn new(
-        Job { group, options }: Job<'a>,
+        Job { group, options, has_forecast }: Job<'a>,
         task: T,
         mut engine: Engine<R>,
         on_event: &'a mut dyn FnMut(&TrainEvent),
@@ -142,7 +166,7 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
         let continues = 0 < step || options.start.as_ref().is_some_and(|start| start.is_restart);
         reporter.open_scalars(&options.scalars, axis, continues.then_some(step))?;
         let seconds = PhaseSeconds::default();
-        Ok(Self { group, options, task, engine, saver, reporter, seconds })
+        Ok(Self { group, options, task, engine, has_forecast, saver, reporter, seconds })
     }
 
     /// Runs all steps, then the final evaluation and the sample.
@@ -272,6 +296,9 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
 
     /// Memory of the worker that has used most, beside the forecast; `None` if a worker does not know it.
     fn memory_use(&self) -> Result<Option<MemoryUse>, TrainError> {
+        if !self.has_forecast {
+            return Ok(None);
+        }
         let mut most = [self.group.peak_memory().map_or(f64::INFINITY, |bytes| bytes as f64)];
         self.group.all_reduce(&mut most, ReduceOp::Max)?;
         let vocabulary = match self.task.identity() {

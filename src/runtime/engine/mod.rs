@@ -34,7 +34,7 @@ mod whole;
 pub(crate) use config::is_shard_group;
 pub use config::{EngineConfig, Offload, Precision};
 #[cfg(feature = "nccl")]
-pub use device::{DeviceBackward, DeviceForward, DeviceModel, DeviceReplica};
+pub use device::{DeviceBackward, DeviceForward, DeviceModel, DeviceReplica, check_device_config};
 pub use error::EngineError;
 #[cfg(feature = "train")]
 pub(crate) use error::cure_of_divergence;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 #[cfg(feature = "nccl")]
 use crate::cuda::device::Device;
 #[cfg(feature = "nccl")]
-use crate::cuda::kernels::ElementType;
+use crate::cuda::kernels::{ElementType, HalfType};
 #[cfg(feature = "nccl")]
 use crate::runtime::engine::{DeviceReplica, Precision, Section, loss_of};
 use crate::runtime::engine::{Engine, EngineError, HostReplica};
@@ -144,6 +144,18 @@ impl Task for Language {
     }
 }
 
+/// Type in which a GPT computes on a device: its attention has 16 bits.
+#[cfg(feature = "nccl")]
+pub(crate) fn half_of(precision: Precision) -> Result<HalfType, EngineError> {
+    match precision.into() {
+        ElementType::Half(half) => Ok(half),
+        ElementType::F32 => Err(EngineError::Config {
+            problem: "attention on a GPU computes in 16 bits".to_owned(),
+            instead: "give `--precision bf16` or `--precision fp16`".to_owned(),
+        }),
+    }
+}
+
 /// A model that says how likely each token is to be the next one.
 trait NextToken {
     /// Scores of all tokens after the last one of `inputs`.
@@ -170,12 +182,7 @@ impl Language {
         device: Arc<dyn Device>,
         precision: Precision,
     ) -> Result<DeviceGpt, EngineError> {
-        let ElementType::Half(half) = precision.into() else {
-            return Err(EngineError::Config {
-                problem: "attention on a GPU has 16 bits".to_owned(),
-                instead: "give `--dtype bf16`".to_owned(),
-            });
-        };
+        let half = half_of(precision)?;
         Ok(DeviceGpt::new(device, self.config, half)?)
     }
 

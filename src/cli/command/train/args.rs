@@ -97,6 +97,9 @@ pub(super) struct TrainArgs {
     /// The same as JSON, for workers
     #[arg(long, hide = true, value_name = "JSON", value_parser = parse_json::<EngineConfig>)]
     pub(super) engine: Option<EngineConfig>,
+    /// Where the model computes. GPUs were not tried yet with this version
+    #[arg(long, value_name = "WHERE", value_enum, default_value = "cpu")]
+    pub(super) device: DeviceArg,
     /// Type of weights and of the operands of products; sums, moments, master weights and, on CPUs,
     /// activations are f32
     #[arg(long, value_name = "TYPE", value_enum, default_value = "fp32")]
@@ -182,6 +185,17 @@ pub(super) enum PrecisionArg {
     /// 16-bit of IEEE 754, with a dynamic loss scale.
     #[value(name = "fp16")]
     F16,
+}
+
+/// Value of `--device`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum DeviceArg {
+    /// GPUs, if this machine has some and their libraries; else processors
+    Auto,
+    /// Processors
+    Cpu,
+    /// GPUs, one for each worker
+    Cuda,
 }
 
 impl fmt::Display for PrecisionArg {
@@ -379,6 +393,8 @@ impl TrainArgs {
         push("shard_group", count(self.shard_group));
         let precision = self.precision.to_possible_value();
         push("precision", precision.map(|value| value.get_name().into()));
+        let device = self.device.to_possible_value();
+        push("device", device.map(|value| value.get_name().into()));
         let engine = self.engine.as_ref().map(serde_json::to_string);
         push("engine", engine.and_then(Result::ok).map(OsString::from));
         push("seed", self.seed.and_then(|seed| number(&seed)));

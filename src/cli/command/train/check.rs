@@ -4,7 +4,7 @@
 use std::num::NonZeroUsize;
 
 use crate::base::Diagnostic;
-use crate::cli::command::train::args::{ModelArg, TrainArgs};
+use crate::cli::command::train::args::{DeviceArg, ModelArg, TrainArgs};
 use crate::cli::command::train::outputs::{check_outputs, check_unused};
 use crate::cli::command::train::resume::{apply_samples, apply_saved, find_saved};
 use crate::cli::command::train::sizes::{check_data, check_heads, check_memory};
@@ -98,7 +98,9 @@ pub(super) fn run(
         ModelId::Mlp { .. } => data_vocabulary,
     });
     if let Workers::Local(workers) = workers {
-        check_memory(line, args, vocabulary, workers, available_memory())?;
+        if args.device == DeviceArg::Cpu {
+            check_memory(line, args, vocabulary, workers, available_memory())?;
+        }
         check_outputs(line, args)?;
         check_unused(line, args)?;
     }

@@ -27,6 +27,9 @@ pub(super) const NOT_IN_ENGINE: &str = "T010";
 /// Shard groups into which the workers cannot be divided.
 pub(super) const BAD_SHARD_GROUP: &str = "T011";
 
+/// Settings that training on a GPU does not have.
+pub(super) const NOT_ON_GPU: &str = "T012";
+
 /// The `remuda explain` page of every code.
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     explanation(
@@ -101,6 +104,14 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
          a node:\n\n    remuda train -H hosts --stage 3 --shard_group 8\n\nIf there are \
          several groups, the number of micro-batches (`--accumulate`) or the number of workers must be a power \
          of two; with `--no_sync`, only the number of micro-batches counts.",
+    ),
+    explanation(
+        NOT_ON_GPU,
+        "training on a GPU does not have this setting",
+        "With `--device cuda` every worker trains a whole replica on a GPU: stage 0, no offloading, no activation \
+         checkpointing, a number of workers that is a power of two. A GPT computes in 16 bits there \
+         (`--precision bf16`), with heads of 64 or 128 features:\n\n    remuda train --device cuda --precision \
+         bf16 --width 256 --heads 4\n\nEverything else trains on processors (`--device cpu`).",
     ),
     explanation(
         IN_USE,

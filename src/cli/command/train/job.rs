@@ -6,11 +6,11 @@ use clap::{CommandFactory, Parser};
 
 use super::typed_line::TypedLine;
 use super::worker::{WORKER_COMMAND, worker_main};
-use super::{check, config_file, lanes, shard_group};
+use super::{check, config_file, device, lanes, shard_group};
 use crate::base::Status;
 use crate::cli::args::{self, ClusterArgs, ElasticArgs, WatchArgs, WorkerArgs};
 use crate::cli::command::parse::parse;
-use crate::cli::command::train::args::TrainArgs;
+use crate::cli::command::train::args::{DeviceArg, TrainArgs};
 use crate::cli::command::train::check::{CheckedRun, Workers};
 use crate::cli::command::train::memory_table::show_memory;
 use crate::cli::command::train::outputs::remote_files;
@@ -56,8 +56,7 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     args::check::watch(&cli.watch, &typed)?;
     cli.elastic.set_restarts(&mut cli.watch, &typed);
     let terminal = Terminal::detect();
-    let note = "remuda train has no GPU kernels yet";
-    start::use_cpu_slots(&mut cli.cluster, note, terminal);
+    device::apply(&mut cli.train, &mut cli.cluster, &typed, terminal)?;
     let mut cluster = resolve_cluster(&mut cli, &typed, terminal)?;
     cluster.set_elastic(resolve::elastic(&cli.elastic, &cluster, &typed)?);
     args::check::stdin(&cli.watch, cluster.workers(), &typed)?;
@@ -70,6 +69,7 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         print_message(&notes, terminal.paint);
     }
     let CheckedRun { saved, vocabulary } = check::run(&mut cli.train, &typed, workers)?;
+    device::check(&cli.train, workers.count(), &typed)?;
     // A run that ended after its last save has not written the last record of its metrics.
     let has_record =
         |saved: &SavedTraining| cli.train.metrics.is_some() && cli.train.steps == saved.step;
@@ -77,7 +77,7 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         print_message(&nothing_to_do(&saved), terminal.paint);
         return Ok(Status::Success);
     }
-    if cli.watch.dry_run && !cli.watch.json {
+    if cli.watch.dry_run && !cli.watch.json && cli.train.device == DeviceArg::Cpu {
         let memory = show_memory(&cli.train.resolve(), vocabulary, workers.count());
         print_screen(&format!("{memory}\n")).map_err(CliError::output)?;
     }

@@ -4,6 +4,7 @@ mod args;
 mod check;
 mod codes;
 mod config_file;
+mod device;
 mod engine_config;
 mod job;
 mod lanes;

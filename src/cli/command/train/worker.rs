@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::base::{Status, clock, env_vars};
 use crate::cli::command::checkpoint::code_of_checkpoint_error;
-use crate::cli::command::train::args::TrainArgs;
+use crate::cli::command::train::args::{DeviceArg, TrainArgs};
 use crate::cli::command::train::codes::IN_USE;
+#[cfg(feature = "nccl")]
+use crate::cli::command::train::device;
 use crate::cli::command::train::outputs::{bad_output, other_run_in_dir};
 use crate::cli::error::CliError;
 use crate::cli::line::codes::BAD_VALUE;
@@ -18,7 +20,9 @@ use crate::os::process::signals;
 use crate::report::{print_error, print_screen};
 use crate::runtime::checkpoint::DirectoryLock;
 use crate::runtime::{Group, InitOptions};
-use crate::train::{TrainError, TrainEvent, train};
+#[cfg(feature = "nccl")]
+use crate::train::train_on;
+use crate::train::{TrainError, TrainEvent, TrainOptions, TrainOutcome, train};
 use clap::Parser;
 
 /// Name of the command that makes this executable a worker.
@@ -93,7 +97,17 @@ fn run_training(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Sta
     let options = args.resolve();
     let shown = Cell::new(None);
     let watch = &mut |progress: &TrainEvent| show(progress, &shown);
-    match train(group, &options, stop, watch) {
+    let trained = match args.device {
+        DeviceArg::Cuda => match train_on_gpu(group, &options, stop, watch) {
+            Ok(trained) => trained,
+            Err(problem) => {
+                print_error(&format!("remuda train: rank {}: {problem}\n", group.rank()));
+                return Status::Config;
+            }
+        },
+        DeviceArg::Auto | DeviceArg::Cpu => train(group, &options, stop, watch),
+    };
+    match trained {
         Ok(_) => Status::Success,
         Err(error) => {
             let begin = match &error {
@@ -109,6 +123,27 @@ fn run_training(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Sta
             error.status()
         }
     }
+}
+
+/// Trains on the GPU of this worker; the outer error says why it cannot be used.
+#[cfg(feature = "nccl")]
+fn train_on_gpu(
+    group: &Group,
+    options: &TrainOptions,
+    stop: &dyn Fn() -> bool,
+    watch: &mut dyn FnMut(&TrainEvent),
+) -> Result<Result<TrainOutcome, TrainError>, String> {
+    Ok(train_on(group, device::open(group)?, options, stop, watch))
+}
+
+#[cfg(not(feature = "nccl"))]
+fn train_on_gpu(
+    _group: &Group,
+    _options: &TrainOptions,
+    _stop: &dyn Fn() -> bool,
+    _watch: &mut dyn FnMut(&TrainEvent),
+) -> Result<Result<TrainOutcome, TrainError>, String> {
+    Err("this build of remuda has no support for GPUs (feature `nccl`)".to_owned())
 }
 
 /// Prints progress. If it cannot be printed, the training continues; the metrics are in their file.

@@ -12,7 +12,8 @@ use crate::runtime::comm::group::Group;
 use crate::runtime::comm::shm::buffer::SharedBuffer;
 use crate::runtime::dtype::element::ReduceOp;
 use crate::runtime::engine::buffers::UnitBuffers;
-use crate::runtime::engine::config::{EngineConfig, Offload};
+use crate::runtime::engine::config::EngineConfig;
+use crate::runtime::engine::device::check::check_device_config;
 use crate::runtime::engine::device::model::{DeviceBackward, DeviceForward, DeviceModel};
 use crate::runtime::engine::device::unit::{DeviceQueue, UnitMemory};
 use crate::runtime::engine::device::update::StepMemory;
@@ -21,8 +22,7 @@ use crate::runtime::engine::parameters::{ParameterTable, Unit};
 use crate::runtime::engine::replica::{MicroBatch, Replica};
 use crate::runtime::flat::norm::fold_block_sums;
 use crate::runtime::optim::{Optimizer, OptimizerStep};
-use crate::runtime::parallel::zero::lanes::{LaneAssignment, LaneOrder};
-use crate::runtime::parallel::zero::sharding::Sharding;
+use crate::runtime::parallel::zero::lanes::LaneAssignment;
 use crate::runtime::parallel::zero::step_plan::{Computation, PlanPass, PlanStep};
 
 /// Rank in the memory of a device. Gradients are reduced through the memory of the host.
@@ -56,7 +56,7 @@ impl<M: DeviceModel> DeviceReplica<M> {
         config: &EngineConfig,
         lanes: LaneAssignment,
     ) -> Result<Self, EngineError> {
-        check(config, lanes)?;
+        check_device_config(config, group.world_size())?;
         let element = config.precision.into();
         let stream = device.create_stream()?;
         let on = DeviceQueue { device: &*device, stream, element };
@@ -152,22 +152,6 @@ impl<M: DeviceModel> DeviceReplica<M> {
 /// Sums of a unit that the kernel of squares writes.
 fn sums_of(len: usize) -> u32 {
     KernelLaunch::squares(len as u64).grid[0]
-}
-
-/// Refuses settings that need more than a replica in whole.
-fn check(config: &EngineConfig, lanes: LaneAssignment) -> Result<(), EngineError> {
-    let refused = [
-        (config.sharding != Sharding::None, "sharding"),
-        (config.offload != Offload::default(), "offloaded state"),
-        (config.gradient_rounding.is_some(), "gradients that are rounded for each lane"),
-        (0 < config.plan.recompute, "activation checkpointing"),
-        (lanes.order() == LaneOrder::Subtrees, "a number of ranks that is no power of two"),
-    ];
-    let Some((_, what)) = refused.into_iter().find(|(is_set, _)| *is_set) else { return Ok(()) };
-    Err(EngineError::Config {
-        problem: format!("training on a device does not have {what} yet"),
-        instead: "train on CPUs, or leave it out".to_owned(),
-    })
 }
 
 /// Allocates all units, with the initial values.

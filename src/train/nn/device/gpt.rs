@@ -34,6 +34,22 @@ impl From<LayerParts<DeviceAddress>> for LayerAddresses {
     }
 }
 
+/// Features of an attention head, which the kernels of attention must have.
+pub(crate) fn head_width(config: &GptConfig) -> Result<HeadWidth, DeviceError> {
+    match config.width / config.heads {
+        64 => Ok(HeadWidth::W64),
+        128 => Ok(HeadWidth::W128),
+        features => {
+            let problem = format!(
+                "attention on a GPU needs heads of 64 or 128 features; {} heads in a width of {} have \
+                 {features}",
+                config.heads, config.width
+            );
+            Err(DeviceError::Unsupported { problem })
+        }
+    }
+}
+
 impl DeviceGpt {
     /// Creates a model that computes in a type of 16 bits. Work space is allocated for the first batch.
     ///
@@ -45,18 +61,7 @@ impl DeviceGpt {
         half: HalfType,
     ) -> Result<Self, DeviceError> {
         let (table, ranges) = config.parameters();
-        let head_width = match config.width / config.heads {
-            64 => HeadWidth::W64,
-            128 => HeadWidth::W128,
-            features => {
-                let problem = format!(
-                    "attention on a GPU needs heads of 64 or 128 features; {} heads in a width of {} have \
-                     {features}",
-                    config.heads, config.width
-                );
-                return Err(DeviceError::Unsupported { problem });
-            }
-        };
+        let head_width = head_width(&config)?;
         Ok(Self { device, config, table, ranges, half, head_width, memory: None })
     }
 
