@@ -13,7 +13,7 @@ use super::world::Simulation;
 use crate::base::{Epoch, LocalRank, NodeRank, Rank};
 use crate::job::Event;
 use crate::launch::node::elastic;
-use crate::launch::node::epoch_steps::{AnswerStep, LinkStep, NodeFacts, NodeStep};
+use crate::launch::node::epoch_steps::{AnswerStep, LinkStep, NodeSituation, NodeStep};
 use crate::wire::{NodeRoster, Start, ToAgent, WorkerStart};
 
 impl Simulation {
@@ -80,14 +80,14 @@ impl Simulation {
         self.reset_preparation();
         let is_elastic = self.scenario.policy.elastic.is_some();
         let had_workers = |node| !is_elastic || self.had_part(node);
-        for step in self.node_facts().begin_epoch(&disconnected, had_workers) {
+        for step in self.node_situation().begin_epoch(&disconnected, had_workers) {
             self.take_step(step, epoch);
         }
     }
 
     pub(super) fn skip_to_epoch(&mut self, epoch: Epoch) {
         self.reset_preparation();
-        for step in self.node_facts().skip_epochs() {
+        for step in self.node_situation().skip_epochs() {
             self.take_step(step, epoch);
         }
     }
@@ -128,9 +128,9 @@ impl Simulation {
     }
 
     /// What decides about the nodes.
-    pub(super) fn node_facts(&self) -> NodeFacts<'_> {
+    pub(super) fn node_situation(&self) -> NodeSituation<'_> {
         let SimulatedLauncher { job, table, .. } = &self.launcher;
-        NodeFacts { job, table, elastic: self.scenario.policy.elastic }
+        NodeSituation { job, table, elastic: self.scenario.policy.elastic }
     }
 
     fn set_epoch(&mut self, node: NodeRank, epoch: Epoch) {

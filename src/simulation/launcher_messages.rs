@@ -246,7 +246,7 @@ impl Simulation {
         if self.scenario.reach != Reach::Dial {
             return;
         }
-        for other in self.node_facts().given_up_with(node) {
+        for other in self.node_situation().given_up_with(node) {
             self.launcher.nodes[other.index()].is_awaited = false;
             self.refuse(other);
         }

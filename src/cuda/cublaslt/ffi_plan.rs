@@ -32,7 +32,7 @@ fn data_type(element: ElementType) -> c_int {
 
 /// Memory that an algorithm may use. Two streams must not share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Workspace {
+pub struct LtWorkspace {
     /// Address, a multiple of 256.
     pub address: DeviceAddress,
     /// Size in bytes.
@@ -227,7 +227,7 @@ impl LtPlan {
     pub unsafe fn multiply(
         &self,
         [a, b, c]: [DeviceAddress; 3],
-        workspace: Workspace,
+        workspace: LtWorkspace,
         stream: *mut c_void,
     ) -> Result<(), CublasLtError> {
         let (alpha, beta) = (1.0f32, if self.adds { 1.0f32 } else { 0.0 });

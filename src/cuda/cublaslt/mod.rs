@@ -16,5 +16,5 @@ mod product;
 
 pub use crate::cuda::cublaslt::error::CublasLtError;
 pub use crate::cuda::cublaslt::ffi::CublasLt;
-pub use crate::cuda::cublaslt::ffi_plan::{LtHandle, LtPlan, Workspace};
+pub use crate::cuda::cublaslt::ffi_plan::{LtHandle, LtPlan, LtWorkspace};
 pub use crate::cuda::cublaslt::product::{LtLayout, LtProduct};

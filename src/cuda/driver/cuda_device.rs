@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::CudaContext;
 
-use crate::cuda::cublaslt::{CublasLt, CublasLtError, LtHandle, LtPlan, LtProduct, Workspace};
+use crate::cuda::cublaslt::{CublasLt, CublasLtError, LtHandle, LtPlan, LtProduct, LtWorkspace};
 use crate::cuda::device::{
     Device, DeviceAddress, DeviceError, DeviceMemory, EventId, KernelArgument, Matmul, StreamId,
 };
@@ -88,12 +88,12 @@ impl CudaDevice {
     }
 
     /// The memory of a stream for products.
-    fn workspace(&self, stream: &mut Stream) -> Result<Workspace, DeviceError> {
+    fn workspace(&self, stream: &mut Stream) -> Result<LtWorkspace, DeviceError> {
         if stream.workspace.is_none() {
             stream.workspace = Some(self.alloc(WORKSPACE_BYTES)?);
         }
         let memory = stream.workspace.as_ref().expect("it was allocated");
-        Ok(Workspace { address: memory.address(), bytes: memory.bytes() })
+        Ok(LtWorkspace { address: memory.address(), bytes: memory.bytes() })
     }
 }
 

@@ -13,7 +13,7 @@ use cudarc::driver::sys::{
 };
 use cudarc::driver::{CudaContext, DriverError};
 
-use crate::cuda::cublaslt::{LtPlan, Workspace};
+use crate::cuda::cublaslt::{LtPlan, LtWorkspace};
 use crate::cuda::device::{DeviceAddress, DeviceError, KernelArgument};
 use crate::cuda::kernels::KernelLaunch;
 use crate::cuda::nvrtc::Architecture;
@@ -244,7 +244,7 @@ impl Driver {
         on: RawStream,
         plan: &LtPlan,
         addresses: [DeviceAddress; 3],
-        workspace: Workspace,
+        workspace: LtWorkspace,
     ) -> Result<(), DeviceError> {
         self.enter()?;
         // SAFETY: the stream is one of this device. Layouts and workspace are those of the plan, and wrong addresses

@@ -7,7 +7,7 @@ use crate::job::Event;
 use crate::launch::dispatcher::Dispatcher;
 use crate::launch::dispatcher::start::labels;
 use crate::launch::history::History;
-use crate::launch::node::epoch_steps::{AnswerStep, LinkStep, NodeFacts, NodeStep};
+use crate::launch::node::epoch_steps::{AnswerStep, LinkStep, NodeSituation, NodeStep};
 use crate::launch::node::handle::Connector;
 use crate::launch::options::Framing;
 use crate::launch::screen::messages;
@@ -23,8 +23,8 @@ impl Dispatcher<'_> {
     }
 
     /// What decides about the nodes.
-    pub(super) fn node_facts(&self) -> NodeFacts<'_> {
-        NodeFacts { job: &self.job, table: &self.nodes.table, elastic: self.options.elastic }
+    pub(super) fn node_situation(&self) -> NodeSituation<'_> {
+        NodeSituation { job: &self.job, table: &self.nodes.table, elastic: self.options.elastic }
     }
 
     /// Asks a node whether it can start.
@@ -128,7 +128,7 @@ impl Dispatcher<'_> {
         self.begin_preparation(epoch);
         let had_workers =
             |place: NodeRank| !self.epoch_plan.nodes[place.index()].workers.is_empty();
-        for step in self.node_facts().begin_epoch(&disconnected, had_workers) {
+        for step in self.node_situation().begin_epoch(&disconnected, had_workers) {
             self.take_step(step, epoch);
         }
     }
@@ -140,7 +140,7 @@ impl Dispatcher<'_> {
         let which = format!("at {attempt}, after the attempts under the previous node 0");
         self.reporter.print_message(show_step("Resuming", &which));
         self.begin_preparation(epoch);
-        for step in self.node_facts().skip_epochs() {
+        for step in self.node_situation().skip_epochs() {
             self.take_step(step, epoch);
         }
     }

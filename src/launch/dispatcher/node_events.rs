@@ -107,7 +107,7 @@ impl Dispatcher<'_> {
     /// then stops waiting for those that have not joined.
     fn on_node_refused(&mut self, node: NodeRank) -> Option<Event> {
         if matches!(self.nodes.connector(), Connector::Dial(..)) {
-            for other in self.node_facts().given_up_with(node) {
+            for other in self.node_situation().given_up_with(node) {
                 self.nodes.close(other);
                 if let Some(refusal) = self.refuse(other) {
                     self.step(refusal);

@@ -41,14 +41,14 @@ pub(crate) struct NodeStep {
 
 /// What decides about the nodes of a job.
 #[derive(Clone, Copy)]
-pub(crate) struct NodeFacts<'a> {
+pub(crate) struct NodeSituation<'a> {
     pub(crate) job: &'a JobState,
     pub(crate) table: &'a NodeTable,
     /// Whether, and how, the number of nodes may vary.
     pub(crate) elastic: Option<ElasticNodes>,
 }
 
-impl NodeFacts<'_> {
+impl NodeSituation<'_> {
     /// The steps with which an epoch begins after one whose links to some nodes are lost.
     pub(crate) fn begin_epoch(
         self,
@@ -112,7 +112,7 @@ mod tests {
         let (elastic, table) = (elastic(MeetingPoint::Node0), table(clock::now()));
         let mut job = job(elastic);
         job.step(clock::now(), Event::Arrived(NodeRank(1)));
-        let facts = NodeFacts { job: &job, table: &table, elastic: Some(elastic) };
+        let facts = NodeSituation { job: &job, table: &table, elastic: Some(elastic) };
         let steps = facts.begin_epoch(&[NodeRank(1)], |node| node == NodeRank(0));
         let skip = LinkStep::Skip { greets_again: true };
         let expected = [
@@ -124,11 +124,11 @@ mod tests {
     }
 
     #[test]
-    fn node_that_is_not_asked_after_skipped_epochs_is_refused_unless_it_is_vacant() {
+    fn node_that_is_not_asked_is_refused_unless_it_is_vacant() {
         let (elastic, mut table) = (elastic(MeetingPoint::Node0), table(clock::now()));
         table.on_hello(NodeRank(0));
         let job = job(elastic);
-        let facts = NodeFacts { job: &job, table: &table, elastic: Some(elastic) };
+        let facts = NodeSituation { job: &job, table: &table, elastic: Some(elastic) };
         let skip = |greets_again| LinkStep::Skip { greets_again };
         let expected = [
             step(0, skip(false), AnswerStep::Ask),
@@ -136,7 +136,7 @@ mod tests {
             step(2, skip(true), AnswerStep::Wait),
         ];
         assert_eq!(facts.skip_epochs(), expected);
-        let fixed = NodeFacts { elastic: None, ..facts };
+        let fixed = NodeSituation { elastic: None, ..facts };
         assert!(fixed.skip_epochs().iter().all(|step| step.link == skip(false)));
     }
 
@@ -145,7 +145,7 @@ mod tests {
         let (elastic, mut table) = (elastic(MeetingPoint::Node0), table(clock::now()));
         let mut job = job(elastic);
         let given_up = |job: &JobState, table: &NodeTable| {
-            NodeFacts { job, table, elastic: Some(elastic) }.given_up_with(NodeRank(0))
+            NodeSituation { job, table, elastic: Some(elastic) }.given_up_with(NodeRank(0))
         };
         assert_eq!(given_up(&job, &table), [], "vacant numbers are not waited for");
         job.step(clock::now(), Event::Arrived(NodeRank(1)));
