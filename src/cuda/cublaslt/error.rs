@@ -25,7 +25,7 @@ pub enum CublasLtError {
     NoAlgorithm {
         /// Version of the library, such as `13.1.0`.
         version: String,
-        /// The product.
+        /// Shapes, types and transposes of the operands.
         product: LtProduct,
     },
 }

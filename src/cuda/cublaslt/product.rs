@@ -11,9 +11,9 @@ use crate::cuda::kernels::ElementType;
 pub struct LtLayout {
     /// Type of the elements.
     pub element: ElementType,
-    /// Rows.
+    /// Elements of a column.
     pub rows: u32,
-    /// Columns.
+    /// Number of columns.
     pub columns: u32,
     /// Elements from the begin of a column to that of the next one.
     pub stride: u32,
