@@ -117,6 +117,7 @@ const DYNAMO_BACKENDS: &[&str] = &[
     "onnxrt",
     "tensorrt",
     "aot_torchxla_trace_once",
+    "torhchxla_trace_once",
     "tvm",
 ];
 
