@@ -132,15 +132,22 @@ pub const EXPLANATIONS: &[Explanation] = &[
     explanation(
         UNREACHABLE,
         "hosts cannot be reached, or cannot run the remuda agent",
-        "ssh could not connect or authenticate; its output follows each host. If this command \
-         works, remuda works:\n\n    ssh -o BatchMode=yes worker-3 true\n\nDuring the start of a \
-         job, ssh never asks for a password or about an unknown host key.\n\nIf ssh reached a \
-         host and the host cannot take part, then it has no directory for the remuda executable, \
-         it has a different processor or an older C library, or its login shell did not start the agent within \
-         `--agent_timeout`. To continue without a host, use `--exclude worker-3`.\n\nNodes that \
-         are started one by one (`--no_ssh`) connect by themselves: the nodes in the list did \
-         not connect within `--join_timeout`. The screen of each node shows what it is waiting \
-         for.",
+        "The launcher has no connection to the remuda agent of these hosts; the screen shows the \
+         reason below each host. What to check depends on how the agents are started:\n\n\
+         * Over ssh (`--launcher ssh`, the default): ssh could not connect or authenticate, and its \
+         output follows the host. During the start of a job, ssh never asks for a password or about an \
+         unknown host key. If ssh reached the host, then the host has no directory for the remuda \
+         executable, a different processor or an older C library, or its login shell did not start the \
+         agent within `--agent_timeout`.\n\
+         * By a process manager (`--launcher slurm`, `openmpi`, `mpich`, `impi`, `mvapich`, `pbs`, `lsf` or \
+         `flux`): its program is not in PATH or belongs to another MPI, it exited, or it did not start the \
+         agent within `--agent_timeout`. The help shows a command that must print the name of the host. \
+         `--launcher ssh` starts the agents without it.\n\
+         * By itself (`--no_ssh`, lines of torchrun and accelerate with the address of node 0, tasks of \
+         `srun` and `mpirun`): the node did not connect to node 0 in time (`--join_timeout`, or `--rdzv-conf \
+         join_timeout=SECONDS`). The screen of each node shows what the node is waiting for.\n\n\
+         If this command works, remuda can start its agent over ssh:\n\n    ssh -o BatchMode=yes worker-3 \
+         true\n\nTo continue without a host, use `--exclude worker-3`, or remove the host from `-H`.",
     ),
     explanation(
         NOT_JOINED,

@@ -106,3 +106,11 @@ fn explain_without_a_code_lists_all() {
     assert_eq!(listed, explained());
     assert!(list.contains("R101  a rank failed\n"), "{list}");
 }
+
+#[test]
+fn page_of_unreachable_hosts_names_every_way_to_start_agents() {
+    let found = explanations().into_iter().find(|found| found.code == "R107").expect("a page");
+    for way in ["Over ssh", "By a process manager", "By itself"] {
+        assert!(found.text.contains(&format!("\n* {way} (")), "{way}: {}", found.text);
+    }
+}
