@@ -236,7 +236,11 @@ fn waiting_node_can_be_stopped() {
     let third = others.node(1).sh("true").start();
     third.wait_for_error("Joining");
     third.signal(Signal::INT);
-    third.end().code(130);
+    let stopped = format!(
+        "error[R106]: SIGINT stopped this node while it waited for node 0 (127.0.0.1:{}); nothing was started\n",
+        others.port + 1
+    );
+    third.end().code(130).says(&stopped);
     first.signal(Signal::INT);
     first.end().code(130);
     second.end().code(130);

@@ -200,7 +200,7 @@ impl MemberLoop<'_> {
         let connection = match joined {
             Ok(Ok(connection)) => connection,
             Ok(Err(fault)) => return Ok(Some(self.report_not_joined(&fault))),
-            Err(signal) => return Ok(Some(self.report_left(signal))),
+            Err(signal) => return Ok(Some(self.report_stopped_wait(signal, &leader_address))),
         };
         let node = connection.node;
         let text =
@@ -506,6 +506,21 @@ impl MemberLoop<'_> {
                 Status::Interrupted(self.stop_signals.last().copied().unwrap_or(libc::SIGTERM))
             }
         }
+    }
+
+    /// Reports that the user stopped this node before node 0 had accepted it.
+    fn report_stopped_wait(&self, signal: i32, leader_address: &str) -> Status {
+        let name = signal_name(signal);
+        let consequence = match self.epoch {
+            None => "; nothing was started",
+            Some(_) => "",
+        };
+        let text = format!(
+            "error[{}]: {name} stopped this node while it waited for node 0 ({leader_address}){consequence}\n",
+            codes::INTERRUPTED
+        );
+        print_message(&text, self.member.paint);
+        self.report_left(signal)
     }
 
     /// The status after the user stopped this node: no failure, so only the signal is reported.
