@@ -33,9 +33,6 @@ const VENV_LIMIT: Duration = Duration::from_secs(60);
 /// The executable of the agent as a program name, independent of its location on a node.
 pub const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
-/// remuda's own commands whose workers a job may start by name.
-const BUNDLED: [&str; 2] = ["train", "bench"];
-
 /// Name of the agent's executable in the workers' argument list.
 pub(super) const OWN_NAME: &[u8] = b"remuda";
 
@@ -227,9 +224,6 @@ pub(super) fn check_script(site: Site<'_>, script: Option<&[u8]>) -> Result<(), 
             let problem = problem(&show_io_error(&error));
             Err(if let Some(hint) = script_hint(cwd, script) {
                 problem.help(hint)
-            } else if let Some(name) = BUNDLED.iter().find(|name| script == **name) {
-                let line = format!("--no_python --no_local_rank remuda {name}");
-                problem.help(format!("type `remuda {name}`; as the program of this job: `{line}`"))
             } else if let Some(program) = program_in_path(cwd, script) {
                 let line = format!("--no_python --no_local_rank {}", quoted(script));
                 problem.help(format!("for the program `{program}`: `{line}`"))

@@ -68,12 +68,11 @@ help: mount the same Secret in every pod, and give the path of its entry
     let python = Launch::new().command("pod").options(["--accelerator", "cpu", "--nodes=2"]);
     let python = python.options(["--node_rank=1", "--job_id=a", "--master_addr=127.0.0.1"]);
     let python = python.env("REMUDA_KEY_FILE", nodes.dir().join("key"));
-    let python = python.env("REMUDA_TERMINATION_LOG", &log).program(["train"]);
+    let python = python.env("REMUDA_TERMINATION_LOG", &log).program(["absent.py"]);
     let screen = "\
 error[R100]: this node cannot take part; nothing was started here
-  pod-1: cannot read script `train`: no such file or directory
-help: type `remuda train`; as the program of this job: `--no_python --no_local_rank remuda train`
-";
+  pod-1: cannot read script `absent.py`: no such file or directory
+help: give the full path, or `cd` to its directory first; searched in `";
     assert_eq!(check(python, 66, screen), ("a".into(), 1.into()));
 }
 

@@ -235,14 +235,14 @@ pub(in crate::cli) fn script(words: &[OsString], typed: &CommandLine) -> Result<
     first_word::one_word(words, typed)
 }
 
-/// Checks that the script of a line of another launcher, which runs it with Python, is no program in PATH;
-/// `no_python` is its option for programs.
+/// Checks that the script of a line of another launcher, which runs it with Python, is no program, launcher or
+/// command of remuda; `without_python` are its options for programs.
 pub(in crate::cli) fn python_script(
     words: &[OsString],
     typed: &CommandLine,
-    no_python: &str,
+    without_python: &[&str],
 ) -> Result<(), RefusedLine> {
-    first_word::script_of_face(words, typed, no_python)
+    first_word::script_of_face(words, typed, without_python)
 }
 
 /// Checks the options about what every worker runs.

@@ -15,7 +15,7 @@ use crate::cli::line::{
 };
 
 /// Refuses a first word that is not a script of Python: a script of a shell, a program in PATH, the
-/// interpreter, another launcher, a host, or an option without its dashes.
+/// interpreter, another launcher, a command of remuda, a host, or an option without its dashes.
 pub(super) fn check(args: &ProgramArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
     let words = &args.script_and_args[..];
     one_word(words, typed)?;
@@ -25,8 +25,9 @@ pub(super) fn check(args: &ProgramArgs, typed: &CommandLine) -> Result<(), Refus
         return shell_script(args, typed, at);
     }
     let Some(name) = first.to_str() else { return Ok(()) };
-    let (what, help) = if is_python(name) || is_launcher(name) {
-        launcher_problem(name, rest, typed, at)
+    let place = ScriptPlace { typed, at, without_python: &WITHOUT_PYTHON, is_face: false };
+    let (what, help) = if let Some(problem) = place.other_program(name, rest) {
+        problem
     } else if let Some(option) = setting_as_option(name) {
         (format!("`{name}` is not a script"), format!("did you mean `{option}`?"))
     } else if let Some(host) = as_host_list(name) {
@@ -34,32 +35,29 @@ pub(super) fn check(args: &ProgramArgs, typed: &CommandLine) -> Result<(), Refus
     } else if is_host_with_slots(name) {
         let list = host_list(typed, at, words);
         (format!("`{name}` is not a script"), format!("did you mean `-H {list}`?"))
-    } else if let Some(program) = program_in_path(name) {
-        program_problem(name, &program, &without_python(typed, at, &WITHOUT_PYTHON, words))
+    } else if let Some(problem) = place.program_in_path(name) {
+        problem
     } else {
         return Ok(());
     };
     Err(not_a_script(typed, at, what, help))
 }
 
-/// Refuses the interpreter or a program in PATH as the script of a line of another launcher, which has the
-/// option `no_python` for programs.
+/// Refuses the interpreter, a launcher, a command of remuda or a program in PATH as the script of a line of
+/// another launcher, which has the options `without_python` for programs.
 pub(super) fn script_of_face(
     words: &[OsString],
     typed: &CommandLine,
-    no_python: &str,
+    without_python: &[&str],
 ) -> Result<(), RefusedLine> {
     let Some((first, rest)) = words.split_first() else { return Ok(()) };
     let at = typed.words.len() - words.len();
     let Some(name) = first.to_str().filter(|name| !Path::new(name).exists()) else { return Ok(()) };
-    let (what, help) = if is_python(name) {
-        launcher_problem(name, rest, typed, at)
-    } else if let Some(program) = program_in_path(name) {
-        program_problem(name, &program, &without_python(typed, at, &[no_python], words))
-    } else {
-        return Ok(());
-    };
-    Err(not_a_script(typed, at, what, help))
+    let place = ScriptPlace { typed, at, without_python, is_face: true };
+    match place.other_program(name, rest).or_else(|| place.program_in_path(name)) {
+        Some((what, help)) => Err(not_a_script(typed, at, what, help)),
+        None => Ok(()),
+    }
 }
 
 /// The command whose line has a line of `remuda run` behind `--`.
@@ -68,29 +66,74 @@ const SBATCH: &str = "remuda sbatch";
 /// Options of `remuda run` for a program that is not a script of Python.
 const WITHOUT_PYTHON: [&str; 2] = ["no_python", "no_local_rank"];
 
-/// Formats the message and the help for a line that begins with the interpreter or another launcher.
-fn launcher_problem(
-    name: &str,
-    rest: &[OsString],
-    typed: &CommandLine,
+/// Commands of remuda that start workers, and that users type in the place of a script.
+const WITH_WORKERS: [&str; 2] = ["train", "bench"];
+
+/// The place of the script in a line.
+#[derive(Clone, Copy)]
+struct ScriptPlace<'a> {
+    typed: &'a CommandLine,
+    /// Index of its word.
     at: usize,
-) -> (String, String) {
-    let rest: Vec<String> = rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let is_module = is_python(name) && launcher_of_python(&rest).is_some();
-    let what = match (is_python(name), is_module) {
-        (true, true) => "starts another launcher, not a script",
-        (true, false) => "is the interpreter, not a script",
-        (false, _) => "is another launcher, not a script",
-    };
-    let starts = is_python(name) && !is_module && !rest.is_empty();
-    let starts = if starts { "remuda starts the interpreter; " } else { "" };
-    let line = show_instead(name, &rest, typed, at);
-    (format!("`{name}` {what}"), format!("{starts}type {line}"))
+    /// Options of the line for a program that is not a script of Python.
+    without_python: &'a [&'a str],
+    /// Whether the line is that of another launcher, which has options of its own.
+    is_face: bool,
 }
 
-fn program_problem(name: &str, program: &str, line: &str) -> (String, String) {
-    let what = format!("`{name}` is a program in PATH, not a script");
-    (what, format!("to run `{program}`, type `{line}`"))
+impl ScriptPlace<'_> {
+    /// Returns the message and the help for the interpreter, a launcher, or a command of remuda.
+    fn other_program(self, name: &str, rest: &[OsString]) -> Option<(String, String)> {
+        if is_python(name) || is_launcher(name) {
+            return Some(self.launcher_problem(name, rest));
+        }
+        // `train.py` is more similar.
+        let is_own = WITH_WORKERS.contains(&name) && !Path::new(name).with_extension("py").exists();
+        let own = is_own.then_some(["remuda", name])?;
+        let words: Vec<OsString> =
+            own.into_iter().map(OsString::from).chain(rest.iter().cloned()).collect();
+        let line = without_python(self.typed, self.at, self.without_python, &words);
+        Some((
+            format!("`{name}` is a command of remuda, not a script"),
+            format!("type `{}`, which is a job of its own, or `{line}`", quoted_line(&words)),
+        ))
+    }
+
+    /// Returns the message and the help for a program in PATH.
+    fn program_in_path(self, name: &str) -> Option<(String, String)> {
+        let program = program_in_path(name)?;
+        let words = &self.typed.words[self.at..];
+        let line = without_python(self.typed, self.at, self.without_python, words);
+        Some((
+            format!("`{name}` is a program in PATH, not a script"),
+            format!("to run `{program}`, type `{line}`"),
+        ))
+    }
+
+    /// Formats the message and the help for a line that begins with the interpreter or a launcher.
+    fn launcher_problem(self, name: &str, rest: &[OsString]) -> (String, String) {
+        let rest: Vec<String> =
+            rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let is_module = is_python(name) && launcher_of_python(&rest).is_some();
+        let what = match (is_python(name), is_module) {
+            (true, true) => "starts another launcher, not a script",
+            (true, false) => "is the interpreter, not a script",
+            (false, _) if self.typed.program.split(' ').any(|word| word == name) => {
+                "is the launcher, not a script"
+            }
+            (false, _) => "is another launcher, not a script",
+        };
+        let starts = is_python(name) && !is_module && !rest.is_empty();
+        let starts = if starts { "remuda starts the interpreter; " } else { "" };
+        let line = match instead_of(name, &rest) {
+            // Its words are options of `remuda run`.
+            Instead::Run { words, remark } if self.is_face && (is_module || !is_python(name)) => {
+                format!("`remuda run {}`{}", quoted_line(&words), show_remark(remark))
+            }
+            instead => show_instead(instead, self.typed, self.at),
+        };
+        (format!("`{name}` {what}"), format!("{starts}type {line}"))
+    }
 }
 
 fn not_a_script(typed: &CommandLine, at: usize, what: String, help: String) -> RefusedLine {
@@ -213,18 +256,22 @@ fn options_before(typed: &CommandLine, at: usize) -> Vec<OsString> {
 }
 
 /// Formats what to type instead of the line from the word `at`, with the options before it.
-fn show_instead(name: &str, rest: &[String], typed: &CommandLine, at: usize) -> String {
-    match instead_of(name, rest) {
+fn show_instead(instead: Instead, typed: &CommandLine, at: usize) -> String {
+    let with_options = |words: Vec<String>| {
+        let words = words.into_iter().map(OsString::from).collect::<Vec<_>>();
+        quoted_line(options_before(typed, at).iter().chain(&words))
+    };
+    match instead {
         Instead::Run { words, remark } => {
-            let words = words.into_iter().map(OsString::from).collect::<Vec<_>>();
-            let line = quoted_line(options_before(typed, at).iter().chain(&words));
-            let remark = remark.map_or_else(String::new, |remark| format!("; {remark}"));
-            format!("`{} {line}`{remark}", typed.program)
+            format!("`{} {}`{}", typed.program, with_options(words), show_remark(remark))
         }
         Instead::Command { name, words } if typed.program.starts_with(SBATCH) => format!(
             "`{SBATCH}` with a line of `remuda run`, or write `remuda {name} {}` into a script for `sbatch`",
             quoted_line(words)
         ),
+        Instead::Command { name, words } if typed.program.ends_with(name) => {
+            format!("`{} {}`", typed.program, with_options(words))
+        }
         // Of the options before it, these commands have `-H`.
         Instead::Command { name, words } => {
             let hosts = typed.last("hostfile").and_then(|given| given.value.as_ref());
@@ -233,6 +280,10 @@ fn show_instead(name: &str, rest: &[String], typed: &CommandLine, at: usize) -> 
         }
         Instead::Whole(words) => format!("`{}`", quoted_line(words)),
     }
+}
+
+fn show_remark(remark: Option<String>) -> String {
+    remark.map_or_else(String::new, |remark| format!("; {remark}"))
 }
 
 /// Whether a word is an element of a list of hosts: `n2:2`.

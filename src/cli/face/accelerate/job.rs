@@ -73,7 +73,7 @@ pub(in crate::cli) fn start(
     }
     let settings = Settings::collect(args, typed, file.as_ref())?;
     if !settings.is_on("module") && !settings.is_on("no_python") {
-        check::python_script(&args.script_and_args, typed, "no_python")?;
+        check::python_script(&args.script_and_args, typed, &["no_python"])?;
     }
     let job = AccelerateJob::new(args, typed, &settings, file.as_ref())?;
     job.check_port(file.as_ref())?;

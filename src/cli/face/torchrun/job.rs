@@ -459,7 +459,9 @@ fn run_line(
     let use_env = launcher == TorchLauncher::Torchrun || program.use_env;
     check_program(values.typed, is_module, no_python)?;
     if !is_module && !no_python {
-        check::python_script(&program.script_and_args, values.typed, "no-python")?;
+        let for_programs: &[&str] =
+            if use_env { &["no-python"] } else { &["no-python", "use-env"] };
+        check::python_script(&program.script_and_args, values.typed, for_programs)?;
     }
     line.extend(is_module.then(|| OsString::from("--module")));
     line.extend(no_python.then(|| OsString::from("--no_python")));
