@@ -3,14 +3,16 @@
 use std::ffi::OsString;
 
 use super::known_options::Equivalent::{
-    self, Devices, Endpoint, OfAccelerate, Options, Same, Script, ScriptSwitch, Total, Unneeded,
-    UnneededValue,
+    self, Devices, Endpoint, OfAccelerate, Options, Same, Script, ScriptSwitch, Selection, Total,
+    Unneeded, UnneededValue,
 };
-use super::known_options::{SCHEDULER, is_script, meaning, nearest_meaning, option_and_value};
+use super::known_options::{SCHEDULER, meaning, nearest_meaning, option_and_value};
+use super::unknown_option::{EVERY_GPU, UnknownOption, did_you_mean, endpoint_words, is_automatic};
 use crate::base::HostName;
-use crate::base::shell::{quoted, quoted_line};
-use crate::cli::line::flags::{Flags, OptionOwner, underscored};
-use crate::cli::line::typed::{CommandLine, GivenOption};
+use crate::base::shell::quoted;
+use crate::cli::line::face_options;
+use crate::cli::line::flags::{Flags, OptionOwner, OriginalLauncher, underscored};
+use crate::cli::line::typed::CommandLine;
 use crate::pool::{nearest, python_int};
 
 /// Options of Slurm's `sbatch` that users type often, and that `remuda sbatch` passes on.
@@ -28,25 +30,6 @@ const PASSED_TO_SBATCH: [&str; 12] = [
     "begin",
     "switches",
 ];
-const EVERY_GPU: &str = "every GPU of this machine is used";
-
-/// An option of a line that its command does not have.
-#[derive(Clone, Copy, Debug)]
-struct UnknownOption<'a> {
-    /// Its name as typed, with its dashes.
-    typed_name: &'a str,
-    /// The text after its `=`.
-    attached_value: Option<&'a str>,
-    /// The words before the option, after the name of the command.
-    words_before: &'a [String],
-    /// The words after the option.
-    words_after: &'a [String],
-    /// The name of the command: `remuda run`.
-    program: &'a str,
-    /// The options of the line.
-    given: &'a [GivenOption],
-}
-
 /// Returns help about the probable meaning of the unknown option at this word, or `None` if no
 /// option is similar.
 pub(super) fn suggestion(
@@ -97,7 +80,8 @@ fn guess(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
         return Some(help);
     }
     let known = meaning(&name);
-    if let Some(help) = known.and_then(|meant| option.explain(meant, flags)) {
+    let help = known.and_then(|meant| option.explain(meant, flags));
+    if let Some(help) = help.or_else(|| option.of_other_launcher(flags)) {
         return Some(help);
     }
     let selector = typed_name.split_once(':').filter(|(host, slots)| {
@@ -142,6 +126,7 @@ fn guess_letter(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
     };
     let meant = match option.name() {
         "N" => Same("num_nodes"),
+        "n" => Same("num_gpus"),
         "G" => Devices,
         "f" => Same("hostfile"),
         "v" => Options("--log_level debug"),
@@ -169,34 +154,9 @@ fn nearest_option<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Opti
     (strsim::osa_distance(typed, &underscored(found)) <= budget).then_some(found)
 }
 
-/// Returns the options of remuda for `HOST:PORT`.
-pub(super) fn endpoint_words(endpoint: &str) -> String {
-    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|c| c.is_ascii_digit());
-    match endpoint.rsplit_once(':').filter(|(_, port)| is_port(port)) {
-        Some((host, port)) => {
-            format!("--master_addr {} --master_port {port}", quoted(host))
-        }
-        None => format!("--master_addr {}", quoted(endpoint)),
-    }
-}
-
 impl UnknownOption<'_> {
-    /// Returns the name without dashes.
-    fn name(&self) -> &str {
-        self.typed_name.trim_start_matches('-')
-    }
-
-    /// Returns the value if the option takes one.
-    fn value(&self) -> Option<&str> {
-        let next = || {
-            let next = self.words_after.first().map(String::as_str);
-            next.filter(|word| !word.starts_with('-') && !is_script(word))
-        };
-        self.attached_value.or_else(next)
-    }
-
     /// Returns what an option of Slurm's `sbatch` is for `remuda sbatch`.
-    fn of_sbatch(&self) -> Option<String> {
+    fn of_sbatch(self) -> Option<String> {
         if self.program != "remuda sbatch" {
             return None;
         }
@@ -214,31 +174,33 @@ impl UnknownOption<'_> {
         }
     }
 
-    fn explain(&self, meant: Equivalent, flags: &Flags) -> Option<String> {
-        let needless = |why: &str| format!("leave `{}` out: {why}", self.typed_name);
+    /// Returns help about an option that another launcher has, for a line of a launcher.
+    fn of_other_launcher(self, flags: &Flags) -> Option<String> {
+        let is_launcher = is_face(flags) || flags.has("no_local_rank");
+        is_launcher.then(|| face_options::owner(self, flags))?
+    }
+
+    fn explain(self, meant: Equivalent, flags: &Flags) -> Option<String> {
+        if is_face(flags) {
+            return face_options::explain(self, meant, flags);
+        }
         Some(match meant {
             Same("num_gpus") if flags.has("num_gpus") && self.value().is_some_and(is_automatic) => {
-                needless(EVERY_GPU)
+                self.needless(EVERY_GPU)
             }
             Same("num_gpus") | UnneededValue(SCHEDULER)
                 if self.device_count().is_some() && flags.has("num_gpus") =>
             {
-                format!("did you mean `--num_gpus {}`?", self.device_count()?)
+                did_you_mean("num_gpus", self.device_count())
             }
             Same("env") if flags.has("env") && self.name() == "genv" => {
                 let [name, value, ..] = self.words_after else { return None };
                 format!("did you mean `--env {}`?", quoted(format!("{name}={value}")))
             }
-            Same(own) if flags.has(own) => match self.value() {
-                Some(value) => format!("did you mean `--{own} {}`?", quoted(value)),
-                None => format!("did you mean `--{own}`?"),
-            },
+            Same(own) if flags.has(own) => did_you_mean(own, self.value()),
             Endpoint if flags.has("master_addr") => {
                 let endpoint = self.value().unwrap_or("HOST:PORT");
-                let words = match endpoint {
-                    "HOST:PORT" => "--master_addr HOST --master_port PORT".to_owned(),
-                    endpoint => endpoint_words(endpoint),
-                };
+                let words = endpoint_words(endpoint, ["master_addr", "master_port"]);
                 format!(
                     "did you mean `{words}`? `remuda torchrun --rdzv-endpoint {} …` reads it",
                     quoted(endpoint)
@@ -253,7 +215,7 @@ impl UnknownOption<'_> {
             Total if flags.has("num_gpus") => self.total(flags),
             Devices if flags.has("num_gpus") => self.devices(),
             Options("--log_dir DIR") if self.given.iter().any(|one| one.flag == "log_dir") => {
-                needless("`--log_dir` keeps the output of every rank, which is also printed")
+                self.needless("`--log_dir` keeps the output of every rank, which is also printed")
             }
             Options(words) => {
                 let first = words.trim_start_matches('-').split([' ', '=']).next()?;
@@ -263,13 +225,14 @@ impl UnknownOption<'_> {
             }
             Script | ScriptSwitch if flags.has("no_local_rank") => self.script_hint(meant),
             Script | ScriptSwitch if flags.has("deepspeed_config") => self.of_trainer()?,
-            Unneeded(why) | UnneededValue(why) if flags.has("num_nodes") => needless(why),
-            _ => return None,
+            Unneeded(why) | UnneededValue(why) if flags.has("num_nodes") => self.needless(why),
+            Same(_) | Endpoint | OfAccelerate | Total | Devices | Selection | Script
+            | ScriptSwitch | Unneeded(_) | UnneededValue(_) => return None,
         })
     }
 
     /// Returns the equivalent of an option of a training script, for a command that trains itself.
-    fn of_trainer(&self) -> Option<String> {
+    fn of_trainer(self) -> Option<String> {
         let value = |default: &str| self.value().map_or_else(|| default.to_owned(), quoted);
         let words = match underscored(self.name()).as_str() {
             kind @ ("fp16" | "bf16") => format!("--precision {kind}"),
@@ -287,104 +250,38 @@ impl UnknownOption<'_> {
 
     /// Returns the equivalent of a number of all workers, `-np 8`: with hosts, the number follows
     /// from their slots.
-    fn total(&self, flags: &Flags) -> String {
-        const HOSTS: [&str; 6] =
-            ["-H", "--hostfile", "-hostfile", "-host", "--host", "--machinefile"];
-        let name_of = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
-        let has_hosts = self.given.iter().any(|one| one.flag == "hostfile")
-            || self.words_after.iter().any(|word| HOSTS.contains(&&*name_of(word)));
+    fn total(self, flags: &Flags) -> String {
         let is_short = flags
             .short(b'n', OptionOwner::All)
             .is_some_and(|flag| Some(flag) == flags.exact("num_gpus", OptionOwner::All));
         let own = if is_short { "-n" } else { "--num_gpus" };
-        if has_hosts {
-            return format!(
-                "leave `{}` out: all slots of the hosts are used; `{own} N` is per host",
-                self.typed_name
-            );
+        if self.has_hosts() {
+            let why = format!("all slots of the hosts are used; `{own} N` is per host");
+            return self.needless(&why);
         }
         let number = self.value().filter(|value| python_int(value).is_some()).unwrap_or("N");
         format!("did you mean `{own} {number}`?")
     }
 
     /// Returns the equivalent of `--gpus 2`, `--gpus 0,2`, `--gpus all`.
-    fn devices(&self) -> String {
-        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
-        let is_list = |text: &str| text.contains(',') && text.split(',').all(is_number);
-        // The option takes the names of devices and not their number.
-        let name = self.name();
-        let is_id = name.contains("id") || name.contains("visible");
-        let names_one = 1 < name.len() && (is_id || !name.ends_with('s'));
+    fn devices(self) -> String {
+        if let Some(list) = self.device_list() {
+            return format!("did you mean `--include localhost:{list}`?");
+        }
         match self.value() {
-            Some(list) if is_list(list) || names_one && is_number(list) => {
-                format!("did you mean `--include localhost:{list}`?")
-            }
-            Some(number) if is_number(number) => format!("did you mean `--num_gpus {number}`?"),
-            Some(word) if is_automatic(word) => {
-                format!("leave `{}` out: {EVERY_GPU}", self.typed_name)
-            }
+            Some(number) if python_int(number).is_some() => did_you_mean("num_gpus", Some(number)),
+            Some(word) if is_automatic(word) => self.needless(EVERY_GPU),
             _ => {
                 "`--num_gpus N` uses the first N devices, `--include localhost:0,2` selects devices"
                     .to_owned()
             }
         }
     }
-
-    /// Returns the number of devices in Slurm's notation: `gpu:4`, `gpu:a100:4`, `a100:4`.
-    fn device_count(&self) -> Option<&str> {
-        let (_, count) = self.value()?.rsplit_once(':')?;
-        let is_number = !count.is_empty() && count.bytes().all(|c| c.is_ascii_digit());
-        (is_number && ["gres", "gpu"].iter().any(|part| self.name().contains(part)))
-            .then_some(count)
-    }
-
-    fn script_hint(&self, meant: Equivalent) -> String {
-        let takes_value = meant == Script || self.next_word_is_value();
-        let (script, option) = self.script_and_option(takes_value);
-        let skipped = usize::from(takes_value && self.attached_value.is_none());
-        let script_words = match self.words_after.get(skipped..) {
-            Some([first, rest @ ..]) if !first.starts_with('-') => rest,
-            _ => &[],
-        };
-        let (before, after) = (quoted_line(self.words_before), quoted_line(script_words));
-        let line = [self.program, &before, &script, &after, &option];
-        let line: Vec<_> = line.into_iter().filter(|part| !part.is_empty()).collect();
-        format!("`{}` is an option of the script: `{}`", self.typed_name, line.join(" "))
-    }
-
-    /// Whether the next word is the value of the option, because the word after it is the script.
-    fn next_word_is_value(&self) -> bool {
-        let is_word = |word: &String| !word.starts_with('-');
-        let looks_like_path = |word: &String| word.contains(['.', '/']);
-        match self.words_after {
-            [value, script, ..] => {
-                is_word(value)
-                    && !looks_like_path(value)
-                    && is_word(script)
-                    && looks_like_path(script)
-            }
-            _ => false,
-        }
-    }
-
-    /// Returns the script, and the option with its value.
-    fn script_and_option(&self, takes_value: bool) -> (String, String) {
-        let option = match self.attached_value {
-            Some(value) => format!("{}={}", self.typed_name, quoted(value)),
-            None => match self.value().filter(|_| takes_value) {
-                Some(value) => format!("{} {}", self.typed_name, quoted(value)),
-                None => self.typed_name.to_owned(),
-            },
-        };
-        let skipped = usize::from(takes_value && self.attached_value.is_none());
-        let script = self.words_after.get(skipped).filter(|word| !word.starts_with('-'));
-        (script.map_or_else(|| "SCRIPT".to_owned(), quoted), option)
-    }
 }
 
-/// Whether the number of devices is left to the launcher.
-pub(super) fn is_automatic(value: &str) -> bool {
-    matches!(value, "all" | "auto" | "gpu" | "cuda")
+/// Whether a command reads lines of torchrun or accelerate.
+fn is_face(flags: &Flags) -> bool {
+    flags.original() != OriginalLauncher::DeepSpeed
 }
 
 #[cfg(test)]
@@ -458,8 +355,7 @@ mod tests {
         check("-N 2", Some("did you mean `--num_nodes 2`?"));
         check("-N2", Some("did you mean `--num_nodes 2`?"));
         check("-w n1,n2", Some("did you mean `--hostfile n1,n2`?"));
-        let scheduler =
-            "`salloc` and `sbatch` request nodes; `remuda run` uses those of the allocation";
+        let scheduler = "`salloc` and `sbatch` request nodes; remuda uses those of the allocation";
         check("-p gpu", Some(&format!("leave `-p` out: {scheduler}")));
         check("-G 2", Some("did you mean `--num_gpus 2`?"));
         check("-G 0,1", Some("did you mean `--include localhost:0,1`?"));
@@ -478,11 +374,10 @@ mod tests {
         check("-machinefile hosts x.py", Some("did you mean `-H hosts`?"));
         check("-ppn 4 x.py", Some("did you mean `--num_gpus 4`?"));
         check("-module pkg", Some("did you mean `--module`?"));
-        let directory =
-            "workers start in the working directory of `remuda run`, so `cd` to it first";
+        let directory = "workers start in the working directory of remuda, so `cd` to it first";
         check("-wdir /x x.py", Some(&format!("leave `-wdir` out: {directory}")));
         check("--wdir=/x x.py", Some(&format!("leave `--wdir` out: {directory}")));
-        let order = "ranks follow the order of hosts and slots; `--include` selects slots";
+        let order = "ranks follow the order of the hosts and of their slots";
         check("--rankfile f x.py", Some(&format!("leave `--rankfile` out: {order}")));
     }
 

@@ -98,7 +98,7 @@ pub(in crate::cli) enum OriginalLauncher {
 
 impl OriginalLauncher {
     /// Names of its options; a command has only some of them.
-    fn flags(self) -> impl Iterator<Item = &'static str> {
+    pub(super) fn flags(self) -> impl Iterator<Item = &'static str> {
         let (flags, others): (&'static [_], &'static [_]) = match self {
             Self::DeepSpeed => (&DEEPSPEED_FLAGS, &NODE_FLAGS),
             Self::Torchrun => (&TORCHRUN_FLAGS, &DISTRIBUTED_LAUNCH_FLAGS),
@@ -223,7 +223,18 @@ impl Flags {
 
     /// Whether the command has this option and its help shows it.
     pub(super) fn has(&self, name: &str) -> bool {
-        self.exact(name, OptionOwner::All).is_some_and(|flag| !self.options[flag].is_hidden)
+        self.shown(name).is_some()
+    }
+
+    /// Returns an option as the help of the command spells it.
+    pub(super) fn shown(&self, name: &str) -> Option<&str> {
+        let flag = &self.options[self.exact(name, OptionOwner::All)?];
+        (!flag.is_hidden).then_some(flag.long.as_str())
+    }
+
+    /// Returns the launcher whose lines the command reads.
+    pub(super) fn original(&self) -> OriginalLauncher {
+        self.original
     }
 
     /// Finds the options of the original launcher that begin with this text; each spelling is a result of its

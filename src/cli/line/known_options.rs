@@ -5,8 +5,8 @@
 use std::path::Path;
 
 use Equivalent::{
-    Devices, Endpoint, OfAccelerate, Options, Same, Script, ScriptSwitch, Total, Unneeded,
-    UnneededValue,
+    Devices, Endpoint, OfAccelerate, Options, Same, Script, ScriptSwitch, Selection, Total,
+    Unneeded, UnneededValue,
 };
 
 use super::flags::underscored;
@@ -20,6 +20,8 @@ pub(super) enum Equivalent {
     Total,
     /// A number of devices, or a list of devices.
     Devices,
+    /// Hosts and slots that DeepSpeed's launcher uses or leaves out.
+    Selection,
     /// Other options; the value replaces `{}`.
     Options(&'static str),
     /// An option of the script, with a value.
@@ -38,12 +40,19 @@ pub(super) enum Equivalent {
 
 const NO_RENDEZVOUS: &str = "remuda connects the nodes without a rendezvous backend";
 const MPI: &str = "remuda does not use MPI";
-const RANKS: &str = "ranks follow the order of hosts and slots; `--include` selects slots";
-const DIRECTORY: &str =
-    "workers start in the working directory of `remuda run`, so `cd` to it first";
+const RANKS: &str = "ranks follow the order of the hosts and of their slots";
+const DIRECTORY: &str = "workers start in the working directory of remuda, so `cd` to it first";
 const ONE_MACHINE: &str = "without `-H` the job runs on this machine";
 pub(super) const SCHEDULER: &str =
-    "`salloc` and `sbatch` request nodes; `remuda run` uses those of the allocation";
+    "`salloc` and `sbatch` request nodes; remuda uses those of the allocation";
+/// Options of `remuda run`, and those of torchrun and accelerate with the same value.
+const NAMES_IN_FACES: &[(&str, &[&str])] = &[
+    ("num_nodes", &["nnodes", "num_machines"]),
+    ("node_rank", &["node_rank", "machine_rank"]),
+    ("master_addr", &["master_addr", "main_process_ip"]),
+    ("master_port", &["master_port", "main_process_port"]),
+    ("job_id", &["rdzv_id"]),
+];
 
 /// Names with `_` between words, and their meaning; the first of the names is the usual one.
 const EQUIVALENTS: &[(&[&str], Equivalent)] = &[
@@ -67,6 +76,8 @@ const EQUIVALENTS: &[(&[&str], Equivalent)] = &[
             "gpu_count",
             "num_devices",
             "n_devices",
+            "num_gpus",
+            "num_accelerators",
         ],
         Same("num_gpus"),
     ),
@@ -99,12 +110,25 @@ const EQUIVALENTS: &[(&[&str], Equivalent)] = &[
         Devices,
     ),
     (
-        &["nnodes", "num_machines", "n_nodes", "nr_nodes", "node_count", "nodes", "num_hosts"],
+        &[
+            "nnodes",
+            "num_machines",
+            "n_nodes",
+            "nr_nodes",
+            "node_count",
+            "nodes",
+            "num_hosts",
+            "num_nodes",
+        ],
         Same("num_nodes"),
     ),
-    (&["machine_rank", "group_rank", "node_id"], Same("node_rank")),
-    (&["main_process_ip", "master", "master_ip", "master_address"], Same("master_addr")),
-    (&["main_process_port", "port"], Same("master_port")),
+    (&["machine_rank", "group_rank", "node_id", "node_rank"], Same("node_rank")),
+    (
+        &["main_process_ip", "master", "master_ip", "master_address", "master_addr"],
+        Same("master_addr"),
+    ),
+    (&["main_process_port", "port", "master_port"], Same("master_port")),
+    (&["include", "exclude"], Selection),
     (
         &[
             "hosts",
@@ -122,7 +146,7 @@ const EQUIVALENTS: &[(&[&str], Equivalent)] = &[
         Same("hostfile"),
     ),
     (&["rdzv_endpoint"], Endpoint),
-    (&["rdzv_id"], Same("job_id")),
+    (&["rdzv_id", "job_id"], Same("job_id")),
     (&["rdzv_backend", "rdzv_conf", "rdzv_timeout"], UnneededValue(NO_RENDEZVOUS)),
     (&["standalone", "multi_gpu", "same_network"], Unneeded(ONE_MACHINE)),
     (&["monitor_interval", "role", "start_method"], UnneededValue("it has no effect in remuda")),
@@ -138,7 +162,7 @@ const EQUIVALENTS: &[(&[&str], Equivalent)] = &[
     (&["use_gpu", "use_cuda", "cuda"], Unneeded("GPUs are used where there are any")),
     (&["config_file"], OfAccelerate),
     // mpirun and srun: other options.
-    (&["genv", "export"], Same("env")),
+    (&["genv", "export", "env"], Same("env")),
     (
         &["cpus_per_task", "num_cpu_threads_per_process", "omp_num_threads"],
         Options("--env OMP_NUM_THREADS={}"),
@@ -147,6 +171,9 @@ const EQUIVALENTS: &[(&[&str], Equivalent)] = &[
     (&["mca", "map_by", "rank_by"], UnneededValue(MPI)),
     (&["rankfile"], UnneededValue(RANKS)),
     (&["wdir", "wd", "chdir"], UnneededValue(DIRECTORY)),
+    // DeepSpeed's launcher.
+    (&["no_local_rank"], Unneeded("scripts read LOCAL_RANK")),
+    (&["no_ssh"], Unneeded("without `-H` each node has a line of its own")),
     (&["allow_run_as_root", "tag_output", "report_bindings"], Unneeded(MPI)),
     (
         &["partition", "account", "qos", "constraint", "gres", "reservation", "mem", "job_name"],
@@ -171,6 +198,13 @@ pub(super) fn is_script(word: &str) -> bool {
 /// Returns the meaning of a name with `_` between its words.
 pub(super) fn meaning(name: &str) -> Option<Equivalent> {
     EQUIVALENTS.iter().find(|(names, _)| names.contains(&name)).map(|(_, meant)| *meant)
+}
+
+/// Returns the names that an option of `remuda run` has in lines of torchrun and accelerate.
+pub(super) fn names_in_faces(own: &'static str) -> impl Iterator<Item = &'static str> {
+    let others = NAMES_IN_FACES.iter().find(|(name, _)| *name == own);
+    let others = others.map(|(_, names)| names.iter().copied());
+    others.into_iter().flatten().chain([own])
 }
 
 /// Returns the option of another program that was probably mistyped, with one wrong letter, or two in

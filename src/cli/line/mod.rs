@@ -8,6 +8,7 @@ mod clap_error;
 pub mod codes;
 mod conflicts;
 mod equivalents;
+mod face_options;
 mod flags;
 mod host_list;
 mod known_options;
@@ -19,6 +20,7 @@ mod parse;
 mod salloc_options;
 mod shlex;
 mod typed;
+mod unknown_option;
 
 pub use flags::DEEPSPEED_FLAGS;
 pub use number::BadValue;

@@ -2,12 +2,12 @@
 //! words of remuda with the same meaning. Pure.
 
 use super::flags::underscored;
-use crate::cli::line::equivalents::{endpoint_words, is_automatic};
 use crate::cli::line::known_options::{Equivalent, is_script, meaning, option_and_value};
 use crate::cli::line::nested_launcher::{
     is_python, launcher_of_python, nested_launcher, python_line,
 };
 use crate::cli::line::salloc_options::{SallocOption, salloc_option};
+use crate::cli::line::unknown_option::{endpoint_words, is_automatic};
 use crate::pool::python_int;
 
 /// Other launchers, which users type in front of a script.
@@ -331,7 +331,7 @@ impl<'a> Translator<'a> {
             Some(Equivalent::Same("hostfile")) => self.add(&["-H", text]),
             Some(Equivalent::Same(own)) => self.add(&[&format!("--{own}"), text]),
             Some(Equivalent::Endpoint) => {
-                let words = endpoint_words(text);
+                let words = endpoint_words(text, ["master_addr", "master_port"]);
                 self.add(&words.split(' ').collect::<Vec<_>>());
             }
             Some(Equivalent::Options(words)) if words.contains("{}") => {
@@ -352,6 +352,7 @@ impl<'a> Translator<'a> {
                 Equivalent::Script
                 | Equivalent::UnneededValue(_)
                 | Equivalent::OfAccelerate
+                | Equivalent::Selection
                 | Equivalent::Devices,
             )
             | None => {}
