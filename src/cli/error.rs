@@ -91,7 +91,8 @@ impl CliError {
 
 impl From<RefusedLine> for CliError {
     fn from(refused: RefusedLine) -> Self {
-        Self::refused(Status::Usage, refused)
+        let status = if refused.is_of_file { Status::BadInput } else { Status::Usage };
+        Self::refused(status, refused)
     }
 }
 

@@ -448,3 +448,63 @@ fn number_that_no_machine_has_is_refused_in_the_typed_line() {
         " ^ expected a number from 0 to 1\n  |\nhelp: there are 2 machines (`num_machines`); they count from 0\n",
     );
 }
+
+#[test]
+fn values_for_torchrun_are_refused_where_they_were_written() {
+    let check = |options: &[&str], says: &[&str]| {
+        let launch = face("accelerate").option("launch").options(options);
+        let outcome = launch.env("HF_HOME", "/nonexistent").program(["x.py"]).end().code(2);
+        let outcome = says.iter().fold(outcome, |outcome, text| outcome.says(text));
+        drop(outcome.does_not_say("remuda torchrun").does_not_say("remuda run"));
+    };
+    check_refused(
+        &["--tee", "9", "--num_processes", "2"],
+        2,
+        "error[C006]: `--tee` cannot be `9`\n --> command line:1:32\n  |\n\
+         1 | remuda accelerate launch --tee 9 --num_processes 2 -- x.py\n  |                                ^ expected 0, \
+         1, 2, 3, or RANK:NUMBER pairs\n  |\nhelp: 0 is no stream, 1 stdout, 2 stderr, 3 both; `0:3,1:1` sets those \
+         of local ranks 0 and 1\n",
+    );
+    check_refused(
+        &["--num_processes=2", "--rdzv_backend=etcd"],
+        2,
+        "error[C006]: `--rdzv_backend` cannot be `etcd`\n --> command line:1:59\n  |\n\
+         1 | remuda accelerate launch --num_processes=2 --rdzv_backend=etcd -- x.py\n  \
+         |                                                           ^^^^ remuda does not use etcd\n  |\n\
+         help: write `c10d`, and the first node as the address: it needs no server\n",
+    );
+    let two = ["--num_processes=2", "--rdzv_conf", "foo"];
+    check(
+        &two,
+        &["`--rdzv_conf` cannot be `foo`\n", "--rdzv_conf foo --", "write `join_timeout=60`"],
+    );
+    check(&["--num_processes=2", "--max_restarts=-1"], &["`--max_restarts` cannot be `-1`\n"]);
+    let machines = ["--num_processes=2", "--num_machines=2", "--machine_rank=0"];
+    let address = [&machines[..], &["--main_process_ip", "a b"]].concat();
+    check(&address, &["`--main_process_ip` cannot be `a b`\n", "--main_process_ip 'a b' --"]);
+    let address = [&address[..], &["--rdzv_backend=c10d"]].concat();
+    check(&address, &["`--main_process_ip` cannot be `a b`\n", "^^^ this is no address\n"]);
+    check(&["--num_processes=2", "--launcher=ssh"], &["`--launcher` needs `--hostfile`\n"]);
+    let hosts = ["-H", "n1,n2", "--num_processes=2", "--use_deepspeed"];
+    let launcher = [&hosts[..], &["--deepspeed_multinode_launcher", "foo"]].concat();
+    check(&launcher, &["`--deepspeed_multinode_launcher` cannot be `foo`\n"]);
+    check(
+        &["--num_processes=2000"],
+        &["error[C006]: `num_processes` is 2000\n", "from 1 to 1024\n"],
+    );
+}
+
+#[test]
+fn values_of_a_file_for_torchrun_are_refused_in_the_file() {
+    let launch = face("accelerate").option("launch");
+    let path =
+        config(&launch, "distributed_type: MULTI_CPU\nnum_processes: 2\nrdzv_backend: 'etcd'\n");
+    let outcome = launch.option("--config_file").option(&path).program(["x.py"]).end().code(65);
+    let expected = format!(
+        "error[A003]: `rdzv_backend` cannot be `etcd`\n --> {}:3:15\n  |\n3 | rdzv_backend: 'etcd'\n  \
+         |               ^^^^^^ remuda does not use etcd\n  |\n\
+         help: write `c10d`, and the first node as the address: it needs no server\n",
+        path.display()
+    );
+    assert_eq!(outcome.stderr, expected);
+}

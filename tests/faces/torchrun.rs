@@ -469,8 +469,7 @@ fn refused_values_are_underlined() {
         &["--rdzv-backend", "etcd"],
         "error[C006]: `--rdzv-backend` cannot be `etcd`\n --> command line:1:32\n  |\n\
          1 | remuda torchrun --rdzv-backend etcd -- x.py\n  |                                ^^^^ remuda does \
-         not use etcd\n  |\nhelp: write `--rdzv-backend c10d --rdzv-endpoint HOST:29400` with the name of \
-         the first node\n",
+         not use etcd\n  |\nhelp: write `c10d`, and the first node as the address: it needs no server\n",
     );
 }
 

@@ -41,14 +41,10 @@ pub(in crate::cli) fn parse_as(
     line::parse(RunArgs::command(), CommandLine::new(program, words))
 }
 
-/// Parses words of `remuda run` that were made from checked options of another launcher; none of them
-/// requests a text.
-pub(in crate::cli) fn parse_made(
-    program: &str,
-    words: Vec<OsString>,
-) -> Result<(RunArgs, CommandLine), RefusedLine> {
-    match parse_as(program, words)? {
-        ParsedRun::Run(args, typed) => Ok((*args, typed)),
+/// Parses a line of `remuda run` that was made from checked options of another launcher; it requests no text.
+pub(in crate::cli) fn parse_made(made: CommandLine) -> Result<(RunArgs, CommandLine), RefusedLine> {
+    match line::parse(RunArgs::command(), made)? {
+        ParsedRun::Run(args, made) => Ok((*args, made)),
         ParsedRun::Text(_) => unreachable!("the words request no text"),
     }
 }
@@ -63,14 +59,19 @@ pub(in crate::cli) fn main(
     program: &'static str,
     words: Vec<OsString>,
 ) -> Result<Status, CliError> {
-    let (mut args, typed) = into_args(parse(program, words)?)?;
-    check::run(&args, &typed)?;
-    args.elastic.set_restarts(&mut args.watch, &typed);
+    let (args, typed) = into_args(parse(program, words)?)?;
+    start(args, &typed)
+}
+
+/// Runs the job of a line.
+pub(in crate::cli) fn start(mut args: RunArgs, typed: &CommandLine) -> Result<Status, CliError> {
+    check::run(&args, typed)?;
+    args.elastic.set_restarts(&mut args.watch, typed);
     let terminal = Terminal::detect();
-    print_replacements(&args.watch, &typed, terminal);
-    let mut cluster = resolve::resolve_cluster(&args.cluster, &typed, terminal)?;
-    cluster.set_elastic(resolve::elastic(&args.elastic, &cluster, &typed)?);
-    check::stdin(&args.watch, cluster.workers(), &typed)?;
+    print_replacements(&args.watch, typed, terminal);
+    let mut cluster = resolve::resolve_cluster(&args.cluster, typed, terminal)?;
+    cluster.set_elastic(resolve::elastic(&args.elastic, &cluster, typed)?);
+    check::stdin(&args.watch, cluster.workers(), typed)?;
     if let Some(note) = resolve::unused_variables(&args.cluster.transport, &cluster)
         && args.watch.prints_progress()
     {

@@ -32,6 +32,17 @@ pub fn parse(
     line::parse_line_of(OriginalLauncher::Torchrun, command, CommandLine::new(program, words))
 }
 
+/// Parses a line of torchrun that was made from checked options of another launcher; it requests no text.
+pub(in crate::cli) fn parse_made(
+    made: CommandLine,
+) -> Result<(TorchrunArgs, CommandLine), RefusedLine> {
+    let command = definition().name("remuda torchrun").bin_name("remuda torchrun");
+    match line::parse_line_of(OriginalLauncher::Torchrun, command, made)? {
+        Parsed::Run(args, made) => Ok((*args, made)),
+        Parsed::Text(_) => unreachable!("the words request no text"),
+    }
+}
+
 /// Returns the definition of the command.
 pub(in crate::cli) fn definition() -> clap::Command {
     TorchrunArgs::command()

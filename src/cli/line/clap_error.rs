@@ -247,12 +247,14 @@ pub(in crate::cli) fn refuse_value(
     value: &str,
     bad: &BadValue,
 ) -> RefusedLine {
+    // `<COLLECTIVE>` is a positional argument.
+    let subject = match flag.strip_prefix('<').and_then(|name| name.strip_suffix('>')) {
+        Some(name) => name.to_owned(),
+        None => format!("`{}`", typed.shown_name(flag)),
+    };
+    let original = typed.original_value(flag);
+    let value = original.as_deref().unwrap_or(value);
     typed.refuse(&[place], |spans| {
-        // `<COLLECTIVE>` is a positional argument.
-        let subject = match flag.strip_prefix('<').and_then(|name| name.strip_suffix('>')) {
-            Some(name) => name.to_owned(),
-            None => format!("`--{flag}`"),
-        };
         let message = format!("{subject} cannot be `{value}`");
         let problem = Diagnostic::error(codes::BAD_VALUE, spans[0], message).label(&bad.label);
         match &bad.help {

@@ -37,4 +37,4 @@ pub(super) use number::{parse_whole, python_int};
 pub(super) use other_launcher::{Instead, LAUNCHERS, instead_of, is_launcher};
 pub(super) use parse::{parse, parse_line_of};
 pub(super) use shlex::split;
-pub(super) use typed::{in_clap_spelling, scan_options};
+pub(super) use typed::{FileSettings, LineOrigin, in_clap_spelling, scan_options};

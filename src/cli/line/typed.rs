@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::codes;
-use super::flags::{Flags, OptionOwner, Takes};
+use super::flags::{Flags, OptionOwner, Takes, underscored};
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Findings, Source, Span};
 
@@ -49,6 +49,30 @@ pub struct CommandLine {
     /// Options that take one value and were given several times with different values: the index of
     /// the last but one time, and of the last time.
     replaced: Vec<(usize, usize)>,
+    /// What the line was made from; `None`: it was typed.
+    origin: Option<Box<LineOrigin>>,
+}
+
+/// What a line was made from that no user typed: errors about its options are shown there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct LineOrigin {
+    /// The line that was typed.
+    pub(in crate::cli) typed: CommandLine,
+    /// Options of the made line, and options or settings that give their values under another name.
+    pub(in crate::cli) names: &'static [(&'static str, &'static str)],
+    /// Settings of a file.
+    pub(in crate::cli) file: Option<FileSettings>,
+}
+
+/// The settings of a file that give values of options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct FileSettings {
+    /// The file.
+    pub(in crate::cli) source: Source,
+    /// The names, and the places of the values.
+    pub(in crate::cli) values: Vec<(String, Span)>,
+    /// Code of an error about a value.
+    pub(in crate::cli) code: &'static str,
 }
 
 /// An error in a command line: the line, and the reason.
@@ -56,6 +80,8 @@ pub struct CommandLine {
 pub struct RefusedLine {
     /// The findings, ready to be printed.
     pub findings: Findings,
+    /// Whether they are about a file from which the line was made.
+    pub(in crate::cli) is_of_file: bool,
 }
 
 impl GivenOption {
@@ -69,7 +95,12 @@ impl GivenOption {
 impl CommandLine {
     /// Creates a command line in which no options have been looked for.
     pub fn new(program: &str, words: Vec<OsString>) -> Self {
-        Self { program: program.to_owned(), words, options: Vec::new(), replaced: Vec::new() }
+        Self { program: program.to_owned(), words, ..Self::default() }
+    }
+
+    /// Creates a line that was made from another one.
+    pub(in crate::cli) fn made(program: &str, words: Vec<OsString>, origin: LineOrigin) -> Self {
+        Self { origin: Some(Box::new(origin)), ..Self::new(program, words) }
     }
 
     /// Returns the place of a whole word.
@@ -192,15 +223,62 @@ impl CommandLine {
         self.words.get(place.word).is_some_and(|word| word.as_bytes().first() == Some(&b'-'))
     }
 
-    /// Returns an error for places of the line; `make` receives the span of every place.
+    /// Returns an error for places of the line; `make` receives the span of every place. If the line was
+    /// made from another one, the error shows the places from which it was made.
     pub(in crate::cli) fn refuse(
         &self,
         places: &[ArgvSpan],
         make: impl FnOnce(&[Span]) -> Diagnostic,
     ) -> RefusedLine {
+        if let Some(origin) = &self.origin {
+            return origin.refuse(self, places, Box::new(make));
+        }
         let (text, spans) = self.excerpt(places);
         let source = Source { name: "command line".to_owned(), text };
-        RefusedLine { findings: Findings { source, diagnostics: vec![make(&spans)] } }
+        let findings = Findings { source, diagnostics: vec![make(&spans)] };
+        RefusedLine { findings, is_of_file: false }
+    }
+
+    /// Returns an option as a message names it: `--tee`, or the option or setting from which it was made.
+    pub(in crate::cli) fn shown_name(&self, flag: &str) -> String {
+        match self.origin.as_ref().map(|origin| origin.find(flag)) {
+            Some(OptionOrigin::File(name, _)) => name.to_owned(),
+            Some(OptionOrigin::Line(_)) | None => self.option_name(flag),
+        }
+    }
+
+    /// Returns an option as the user can type it: `--tee`, or the option from which it was made.
+    pub(in crate::cli) fn option_name(&self, flag: &str) -> String {
+        match self.origin.as_ref().map(|origin| origin.find(flag)) {
+            None => format!("--{flag}"),
+            Some(OptionOrigin::Line(name) | OptionOrigin::File(name, _)) => format!("--{name}"),
+        }
+    }
+
+    /// Returns the text that gave the value of an option of a made line.
+    pub(super) fn original_value(&self, flag: &str) -> Option<String> {
+        let origin = self.origin.as_ref()?;
+        match origin.find(flag) {
+            OptionOrigin::Line(name) => {
+                let (text, _) = origin.typed.last(name)?.value.as_ref()?;
+                Some(text.to_string_lossy().into_owned())
+            }
+            OptionOrigin::File(_, span) => {
+                let text = &origin.file.as_ref()?.source.text;
+                Some(text.get(span.start..span.end)?.trim_matches(['\'', '"']).to_owned())
+            }
+        }
+    }
+
+    /// Returns the option whose name or value is at this place, and whether it is the value.
+    fn option_at(&self, place: ArgvSpan) -> Option<(&str, bool)> {
+        let covers = |outer: ArgvSpan| {
+            outer.word == place.word && (outer.start..=outer.end).contains(&place.start)
+        };
+        self.options.iter().rev().find_map(|given| {
+            let is_value = given.value.as_ref().is_some_and(|(_, value)| covers(*value));
+            (is_value || covers(given.name)).then_some((given.flag.as_str(), is_value))
+        })
     }
 
     /// Returns the error of a problem at one place of the line.
@@ -239,6 +317,78 @@ impl CommandLine {
             *span = Span::new(text.len(), text.len());
         }
         (text, spans)
+    }
+}
+
+/// Makes a diagnostic from the spans of places.
+type MakeDiagnostic<'a> = Box<dyn FnOnce(&[Span]) -> Diagnostic + 'a>;
+
+/// Where the value of an option of a made line is from.
+enum OptionOrigin<'a> {
+    /// From the option of this name.
+    Line(&'a str),
+    /// From a setting of the file, at this place.
+    File(&'a str, Span),
+}
+
+impl LineOrigin {
+    /// Finds the option or setting that gave an option of the made line its value: that of the line, else that
+    /// of the file. A value that neither has is a default.
+    fn find<'a>(&'a self, flag: &'a str) -> OptionOrigin<'a> {
+        let own = underscored(flag);
+        let others = self.names.iter().filter(|(made, _)| *made == own).map(|(_, name)| *name);
+        let names = || std::iter::once(flag).chain(others.clone());
+        let typed = |name: &str| {
+            let is_it = |given: &&GivenOption| underscored(&given.flag) == underscored(name);
+            self.typed.options.iter().rev().find(is_it).map(|given| given.flag.as_str())
+        };
+        if let Some(name) = names().find_map(typed) {
+            return OptionOrigin::Line(name);
+        }
+        let of_file = |name: &str| {
+            let values = &self.file.as_ref()?.values;
+            values.iter().find(|(setting, _)| *setting == underscored(name))
+        };
+        match names().find_map(of_file) {
+            Some((name, span)) => OptionOrigin::File(name, *span),
+            None => OptionOrigin::Line(names().last().unwrap_or(flag)),
+        }
+    }
+
+    fn refuse(
+        &self,
+        made: &CommandLine,
+        places: &[ArgvSpan],
+        make: MakeDiagnostic<'_>,
+    ) -> RefusedLine {
+        let first = places.first().and_then(|place| made.option_at(*place));
+        let origin = first.map(|(flag, _)| self.find(flag));
+        if let (Some(OptionOrigin::File(_, span)), Some(file)) = (origin, &self.file) {
+            let mut problem = make(&vec![span; places.len()]);
+            if problem.code == codes::BAD_VALUE {
+                problem.code = file.code;
+            }
+            let findings = Findings { source: file.source.clone(), diagnostics: vec![problem] };
+            return RefusedLine { findings, is_of_file: true };
+        }
+        let places: Vec<_> = places.iter().map(|place| self.place_of(made, *place)).collect();
+        self.typed.refuse(&places, make)
+    }
+
+    /// Returns the place of the typed line for a place of the made line; both end with the same program.
+    fn place_of(&self, made: &CommandLine, place: ArgvSpan) -> ArgvSpan {
+        if let Some((flag, is_value)) = made.option_at(place) {
+            return match self.find(flag) {
+                OptionOrigin::Line(name) if is_value => self.typed.value_or_end(name),
+                OptionOrigin::Line(name) => self.typed.name_or_end(name),
+                OptionOrigin::File(..) => self.typed.end_span(),
+            };
+        }
+        let from_end = made.words.len() - place.word.min(made.words.len());
+        let word = self.typed.words.len().checked_sub(from_end);
+        let is_same = |word: &usize| made.words.get(place.word) == self.typed.words.get(*word);
+        word.filter(is_same)
+            .map_or_else(|| self.typed.end_span(), |word| ArgvSpan { word, ..place })
     }
 }
 

@@ -7,6 +7,7 @@ use super::args::{AccelerateArgs, launch_definition};
 use super::config_file;
 use super::environment::{LaunchFacts, WorkerVariable, slow_links, variables};
 use super::hosts::{self, Split};
+use super::made_lines::made_line;
 use super::settings::{Settings, refuse_setting};
 use crate::base::diagnostic::Severity;
 use crate::base::{Diagnostic, Findings, Slot, Status, env_vars};
@@ -15,15 +16,16 @@ use crate::cli::command::run;
 use crate::cli::command::torchrun;
 use crate::cli::error::CliError;
 use crate::cli::face::torchrun::job::{self as torch_job, TorchLauncher};
-use crate::cli::line::{CommandLine, Parsed, cannot_combine, codes, needs_other, python_int};
+use crate::cli::line::{CommandLine, cannot_combine, codes, needs_other, python_int};
 use crate::cli::resolve::environment::working_directory;
 use crate::cli::resolve::{self, ResolvedCluster, STORE_PORT_OFFSET};
 use crate::cli::start::{Face, JobArgs, launcher_flags, start_as};
 use crate::config::accelerate::{ConfigFile, NOT_SUPPORTED, Paradigm};
 use crate::inventory;
 use crate::launch::LauncherFlag;
+use crate::pool::SLOTS_MAX;
 use crate::report::diagnostic::show_problems;
-use crate::report::text::paint_message;
+use crate::report::text::{paint_message, show_count};
 use crate::report::{Terminal, print_error};
 
 /// Options of which a line has one at most.
@@ -76,24 +78,26 @@ pub(in crate::cli) fn start(
         check::python_script(&args.script_and_args, typed, &["no_python"])?;
     }
     let job = AccelerateJob::new(args, typed, &settings, file.as_ref())?;
+    job.check_workers(file.as_ref())?;
     job.check_port(file.as_ref())?;
     job.check_rank(file.as_ref())?;
     job.check_fsdp(file.as_ref())?;
     let method = job.method(file.as_ref())?;
     let env = job.variables(file.as_ref())?;
+    let made = |program, options| made_line(program, job.words(options), (typed, file.as_ref()));
     match method {
-        StartMethod::OneProcess => job.start_one(&env, terminal),
+        StartMethod::OneProcess => {
+            let (args, _) = run::parse_made(made("remuda run", one_process_words(&env)))?;
+            start_one(args, terminal)
+        }
         StartMethod::Torchrun(options) => {
-            match torchrun::parse("remuda torchrun", job.line(options))? {
-                Parsed::Run(args, typed) => {
-                    torch_job::start(&args, &typed, TorchLauncher::Torchrun, &env, flags)
-                }
-                Parsed::Text(_) => unreachable!("the words request no text"),
-            }
+            let (args, made) = torchrun::parse_made(made("remuda torchrun", options))?;
+            torch_job::start(&args, &made, TorchLauncher::Torchrun, &env, flags)
         }
         StartMethod::DeepSpeed(mut options) => {
             options.extend(env_words(&env));
-            run::main("remuda run", job.line(options))
+            let (args, made) = run::parse_made(made("remuda run", options))?;
+            run::start(args, &made)
         }
     }
 }
@@ -200,6 +204,26 @@ impl<'a> AccelerateJob<'a> {
     fn has_typed_kind(&self) -> bool {
         let kinds = KINDS.iter().map(|(name, _)| *name).filter(|name| *name != "cpu");
         kinds.chain(["use_megatron_lm"]).any(|name| self.args.is_typed(name))
+    }
+
+    /// Refuses workers of which a machine would have none or too many.
+    fn check_workers(&self, file: Option<&ConfigFile>) -> Result<(), CliError> {
+        const WORKERS: &str = "num_processes";
+        let (all, machines) = (self.processes, self.machines);
+        let needs_one_each = self.paradigm == Paradigm::DeepSpeed && 1 < machines;
+        let smallest = if needs_one_each { machines } else { 0 };
+        let largest = SLOTS_MAX as usize * machines;
+        if (smallest..=largest).contains(&all) {
+            return Ok(());
+        }
+        let shown = show_count(machines, "machine");
+        Err(refuse_setting(self.typed, file, WORKERS, |span, place| {
+            Diagnostic::error(place.code(), span, format!("`{WORKERS}` is {all}"))
+                .label(format!("expected a number from {} to {largest}", smallest.max(1)))
+                .help(format!(
+                    "it is the number of all workers: {shown} with at most {SLOTS_MAX} each"
+                ))
+        }))
     }
 
     /// Refuses a port that does not exist, or after which machines have no room for those of remuda.
@@ -366,8 +390,8 @@ impl<'a> AccelerateJob<'a> {
         Ok(words)
     }
 
-    /// Returns the line with these options, the other options that every way to start has, and the script.
-    fn line(&self, mut words: Vec<OsString>) -> Vec<OsString> {
+    /// Returns these options, the other options that every way to start has, and the script.
+    fn words(&self, mut words: Vec<OsString>) -> Vec<OsString> {
         for (setting, option) in [("module", "--module"), ("no_python", "--no_python")] {
             words.extend(self.settings.is_on(setting).then(|| option.into()));
         }
@@ -436,20 +460,23 @@ impl<'a> AccelerateJob<'a> {
         let workers = self.split().share();
         if self.uses_cpu { (inventory::usable_cpus() / workers).max(1) as u64 } else { 1 }
     }
+}
 
-    /// Starts one process without a group.
-    fn start_one(&self, env: &[WorkerVariable], terminal: Terminal) -> Result<Status, CliError> {
-        let mut options: Vec<OsString> = vec!["--accelerator=cpu".into(), "--no_local_rank".into()];
-        options.extend(env_words(env));
-        let (args, _) = run::parse_made("remuda run", self.line(options))?;
-        let RunArgs { watch, workers, program, .. } = args;
-        let mut cluster = ResolvedCluster::here(vec![Slot(0)], None);
-        if let Some(note) = resolve::separate_tasks_note("--num_machines") {
-            cluster.warnings += &paint_message(&note, terminal.paint);
-        }
-        let job = JobArgs { watch: &watch, workers: &workers, terminal };
-        start_as(Face::OneProcess(flags), cluster, job, &program)
+/// Options of `remuda run` for one process without a group.
+fn one_process_words(env: &[WorkerVariable]) -> Vec<OsString> {
+    let options = ["--accelerator=cpu", "--no_local_rank"].map(OsString::from);
+    options.into_iter().chain(env_words(env)).collect()
+}
+
+/// Starts one process without a group.
+fn start_one(args: RunArgs, terminal: Terminal) -> Result<Status, CliError> {
+    let RunArgs { watch, workers, program, .. } = args;
+    let mut cluster = ResolvedCluster::here(vec![Slot(0)], None);
+    if let Some(note) = resolve::separate_tasks_note("--num_machines") {
+        cluster.warnings += &paint_message(&note, terminal.paint);
     }
+    let job = JobArgs { watch: &watch, workers: &workers, terminal };
+    start_as(Face::OneProcess(flags), cluster, job, &program)
 }
 
 /// Options of `accelerate launch`.

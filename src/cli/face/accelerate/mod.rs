@@ -7,6 +7,7 @@
 //! | `settings` | the settings of line, file and defaults |
 //! | `environment` | the variables from which `Accelerator()` reads its settings |
 //! | `hosts` | the number of machines, and their slots for the workers |
+//! | `made_lines` | lines of other commands that are made from the settings |
 //! | `job` | all of it as a job of remuda |
 //!
 //! The table of options and the reader of the file are in `config::accelerate`.
@@ -16,5 +17,6 @@ mod config_file;
 mod environment;
 mod hosts;
 pub(in crate::cli) mod job;
+mod made_lines;
 mod options;
 mod settings;

@@ -17,7 +17,9 @@ use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status, env_vars};
 use crate::cli::args::{RunArgs, check, remote_flag, remote_words};
 use crate::cli::command::run;
 use crate::cli::error::CliError;
-use crate::cli::line::{BadValue, CommandLine, codes, needs_other, parse_whole, refuse_value};
+use crate::cli::line::{
+    BadValue, CommandLine, LineOrigin, codes, needs_other, parse_whole, refuse_value,
+};
 use crate::cli::resolve::hostfile::is_meant_as_file;
 use crate::cli::resolve::{self, AllocatedNodes, NodePlace, NodePorts, OneByOne, ResolvedCluster};
 use crate::cli::start::{Face, FaceFlags, JobArgs, TorchrunFace, TorchrunStreams, start_as};
@@ -28,6 +30,14 @@ use crate::report::text::paint_message;
 
 /// Signals that torchrun handles by default.
 const SIGNALS: &str = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+/// Options of `remuda run`, and those of torchrun from which they are made, where the names differ.
+const NAMES_IN_RUN: &[(&str, &str)] = &[
+    ("num_nodes", "nnodes"),
+    ("min_nodes", "nnodes"),
+    ("slots", "nproc_per_node"),
+    ("num_gpus", "nproc_per_node"),
+    ("grace", "shutdown_timeout"),
+];
 /// Maximum of `--max-restarts`.
 const RESTARTS_MAX: i64 = 1 << 20;
 
@@ -74,7 +84,8 @@ pub(in crate::cli) fn start(
     let terminal = Terminal::detect();
     let nodes = nodes((args, values), &rendezvous, workers, terminal)?;
     let line = run_line(args, values, launcher, (&nodes, workers))?;
-    let (mut run_args, _) = run::parse_made(&typed.program, line)?;
+    let origin = LineOrigin { typed: typed.clone(), names: NAMES_IN_RUN, file: None };
+    let (mut run_args, _) = run::parse_made(CommandLine::made(&typed.program, line, origin))?;
     let variables = variables.iter().map(|(name, value)| format!("{name}={value}").into());
     run_args.watch.env.extend(variables);
     let slots: Vec<Slot> = (0..workers.unwrap_or(1) as u32).map(Slot).collect();

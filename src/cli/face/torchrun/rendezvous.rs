@@ -35,9 +35,8 @@ pub(super) fn parse_backend(text: &str) -> Result<RendezvousBackend, BadValue> {
     match text {
         "static" => Ok(RendezvousBackend::Static),
         "c10d" => Ok(RendezvousBackend::C10d),
-        "etcd" | "etcd-v2" => Err(BadValue::new("remuda does not use etcd").help(
-            "write `--rdzv-backend c10d --rdzv-endpoint HOST:29400` with the name of the first node",
-        )),
+        "etcd" | "etcd-v2" => Err(BadValue::new("remuda does not use etcd")
+            .help("write `c10d`, and the first node as the address: it needs no server")),
         _ => Err(BadValue::new("expected `static` or `c10d`")),
     }
 }

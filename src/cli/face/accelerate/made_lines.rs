@@ -1,0 +1,41 @@
+//! Lines of other commands that are made from the settings of a job: their errors are shown where the user
+//! wrote the settings.
+
+use std::ffi::OsString;
+
+use crate::cli::line::{CommandLine, FileSettings, LineOrigin};
+use crate::config::accelerate::ConfigFile;
+use crate::config::codes::BAD_CONFIG_VALUE;
+
+/// Options of torchrun and of `remuda run`, and the settings of accelerate from which they are made, where the
+/// names differ.
+const NAMES: &[(&str, &str)] = &[
+    ("nproc_per_node", "num_processes"),
+    ("num_gpus", "num_processes"),
+    ("slots", "num_processes"),
+    ("nnodes", "num_machines"),
+    ("node_rank", "machine_rank"),
+    ("master_addr", "main_process_ip"),
+    ("rdzv_endpoint", "main_process_ip"),
+    ("master_port", "main_process_port"),
+    ("launcher", "deepspeed_multinode_launcher"),
+    ("include", "deepspeed_inclusion_filter"),
+    ("exclude", "deepspeed_exclusion_filter"),
+    ("hostfile", "deepspeed_hostfile"),
+    ("hostfile", "mpirun_hostfile"),
+];
+
+/// Returns a line of `program` with these words, which were made from a line of accelerate and its file.
+pub(super) fn made_line(
+    program: &str,
+    words: Vec<OsString>,
+    (typed, file): (&CommandLine, Option<&ConfigFile>),
+) -> CommandLine {
+    let file = file.map(|file| FileSettings {
+        source: file.source.clone(),
+        values: file.settings.iter().map(|one| (one.name.clone(), one.span)).collect(),
+        code: BAD_CONFIG_VALUE,
+    });
+    let origin = LineOrigin { typed: typed.clone(), names: NAMES, file };
+    CommandLine::made(program, words, origin)
+}
