@@ -206,6 +206,34 @@ fn tasks_of_torchrun_say_that_each_is_a_job() {
     );
 }
 
+/// Variables as Open MPI sets them for one of three processes on one host.
+fn task_of_three(launch: Launch) -> Launch {
+    let variables = [("RANK", "1"), ("SIZE", "3"), ("LOCAL_SIZE", "3")];
+    variables
+        .into_iter()
+        .fold(launch, |launch, (name, value)| launch.env(&format!("OMPI_COMM_WORLD_{name}"), value))
+}
+
+#[test]
+fn tasks_that_are_not_as_many_as_nodes_are_refused() {
+    let launch = task_of_three(face("torchrun")).options(["--nnodes", "2"]).program(["x.py"]);
+    assert_eq!(
+        launch.end().code(2).stderr,
+        "error[C006]: `--nnodes` is 2, and mpirun has 3 tasks\n --> command line:1:26\n  |\n\
+         1 | remuda torchrun --nnodes 2 -- x.py\n  |                          ^ each task is a node\n  |\n\
+         help: start 2 tasks: `mpirun -np 2 …`; or type `--nnodes 3`\n"
+    );
+    let launch = task_of_three(face("accelerate")).options(["launch", "--num_machines=2"]);
+    let launch = launch.option("--num_processes=4").env("HF_HOME", "/nonexistent");
+    assert_eq!(
+        launch.program(["x.py"]).end().code(2).stderr,
+        "error[C006]: `--num_machines` is 2, and mpirun has 3 tasks\n --> command line:1:41\n  |\n\
+         1 | remuda accelerate launch --num_machines=2 --num_processes=4 -- x.py\n  \
+         |                                         ^ each task is a node\n  |\n\
+         help: start 2 tasks: `mpirun -np 2 …`; or type `--num_machines 3`\n"
+    );
+}
+
 #[test]
 fn tasks_of_accelerate_say_that_each_is_a_job() {
     let options = ["launch", "--cpu", "--num_processes", "1", "--no_python"];

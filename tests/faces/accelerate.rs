@@ -508,3 +508,17 @@ fn values_of_a_file_for_torchrun_are_refused_in_the_file() {
     );
     assert_eq!(outcome.stderr, expected);
 }
+
+#[test]
+fn workers_that_machines_do_not_share_equally_are_noted() {
+    let options = ["--cpu", "--num_processes=3", "--num_machines=2", "-H", "localhost:2,n2:2"];
+    let launch = accelerate(&options, "true").options(["--dry-run"]);
+    launch.end().code(0).says(
+        "note: `num_processes` is 3, which 2 machines cannot share equally: each starts 1 worker, the job has 2\n",
+    );
+    let options = ["--cpu", "--num_processes=2", "-H", "localhost:2", "--machine_rank=0"];
+    let options = [&options[..], &["--main_process_ip=n1", "--dry-run"]].concat();
+    accelerate(&options, "true").end().code(0).says(
+        "note: `--machine_rank` and `--main_process_ip` have no effect with `-H`: one command starts all nodes\n",
+    );
+}

@@ -585,3 +585,15 @@ fn standalone_line_says_that_it_is_one_node() {
     let outcome = torchrun(&["--standalone", "--nnodes", "2"], "true").end().code(0);
     outcome.says("note: `--standalone` is this node alone; `--nnodes 2` has no effect\n");
 }
+
+#[test]
+fn options_of_one_node_have_no_effect_with_hosts() {
+    let check = |options: &[&str], names: &str| {
+        let launch = torchrun(&["-H", "localhost", "--nproc-per-node=1"], "true").options(options);
+        let note = format!("note: {names} no effect with `-H`: one command starts all nodes\n");
+        launch.end().code(0).says(&note);
+    };
+    check(&["--node-rank", "1"], "`--node-rank` has");
+    let endpoint = ["--rdzv-backend=c10d", "--rdzv-endpoint=n1", "--node_rank=0"];
+    check(&endpoint, "`--node-rank` and `--rdzv-endpoint` have");
+}

@@ -22,7 +22,24 @@ pub(in crate::cli) enum AllocatedNodes {
         launcher: Option<&'static str>,
     },
     /// The scheduler has started one process for each node, of which this is one.
-    Task(OneByOne),
+    Task { node: OneByOne, tasks: TaskGroup },
+}
+
+/// The tasks of which one is this process.
+pub(in crate::cli) struct TaskGroup {
+    /// What they belong to: `Slurm step 17.0`, `mpirun`.
+    pub(in crate::cli) name: String,
+}
+
+impl TaskGroup {
+    /// Formats the line that starts one task on each of these nodes.
+    pub(in crate::cli) fn line(&self, nodes: usize) -> String {
+        if self.name.starts_with("Slurm") {
+            format!("srun --nodes={nodes} --ntasks={nodes} …")
+        } else {
+            format!("{} -np {nodes} …", self.name)
+        }
+    }
 }
 
 /// Returns the nodes that a scheduler gave to this process, if there are any.
@@ -64,7 +81,8 @@ pub(in crate::cli) fn separate_tasks_note(nodes_option: &str) -> Option<String> 
 }
 
 fn of_task(task: StepTask) -> Option<AllocatedNodes> {
-    Some(AllocatedNodes::Task(OneByOne {
+    let tasks = TaskGroup { name: task.group };
+    let node = OneByOne {
         elastic: None,
         place: NodePlace::Number(NodeRank(task.number)),
         count: task.count,
@@ -75,5 +93,6 @@ fn of_task(task: StepTask) -> Option<AllocatedNodes> {
         local_addr: None,
         join_limit: None,
         is_task: true,
-    }))
+    };
+    Some(AllocatedNodes::Task { node, tasks })
 }

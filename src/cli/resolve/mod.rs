@@ -24,7 +24,7 @@ mod transport;
 pub(super) mod trust;
 mod world_info;
 
-pub(super) use allocated::{AllocatedNodes, allocated_nodes, separate_tasks_note};
+pub(super) use allocated::{AllocatedNodes, TaskGroup, allocated_nodes, separate_tasks_note};
 pub(super) use cluster::{ResolvedCluster, StartedNodes, resolve_hosts};
 pub(super) use devices::{gpu_count, slots_are, visible_gpus, visible_xpus};
 pub(super) use dial::{NodePorts, STORE_PORT_OFFSET};

@@ -8,6 +8,7 @@ use super::config_file;
 use super::environment::{LaunchFacts, WorkerVariable, slow_links, variables};
 use super::hosts::{self, Split};
 use super::made_lines::made_line;
+use super::notes::note_of_shares;
 use super::settings::{Settings, refuse_setting};
 use crate::base::diagnostic::Severity;
 use crate::base::{Diagnostic, Findings, Slot, Status, env_vars};
@@ -16,6 +17,7 @@ use crate::cli::command::run;
 use crate::cli::command::torchrun;
 use crate::cli::error::CliError;
 use crate::cli::face::torchrun::job::{self as torch_job, TorchLauncher};
+use crate::cli::face::torchrun::notes::note_of_hosts;
 use crate::cli::line::{CommandLine, cannot_combine, codes, needs_other, python_int};
 use crate::cli::resolve::environment::working_directory;
 use crate::cli::resolve::{self, ResolvedCluster, STORE_PORT_OFFSET};
@@ -84,6 +86,7 @@ pub(in crate::cli) fn start(
     job.check_fsdp(file.as_ref())?;
     let method = job.method(file.as_ref())?;
     let env = job.variables(file.as_ref())?;
+    job.print_notes(&method, terminal);
     let made = |program, options| made_line(program, job.words(options), (typed, file.as_ref()));
     match method {
         StartMethod::OneProcess => {
@@ -299,6 +302,21 @@ impl<'a> AccelerateJob<'a> {
 
     fn mpi_hosts(&self) -> Option<String> {
         self.settings.text("mpirun_hostfile").filter(|_| self.paradigm == Paradigm::Simple)
+    }
+
+    fn print_notes(&self, method: &StartMethod, terminal: Terminal) {
+        let unused: &[&str] = match method {
+            StartMethod::Torchrun(_) => &["machine_rank", "main_process_ip"],
+            StartMethod::DeepSpeed(words) if !words.contains(&"--no_ssh".into()) => {
+                &["machine_rank"]
+            }
+            StartMethod::DeepSpeed(_) | StartMethod::OneProcess => &[],
+        };
+        let hosts = self.args.hostfile.as_ref();
+        let of_hosts = hosts.and_then(|_| note_of_hosts(self.typed, unused));
+        for note in note_of_shares(self.split()).into_iter().chain(of_hosts) {
+            print_error(&paint_message(&note, terminal.paint));
+        }
     }
 
     fn split(&self) -> Split {

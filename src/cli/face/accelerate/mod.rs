@@ -8,6 +8,7 @@
 //! | `environment` | the variables from which `Accelerator()` reads its settings |
 //! | `hosts` | the number of machines, and their slots for the workers |
 //! | `made_lines` | lines of other commands that are made from the settings |
+//! | `notes` | notes on settings that have another effect than their values say |
 //! | `job` | all of it as a job of remuda |
 //!
 //! The table of options and the reader of the file are in `config::accelerate`.
@@ -18,5 +19,6 @@ mod environment;
 mod hosts;
 pub(in crate::cli) mod job;
 mod made_lines;
+mod notes;
 mod options;
 mod settings;

@@ -4,7 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::args::TorchrunArgs;
-use super::notes::notes_of_one_node;
+use super::conventions::{conventions, run_id};
+use super::notes::{note_of_hosts, notes_of_one_node};
 use super::rendezvous::{
     Endpoint, RendezvousBackend, RendezvousConf, parse_backend, parse_conf, parse_endpoint,
     parse_host,
@@ -21,15 +22,15 @@ use crate::cli::line::{
     BadValue, CommandLine, LineOrigin, codes, needs_other, parse_whole, refuse_value,
 };
 use crate::cli::resolve::hostfile::is_meant_as_file;
-use crate::cli::resolve::{self, AllocatedNodes, NodePlace, NodePorts, OneByOne, ResolvedCluster};
+use crate::cli::resolve::{
+    self, AllocatedNodes, NodePlace, NodePorts, OneByOne, ResolvedCluster, TaskGroup,
+};
 use crate::cli::start::{Face, FaceFlags, JobArgs, TorchrunFace, TorchrunStreams, start_as};
 use crate::inventory;
-use crate::plan::{NumaBinding, RendezvousPort, TorchrunConventions};
+use crate::plan::{NumaBinding, RendezvousPort};
 use crate::report::Terminal;
 use crate::report::text::paint_message;
 
-/// Signals that torchrun handles by default.
-const SIGNALS: &str = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 /// Options of `remuda run`, and those of torchrun from which they are made, where the names differ.
 const NAMES_IN_RUN: &[(&str, &str)] = &[
     ("num_nodes", "nnodes"),
@@ -102,11 +103,15 @@ pub(in crate::cli) fn start(
     if let (Nodes::Hosts { .. }, Some(address)) = (&nodes, rendezvous.address()) {
         cluster.master.addr = crate::plan::MasterAddr::Given(address.to_owned());
     }
-    if matches!(nodes, Nodes::Here) {
-        let is_alone = rendezvous.is_standalone;
-        for note in notes_of_one_node(args, values, is_alone, &flags())? {
-            cluster.warnings += &paint_message(&note, terminal.paint);
+    let notes = match &nodes {
+        Nodes::Here => notes_of_one_node(args, values, rendezvous.is_standalone, &flags())?,
+        Nodes::Hosts { .. } => {
+            note_of_hosts(typed, rendezvous.unused_with_hosts()).into_iter().collect()
         }
+        Nodes::OneByOne(_) => Vec::new(),
+    };
+    for note in notes {
+        cluster.warnings += &paint_message(&note, terminal.paint);
     }
     let face = TorchrunFace {
         conventions: conventions(args, values, workers.unwrap_or(1))?,
@@ -239,6 +244,16 @@ impl Rendezvous {
         }
     }
 
+    /// Returns the options that have no effect if one command starts all nodes.
+    fn unused_with_hosts(&self) -> &'static [&'static str] {
+        match self.backend {
+            RendezvousBackend::Static => &["node-rank", "local-addr", "key-file"],
+            RendezvousBackend::C10d => {
+                &["node-rank", "local-addr", "key-file", "rdzv-endpoint", "master-addr"]
+            }
+        }
+    }
+
     /// Port of rank 0. A job on one machine has a port of its own unless the line says one, so that
     /// two jobs do not collide.
     fn port(&self, nodes: &Nodes) -> RendezvousPort {
@@ -283,7 +298,8 @@ fn nodes(
     }
     if 1 < count && !rendezvous.is_standalone && !rendezvous.has_address() && node_rank.is_none() {
         let found = resolve::allocated_nodes(terminal)?;
-        if let Some(nodes) = found.and_then(|found| of_allocation(found, args, count, workers)) {
+        let found = found.map(|found| of_allocation(found, (args, values.typed), size, workers));
+        if let Some(nodes) = found.transpose()?.flatten() {
             return Ok(nodes);
         }
     }
@@ -377,7 +393,7 @@ fn one_by_one(
             (place, NodePorts::Agents(port))
         }
     };
-    let run_id = values.text("rdzv-id", args.rendezvous.rdzv_id.as_deref(), "none");
+    let id = values.text("rdzv-id", args.rendezvous.rdzv_id.as_deref(), "none");
     Ok(OneByOne {
         place,
         count: count.max,
@@ -385,38 +401,53 @@ fn one_by_one(
         address,
         ports,
         key_file,
-        run_id: run_id.parse(self::run_id)?,
+        run_id: id.parse(run_id)?,
         local_addr: args.rendezvous.local_addr.clone(),
         join_limit: rendezvous.conf.join_limit.map(std::time::Duration::from_secs_f64),
         is_task: false,
     })
 }
 
-/// Returns the nodes that a scheduler gave to this process; `None` if tasks are not as many as nodes.
+/// Returns the nodes that a scheduler gave to this process; `None` if the line says how else to start them.
 fn of_allocation(
     found: AllocatedNodes,
-    args: &TorchrunArgs,
-    count: usize,
+    (args, typed): (&TorchrunArgs, &CommandLine),
+    count: NodeCount,
     workers: Option<usize>,
-) -> Option<Nodes> {
-    match found {
-        AllocatedNodes::Task(one) => {
-            (one.count == count && args.size.launcher.is_none()).then(|| {
-                let typed_key = args.rendezvous.key_file.clone();
-                let key_file = typed_key.or_else(|| one.key_file.clone());
-                Nodes::OneByOne(OneByOne { key_file, ..one })
-            })
+) -> Result<Option<Nodes>, CliError> {
+    Ok(match found {
+        AllocatedNodes::Task { .. } if args.size.launcher.is_some() => None,
+        AllocatedNodes::Task { node, .. } if node.count == count.max => {
+            let typed_key = args.rendezvous.key_file.clone();
+            let key_file = typed_key.or_else(|| node.key_file.clone());
+            Some(Nodes::OneByOne(OneByOne { key_file, ..node }))
+        }
+        AllocatedNodes::Task { .. } if count.varies() => None,
+        AllocatedNodes::Task { node, tasks } => {
+            return Err(other_number(typed, &tasks, node.count, count.max));
         }
         AllocatedNodes::Hosts { names, launcher } => {
             let workers = workers.unwrap_or(1);
             let hosts: Vec<String> = names.iter().map(|name| format!("{name}:{workers}")).collect();
             Some(Nodes::Hosts {
-                count: Some(NodeCount { min: count, max: count }),
+                count: Some(NodeCount { min: count.max, max: count.max }),
                 hosts: hosts.join(",").into(),
                 launcher: args.size.launcher.clone().or(launcher.map(str::to_owned)),
             })
         }
-    }
+    })
+}
+
+/// Returns the error for tasks that are more or fewer than the nodes of the line.
+fn other_number(typed: &CommandLine, tasks: &TaskGroup, found: usize, nodes: usize) -> CliError {
+    let (name, option) = (typed.shown_name("nnodes"), typed.option_name("nnodes"));
+    let refused = typed.refuse(&[typed.value_or_end("nnodes")], |spans| {
+        let message = format!("`{name}` is {nodes}, and {} has {found} tasks", tasks.name);
+        Diagnostic::error(codes::BAD_VALUE, spans[0], message).label("each task is a node").help(
+            format!("start {nodes} tasks: `{}`; or type `{option} {found}`", tasks.line(nodes)),
+        )
+    });
+    refused.into()
 }
 
 fn no_address(typed: &CommandLine, backend: RendezvousBackend) -> CliError {
@@ -511,63 +542,6 @@ fn check_program(typed: &CommandLine, is_module: bool, no_python: bool) -> Resul
         return Err(crate::cli::line::cannot_combine(typed, "module", "no-python", why).into());
     }
     Ok(())
-}
-
-fn conventions(
-    args: &TorchrunArgs,
-    values: Values<'_>,
-    workers: usize,
-) -> Result<TorchrunConventions, CliError> {
-    let role = values.text("role", args.watch.role.as_deref(), "default");
-    let id = values.text("rdzv-id", args.rendezvous.rdzv_id.as_deref(), "none");
-    let signals =
-        values.text("signals-to-handle", args.watch.signals_to_handle.as_deref(), SIGNALS);
-    let is_virtual = values.switch("virtual-local-rank", args.size.virtual_local_rank)?;
-    let virtual_devices = is_virtual.then(|| virtual_devices(values.typed, workers)).transpose()?;
-    Ok(TorchrunConventions {
-        role: role.text,
-        run_id: id.parse(run_id)?,
-        signals: signals.parse(signal_names)?,
-        virtual_devices,
-    })
-}
-
-/// The name of the job is part of the name of a directory.
-fn run_id(text: &str) -> Result<String, BadValue> {
-    if text.contains(['/', '\0']) || text.is_empty() || text == ".." {
-        return Err(BadValue::new("expected a name without `/`"));
-    }
-    Ok(text.to_owned())
-}
-
-fn signal_names(text: &str) -> Result<String, BadValue> {
-    let is_signal =
-        |name: &str| (1..=64).any(|number| crate::base::exit::signal_name(number) == name);
-    match text.split(',').find(|name| !is_signal(name)) {
-        None => Ok(text.to_owned()),
-        Some(name) => Err(BadValue::new(format!("`{}` is no signal", name.escape_debug()))
-            .help("write names: `SIGTERM,SIGINT`")),
-    }
-}
-
-/// The devices among which every worker gets one.
-fn virtual_devices(typed: &CommandLine, workers: usize) -> Result<Vec<String>, CliError> {
-    let visible = env_vars::get_text(env_vars::CUDA_VISIBLE_DEVICES);
-    let devices: Vec<String> = match visible.filter(|list| !list.is_empty()) {
-        Some(list) => list.split(',').map(|name| name.trim().to_owned()).collect(),
-        None => (0..workers).map(|device| device.to_string()).collect(),
-    };
-    if devices.len() < workers {
-        let refused = typed.refuse(&[typed.name_or_end("virtual-local-rank")], |spans| {
-            let message =
-                format!("CUDA_VISIBLE_DEVICES has {} devices for {workers} workers", devices.len());
-            Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
-                .label("gives each worker one device")
-                .help("lower `--nproc-per-node`, or name more devices")
-        });
-        return Err(refused.into());
-    }
-    Ok(devices)
 }
 
 fn streams(args: &TorchrunArgs, values: Values<'_>) -> Result<TorchrunStreams, CliError> {

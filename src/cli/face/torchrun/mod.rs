@@ -7,12 +7,14 @@
 //! | `size` | `--nnodes`, `--nproc-per-node` |
 //! | `rendezvous` | how the nodes meet: `--standalone`, `--rdzv-…`, `--master-…` |
 //! | `streams` | `--redirects`, `--tee`, `--local-ranks-filter` |
-//! | `notes` | notes on lines of one node that may be meant for several |
+//! | `conventions` | what workers expect: role, name of the job, signals, devices |
+//! | `notes` | notes on options without an effect |
 //! | `job` | all of it as a job of remuda |
 
 pub(in crate::cli) mod args;
+mod conventions;
 pub(in crate::cli) mod job;
-mod notes;
+pub(in crate::cli::face) mod notes;
 mod rendezvous;
 mod size;
 mod streams;

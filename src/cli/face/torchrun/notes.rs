@@ -1,9 +1,11 @@
-//! Notes on a line that starts one node, although it may be meant for several.
+//! Notes on lines with options that have no effect: on one that starts one node, although it may be meant for
+//! several, and on one that starts all nodes.
 
 use super::args::TorchrunArgs;
 use super::size::parse_nnodes;
 use super::values::Values;
 use crate::cli::error::CliError;
+use crate::cli::line::CommandLine;
 use crate::cli::resolve;
 use crate::launch::LauncherFlag;
 
@@ -28,4 +30,17 @@ fn nodes_option(flags: &[LauncherFlag]) -> &'static str {
     let is_accelerate =
         |flag: &LauncherFlag| flag.spellings.iter().any(|name| name == "--num_machines");
     if flags.iter().any(is_accelerate) { "--num_machines" } else { "--nnodes" }
+}
+
+/// Returns a note on options of a single node in a line that starts all nodes.
+pub(in crate::cli::face) fn note_of_hosts(typed: &CommandLine, options: &[&str]) -> Option<String> {
+    let given = options.iter().filter(|option| typed.last(option).is_some());
+    let names: Vec<String> = given.map(|option| format!("`--{option}`")).collect();
+    let have = match names.len() {
+        0 => return None,
+        1 => "has",
+        _ => "have",
+    };
+    let names = names.join(" and ");
+    Some(format!("note: {names} {have} no effect with `-H`: one command starts all nodes\n"))
 }
