@@ -115,13 +115,31 @@ fn manager_that_starts_no_agent_in_time_is_quoted() {
 #[test]
 fn missing_manager_error_names_its_package() {
     let outcome = job("pbs").program(["true"]).end().code(127);
-    drop(outcome.says(
-        "error[R107]: no agent can be started from this machine; nothing was started\n  \
-         a program that remuda needs cannot be started on this machine:\n    \
-         localhost: there is no `pbsdsh` in PATH\n  \
+    assert_eq!(
+        outcome.stderr,
+        "error[R107]: there is no `pbsdsh` in PATH; nothing was started\n\
          help: `pbsdsh` belongs to PBS: load its module or install it; `--launcher ssh` starts the \
          agents without it\n",
-    ));
+    );
+}
+
+#[test]
+fn program_of_another_mpi_is_refused_before_the_start() {
+    let launch = job("mvapich").program(["true"]);
+    let bin = launch.dir().join("bin");
+    std::fs::create_dir(&bin).expect("a directory");
+    for program in ["mpiexec", "ompi_info"] {
+        std::fs::write(bin.join(program), "").expect("a file");
+    }
+    let path = std::env::join_paths([bin.as_path(), Path::new("/nonexistent")]).expect("a path");
+    let outcome = launch.env("PATH", path).end().code(127);
+    let expect = format!(
+        "error[R107]: `{}/mpiexec` belongs to Open MPI, and `--launcher mvapich` needs that of MVAPICH; nothing was \
+         started\nhelp: type `--launcher openmpi`, or load the module of MVAPICH, so that its program is the first \
+         in PATH; `--launcher ssh` starts the agents without MPI\n",
+        bin.display()
+    );
+    assert_eq!(outcome.stderr, expect);
 }
 
 #[test]
@@ -135,9 +153,7 @@ fn manager_that_fails_is_quoted() {
         .code(69)
         .says("the agent was not started:\n    localhost: `mpirun.openmpi` exited with code 1");
     let outcome = job("lsf").program(["true"]).end().code(127);
-    outcome
-        .says("a program that remuda needs cannot be started on this machine:")
-        .says("localhost: there is no `blaunch` in PATH");
+    outcome.says("error[R107]: there is no `blaunch` in PATH; nothing was started\n");
 }
 
 /// Processes of one command are the nodes of one job, and workers do not see the variables of MPI.

@@ -16,7 +16,7 @@ pub(super) const TIMEOUT: &str = "R105";
 pub(super) const INTERRUPTED: &str = "R106";
 
 /// Hosts that could not be reached.
-pub(super) const UNREACHABLE: &str = "R107";
+pub const UNREACHABLE: &str = "R107";
 /// Node 0 did not accept this node.
 pub(super) const NOT_JOINED: &str = "R108";
 /// Node 0 was lost.

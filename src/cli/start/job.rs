@@ -12,7 +12,7 @@ use crate::cli::start::face::Face;
 use crate::cli::start::job_args::JobArgs;
 use crate::cli::start::log_files::PidFile;
 use crate::cli::start::options::{PrintedRanks, options, options_without_files};
-use crate::cli::start::preflight::preflight;
+use crate::cli::start::preflight::{check_manager, preflight};
 use crate::cli::start::program::WorkerProgram;
 use crate::cli::start::size::check_size;
 use crate::launch::{self, DialOptions, MemberOptions, Options, SupervisorOptions, Transport};
@@ -154,6 +154,9 @@ fn check_hosts(
     args: JobArgs<'_>,
 ) -> Result<(), CliError> {
     let JobArgs { watch, terminal, .. } = args;
+    if !watch.dry_run {
+        check_manager(&cluster.transport)?;
+    }
     match (watch.preflight, watch.dry_run) {
         (true, false) => preflight(cluster, program, watch.prints_warnings(), terminal),
         (true, true) => {

@@ -1,13 +1,15 @@
-//! `--preflight`: the quick checks of the hosts before a job.
+//! Checks before a job is started: the process manager, and with `--preflight` the hosts.
 
 use crate::base::{Severity, Status};
 use crate::cli::error::CliError;
 use crate::cli::resolve::ResolvedCluster;
 use crate::cli::start::examination::{WantedProgram, collect_facts};
 use crate::doctor::{self, Finding, diagnose, usable_hosts};
-use crate::launch::codes::CANNOT_START;
+use crate::launch::Transport;
+use crate::launch::codes::{CANNOT_START, UNREACHABLE};
 use crate::plan::Program;
 use crate::report::{Terminal, print_message};
+use crate::transport::manager::check_program;
 use crate::wire::Depth;
 
 /// Help for the case that no host is usable.
@@ -44,4 +46,14 @@ pub(super) fn preflight(
     };
     let message = format!("{hosts} failed the checks; nothing was started");
     Err(CliError::new(status, CANNOT_START, message).help(help))
+}
+
+/// Refuses a process manager whose program is not in PATH, or is that of another MPI.
+pub(super) fn check_manager(transport: &Transport) -> Result<(), CliError> {
+    let Transport::Managed(options) = transport else { return Ok(()) };
+    check_program(options.manager).map_err(|fault| {
+        let help = fault.help().unwrap_or_default();
+        let message = format!("{}; nothing was started", fault.detail);
+        CliError::new(fault.kind.status(), UNREACHABLE, message).help(help)
+    })
 }

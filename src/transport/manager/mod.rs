@@ -14,9 +14,11 @@ mod command;
 mod ended_tasks;
 mod kind;
 mod process;
+mod program;
 mod ticket;
 
 pub use command::ManagerCommand;
 pub use kind::ProcessManager;
 pub use process::{GpuCounts, ManagerEvent, ManagerOptions, ManagerProcess, ManagerProgress};
+pub use program::check_program;
 pub use ticket::{Ticket, TicketError, TicketHost};

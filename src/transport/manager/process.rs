@@ -15,6 +15,7 @@ use crate::base::{NodeRank, WorkerExit, env_vars};
 use crate::transport::manager::command::ManagerCommand;
 use crate::transport::manager::ended_tasks::hosts_of_ended_tasks;
 use crate::transport::manager::kind::ProcessManager;
+use crate::transport::manager::program::{help_to_get, search_dirs};
 use crate::transport::manager::ticket::{Ticket, TicketHost, hosts_named};
 use crate::transport::process::HelperProcess;
 use crate::transport::stderr::{PrintedLines, StderrCapture};
@@ -168,11 +169,9 @@ struct StartedCommand {
 
 impl StartedCommand {
     fn new(options: &ManagerOptions, ticket: &Ticket) -> Self {
-        let path = env_vars::get(env_vars::PATH).unwrap_or_default();
-        let dirs: Vec<_> = std::env::split_paths(&path).collect();
         Self {
             manager: options.manager,
-            program: options.manager.find_program(&dirs),
+            program: options.manager.find_program(&search_dirs()),
             words: options.words.clone(),
             hosts: ticket.hosts.clone(),
         }
@@ -235,16 +234,6 @@ impl ManagerProgress {
             format!("{}; `--agent_timeout TIME` waits longer", self.started.advice(Some(node)));
         Fault::new(FaultKind::ManagerTimeout, words).with_advice(advice)
     }
-}
-
-/// Where a user gets the program of a manager.
-fn help_to_get(manager: ProcessManager, program: &str) -> String {
-    let package = manager.package().map(|name| format!(" (Debian: `apt install {name}`)"));
-    let package = package.unwrap_or_default();
-    format!(
-        "`{program}` belongs to {manager}: load its module or install it{package}; `--launcher ssh` \
-         starts the agents without it"
-    )
 }
 
 fn agent_path(options: &ManagerOptions) -> std::io::Result<OsString> {
