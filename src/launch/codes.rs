@@ -153,7 +153,8 @@ pub const EXPLANATIONS: &[Explanation] = &[
         NOT_JOINED,
         "this node does not take part",
         "A node that is started by itself (`--no_ssh` with a key) connects to node 0 until node \
-         0 accepts it. Either node 0 did not answer within `--join_timeout`; or node 0 has a \
+         0 accepts it. Either node 0 did not answer within `--join_timeout`, or a program that is not \
+         remuda uses its port: all nodes must be started with remuda; or node 0 has a \
          different key, in which case it sends no reply and both sides exit with 77 and print the \
          fingerprint of their key; or node 0 has a different plan, in \
          which case the screen shows the differences of the two plans. Start every node with the \

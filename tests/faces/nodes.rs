@@ -1,5 +1,7 @@
 //! Lines of several nodes, one on each: which node is the first, and how the nodes are called.
 
+use std::io::Write;
+
 use super::torchrun::{free_port, torchrun};
 use crate::support::launch::{Launch, Outcome, face};
 use crate::support::proof::has;
@@ -46,6 +48,29 @@ fn machines_with_the_same_settings_meet_at_the_endpoint() {
     let (first, second) = two(line);
     assert_eq!(lines(&first.code(0)), ["0 of 2", "1 of 2"]);
     let _outcome = second.code(0);
+}
+
+/// A program that is not remuda uses the port of the endpoint.
+#[test]
+fn other_program_at_the_endpoint_is_named() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let _ = (&stream).write_all(b"SSH-2.0-OpenSSH_9.2\r\n");
+        }
+    });
+    let endpoint = format!("127.0.0.1:{port}");
+    let options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-conf=join_timeout=2"];
+    let outcome = torchrun(&options, "true").options(["--rdzv-endpoint", &endpoint]).end().code(69);
+    let other = "a program that is not remuda listens there and sent `SSH-2.0-OpenSSH_9.2`";
+    let outcome = outcome.says(&format!("   Waiting  for node 0 ({endpoint}), "));
+    let outcome = outcome.says(&format!("(--rdzv-conf join_timeout=SECONDS): {other}\n"));
+    drop(outcome.says(&format!(
+        "error[R108]: node 0 ({endpoint}) did not answer: {other}; nothing was started\n\
+         help: start node 0 with remuda, as all other nodes, or give the job another port; on the machine of node 0, \
+         `ss -ltnp 'sport = :{port}'` shows the program\n"
+    )));
 }
 
 #[test]

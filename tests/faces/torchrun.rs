@@ -339,7 +339,7 @@ fn node_of_another_rendezvous_is_rejected() {
     let outcome = line("b").end().code(77);
     outcome
         .says("it has a different run id")
-        .says("give every node the same `--rdzv-id`, here `b`");
+        .says("start every node with remuda and the same `--rdzv-id`, here `b`, and give all or none of them");
     first.signal(Signal::TERM);
     first.end().code(143);
 }

@@ -303,7 +303,9 @@ impl MemberLoop<'_> {
         let title = lines.next().unwrap_or_default();
         let (consequence, status) = match (self.epoch, fault) {
             // This node took part in the job until node 0 was lost.
-            (Some(_), JoinFault::NoAnswer(..)) => ("there was no restart", Status::LeaseLost),
+            (Some(_), JoinFault::NoAnswer(..) | JoinFault::OtherProgram(..)) => {
+                ("there was no restart", Status::LeaseLost)
+            }
             (Some(_), JoinFault::OtherKey { .. } | JoinFault::Refused(_)) => {
                 ("there was no restart", fault.status())
             }
@@ -313,7 +315,7 @@ impl MemberLoop<'_> {
             format!("error[{}]: {}; {consequence}\n", codes::NOT_JOINED, escape_control(title));
         screen += &neutral_lines(lines);
         let help = match (self.epoch, fault) {
-            (Some(_), JoinFault::NoAnswer(..)) => {
+            (Some(_), JoinFault::NoAnswer(..) | JoinFault::OtherProgram(..)) => {
                 "the screen of node 0 shows why it exited".to_owned()
             }
             (_, fault) => fault.help(),

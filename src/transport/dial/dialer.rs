@@ -5,6 +5,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::Notify;
 
 use super::control_messages::{Join, JoinRefusal};
 use super::handshake::{Introduction, JoinOutcome, request_join};
@@ -34,6 +35,8 @@ const CLOSED_MAX: u32 = 10;
 /// Number of consecutive connections closed without a reply that decides the message at the time
 /// limit, whatever followed them. Fewer may be closed by a node 0 that is killed in between.
 const CLOSED_EVIDENCE_MIN: u32 = 3;
+/// Time after which a listener that does not reply is reported: node 0 ends a handshake after as long.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// The address of node 0, and the identity of this node.
 #[derive(Clone, Debug)]
@@ -87,6 +90,9 @@ pub enum JoinFault {
         /// Fingerprint of this node's key.
         fingerprint: String,
     },
+    /// Another program listens at the address of node 0: the address, and how that shows.
+    #[error("node 0 ({0}) did not answer: {1}")]
+    OtherProgram(String, String),
     /// Node 0 refused this node for the given reason.
     #[error("{}", .0.text.trim_end())]
     Refused(JoinRefusal),
@@ -96,7 +102,7 @@ impl JoinFault {
     /// The exit status for this fault.
     pub fn status(&self) -> Status {
         match self {
-            Self::NoAnswer(..) => Status::Unreachable,
+            Self::NoAnswer(..) | Self::OtherProgram(..) => Status::Unreachable,
             Self::OtherKey { .. } => Status::Permission,
             Self::Refused(refusal) => Status::Worker(refusal.status),
         }
@@ -110,13 +116,18 @@ impl JoinFault {
                  that it waits for"
                     .to_owned()
             }
+            Self::OtherProgram(called, _) => format!(
+                "start node 0 with remuda, as all other nodes, or give the job another port; on the machine of node \
+                 0, `ss -ltnp 'sport = :{}'` shows the program",
+                called.rsplit(':').next().unwrap_or_default()
+            ),
             Self::OtherKey { own: KeyOrigin::File(file), fingerprint, .. } => format!(
                 "give every node the same key file (in pods: the same Secret); this node's key has the \
                  fingerprint {fingerprint} ({file}); node 0 prints the fingerprint of its own key"
             ),
             Self::OtherKey { own: KeyOrigin::RunId(run_id), .. } => format!(
-                "give every node the same `--rdzv-id`, here `{run_id}`, and all or none of them a \
-                 `--key_file`"
+                "start every node with remuda and the same `--rdzv-id`, here `{run_id}`, and give all or none of \
+                 them a `--key_file`"
             ),
             Self::Refused(_) => {
                 "start every node with the same command line, hosts and remuda; only the number of the node \
@@ -134,7 +145,41 @@ enum AttemptError {
     /// The name does not resolve; a short reason.
     Unresolved(String),
     Closed,
+    /// A program accepted the connection and sent nothing.
+    Silent,
+    /// A program that is not remuda accepted the connection and sent this.
+    Foreign(String),
     Refused(JoinRefusal),
+}
+
+impl AttemptError {
+    /// Whether a program other than remuda is the likely reason.
+    fn is_of_other_program(&self) -> bool {
+        match self {
+            Self::Silent | Self::Foreign(_) => true,
+            Self::Unreachable(_) | Self::Unresolved(_) | Self::Closed | Self::Refused(_) => false,
+        }
+    }
+
+    /// What a program that is not remuda has sent.
+    fn foreign_words(&self) -> Option<&str> {
+        match self {
+            Self::Foreign(words) => Some(words),
+            Self::Unreachable(_)
+            | Self::Unresolved(_)
+            | Self::Closed
+            | Self::Silent
+            | Self::Refused(_) => None,
+        }
+    }
+
+    /// Whether what listens there has replied, or closed the connection.
+    fn is_answer(&self) -> bool {
+        match self {
+            Self::Closed | Self::Foreign(_) | Self::Refused(_) => true,
+            Self::Unreachable(_) | Self::Unresolved(_) | Self::Silent => false,
+        }
+    }
 }
 
 impl From<io::Error> for AttemptError {
@@ -161,6 +206,12 @@ impl fmt::Display for AttemptError {
         match self {
             Self::Unreachable(why) | Self::Unresolved(why) => f.write_str(why),
             Self::Closed => f.write_str("the connection was closed without a reply"),
+            Self::Silent => f.write_str(
+                "a program that is not remuda, or is suspended, accepts the connection and does not reply",
+            ),
+            Self::Foreign(words) => {
+                write!(f, "a program that is not remuda listens there and sent `{words}`")
+            }
             Self::Refused(refusal) => f.write_str(refusal.text.trim_end()),
         }
     }
@@ -170,13 +221,13 @@ impl fmt::Display for AttemptError {
 /// eighth of its own delay, and many nodes that wait long attempt once per second.
 fn pause_after(why: &AttemptError, waited: Duration, answered: u32) -> Duration {
     match why {
-        AttemptError::Unreachable(_) => {
+        AttemptError::Unreachable(_) | AttemptError::Silent => {
             crate::transport::dial::retry_pause::share_of(waited, REFUSED_PAUSE_MIN, PAUSE_MAX)
         }
         AttemptError::Unresolved(_) => {
             crate::transport::dial::retry_pause::share_of(waited, UNRESOLVED_PAUSE_MIN, PAUSE_MAX)
         }
-        AttemptError::Closed | AttemptError::Refused(_) => {
+        AttemptError::Closed | AttemptError::Foreign(_) | AttemptError::Refused(_) => {
             let doubled = 1u32.checked_shl(answered.saturating_sub(1)).unwrap_or(u32::MAX);
             REJECTED_PAUSE_MIN.saturating_mul(doubled).min(PAUSE_MAX)
         }
@@ -198,19 +249,29 @@ impl Dialer {
     ) -> Result<MemberConnection, JoinFault> {
         let since = clock::now();
         let (mut answered, mut closed, mut closed_most) = (0, 0, 0);
-        let mut refused = None;
+        let (mut refused, mut foreign) = (None, None);
         let mut notices = WaitNotices::default();
         loop {
-            let why = match self.attempt().await {
-                Ok(member) => return Ok(member),
-                Err(AttemptError::Refused(refusal)) if !refusal.is_transient => {
+            let on_silence = || {
+                let (waited, why) = (clock::now() - since, AttemptError::Silent.to_string());
+                if foreign.is_none() && notices.is_due_at_once(waited, &why) {
+                    on_wait(&why, waited);
+                }
+            };
+            let why = match (self.attempt(on_silence).await, &foreign) {
+                (Ok(member), _) => return Ok(member),
+                (Err(AttemptError::Refused(refusal)), _) if !refusal.is_transient => {
                     return Err(JoinFault::Refused(refusal));
                 }
-                Err(why) => why,
+                // Some programs reply to a part of what they receive.
+                (Err(AttemptError::Silent), Some(words)) => {
+                    AttemptError::Foreign(String::clone(words))
+                }
+                (Err(why), _) => why,
             };
+            foreign = why.foreign_words().map(str::to_owned);
             closed = if matches!(why, AttemptError::Closed) { closed + 1 } else { 0 };
-            let is_answer = matches!(why, AttemptError::Closed | AttemptError::Refused(_));
-            answered = if is_answer { answered + 1 } else { 0 };
+            answered = if why.is_answer() { answered + 1 } else { 0 };
             closed_most = closed.max(closed_most);
             if CLOSED_MAX <= closed {
                 return Err(self.other_key(closed));
@@ -223,19 +284,36 @@ impl Dialer {
             if since + limit <= now + pause {
                 // Node 0 may have ended since, but a node that took part before knows that.
                 let refused = refused.filter(|_| self.next_epoch == Epoch(0));
-                return Err(match (why, refused) {
-                    (AttemptError::Refused(refusal), _) | (_, Some(refusal)) => {
-                        JoinFault::Refused(refusal)
-                    }
-                    // Node 0 may have stopped waiting and closed its port.
-                    _ if CLOSED_EVIDENCE_MIN <= closed_most => self.other_key(closed_most),
-                    (why, None) => JoinFault::NoAnswer(self.endpoint(), why.to_string()),
-                });
+                return Err(self.last_fault(why, refused, closed_most));
             }
-            if notices.is_due(now - since, &why.to_string()) {
-                on_wait(&why.to_string(), now - since);
+            let (waited, shown) = (now - since, why.to_string());
+            let is_due = if why.is_of_other_program() {
+                notices.is_due_at_once(waited, &shown)
+            } else {
+                notices.is_due(waited, &shown)
+            };
+            if is_due {
+                on_wait(&shown, waited);
             }
             tokio::time::sleep(self.with_jitter(pause)).await;
+        }
+    }
+
+    /// The fault at the time limit; the last attempt failed for this reason.
+    fn last_fault(
+        &self,
+        why: AttemptError,
+        refused: Option<JoinRefusal>,
+        closed_most: u32,
+    ) -> JoinFault {
+        match (why, refused) {
+            (AttemptError::Refused(refusal), _) | (_, Some(refusal)) => JoinFault::Refused(refusal),
+            (why, None) if why.is_of_other_program() => {
+                JoinFault::OtherProgram(self.endpoint(), why.to_string())
+            }
+            // Node 0 may have stopped waiting and closed its port.
+            _ if CLOSED_EVIDENCE_MIN <= closed_most => self.other_key(closed_most),
+            (why, None) => JoinFault::NoAnswer(self.endpoint(), why.to_string()),
         }
     }
 
@@ -251,16 +329,33 @@ impl Dialer {
         pause * (192 + share / 4) / 256
     }
 
-    async fn attempt(&self) -> Result<MemberConnection, AttemptError> {
-        match tokio::time::timeout(ATTEMPT_MAX, self.try_addresses()).await {
-            Ok(called) => called,
-            Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+    /// Makes one attempt; `on_silence` is called if a program accepts the connection and does not reply for a
+    /// while.
+    async fn attempt(&self, on_silence: impl FnOnce()) -> Result<MemberConnection, AttemptError> {
+        let accepted = Notify::new();
+        let attempt = tokio::time::timeout(ATTEMPT_MAX, self.try_addresses(&accepted));
+        let mut attempt = std::pin::pin!(attempt);
+        let silence = async {
+            accepted.notified().await;
+            tokio::time::sleep(SILENCE_MAX).await;
+        };
+        tokio::select! {
+            biased;
+            result = &mut attempt => {
+                let too_late = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
+                return result.unwrap_or_else(|_| too_late());
+            }
+            () = silence => on_silence(),
+        }
+        match attempt.await {
+            Ok(Err(AttemptError::Unreachable(_))) | Err(_) => Err(AttemptError::Silent),
+            Ok(result) => result,
         }
     }
 
     /// Resolves the name for each attempt: it may not exist yet, or may resolve to another address
     /// by now.
-    async fn try_addresses(&self) -> Result<MemberConnection, AttemptError> {
+    async fn try_addresses(&self, accepted: &Notify) -> Result<MemberConnection, AttemptError> {
         let mut why = AttemptError::Unresolved("the name has no address".to_owned());
         for name in &self.addresses {
             let bare = name.trim_start_matches('[').trim_end_matches(']');
@@ -272,7 +367,7 @@ impl Dialer {
                 }
             };
             for address in found {
-                match self.try_in_time(address).await {
+                match self.try_in_time(address, accepted).await {
                     Err(AttemptError::Unreachable(because)) => {
                         why = AttemptError::Unreachable(because);
                     }
@@ -284,12 +379,16 @@ impl Dialer {
     }
 
     /// One of several addresses must not use up the time of the others.
-    async fn try_in_time(&self, address: SocketAddr) -> Result<MemberConnection, AttemptError> {
+    async fn try_in_time(
+        &self,
+        address: SocketAddr,
+        accepted: &Notify,
+    ) -> Result<MemberConnection, AttemptError> {
         if self.addresses.len() < 2 {
-            return self.try_address(address).await;
+            return self.try_address(address, accepted).await;
         }
         let limit = ATTEMPT_MAX / self.addresses.len() as u32;
-        match tokio::time::timeout(limit, self.try_address(address)).await {
+        match tokio::time::timeout(limit, self.try_address(address, accepted)).await {
             Ok(result) => result,
             Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
         }
@@ -304,8 +403,14 @@ impl Dialer {
         socket.connect(address).await
     }
 
-    async fn try_address(&self, address: SocketAddr) -> Result<MemberConnection, AttemptError> {
+    /// Calls one address; `accepted` is notified when a program accepts the connection.
+    async fn try_address(
+        &self,
+        address: SocketAddr,
+        accepted: &Notify,
+    ) -> Result<MemberConnection, AttemptError> {
         let stream = self.connect(address).await?;
+        accepted.notify_one();
         let Self { digest, free_restarts, .. } = *self;
         let (build, job) = (self.build.to_owned(), self.job.clone());
         let join = Join { build, job, digest, free_restarts, machine: node_name() };
@@ -317,12 +422,15 @@ impl Dialer {
             }
             JoinOutcome::Refused(refusal) => Err(AttemptError::Refused(refusal)),
             JoinOutcome::Closed => Err(AttemptError::Closed),
+            JoinOutcome::Foreign(words) => Err(AttemptError::Foreign(words)),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     fn dialer(port: u16) -> Dialer {
@@ -371,6 +479,42 @@ mod tests {
         assert!(fault.help().contains("fingerprint"), "{}", fault.help());
         let fault = join_after(1, Duration::from_secs(1));
         assert_eq!(fault.status(), Status::Unreachable, "one may be of a node 0 that was killed");
+    }
+
+    /// Joins a program that sends these bytes to each connection and holds it; also returns the reasons of the wait.
+    fn join_other_program(sends: &'static [u8], limit: Duration) -> (JoinFault, Vec<String>) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("it is bound").port();
+        std::thread::spawn(move || {
+            let mut held = Vec::new();
+            for stream in listener.incoming().flatten() {
+                let _ = (&stream).write_all(sends);
+                held.push(stream);
+            }
+        });
+        let mut reasons = Vec::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let dialer = dialer(port);
+        let join = dialer.join(limit, |why, _| reasons.push(why.to_owned()));
+        let joined = runtime.expect("a runtime").block_on(join);
+        (joined.err().expect("no node 0 listens"), reasons)
+    }
+
+    #[test]
+    fn other_program_at_the_endpoint_is_named_at_once() {
+        for sends in [&b"SSH-2.0-OpenSSH_9.2\r\n"[..], b"\x05\x00abcde"] {
+            let (fault, reasons) = join_other_program(sends, Duration::from_secs(1));
+            assert!(matches!(fault, JoinFault::OtherProgram(..)), "{fault}");
+            assert_eq!(reasons.len(), 1, "{reasons:?}");
+            assert!(fault.to_string().ends_with(&reasons[0]), "{fault}");
+        }
+    }
+
+    #[test]
+    fn silent_program_is_reported_before_the_attempt_ends() {
+        let (fault, reasons) = join_other_program(b"", SILENCE_MAX);
+        assert!(matches!(fault, JoinFault::OtherProgram(..)), "{fault}");
+        assert_eq!(reasons, [AttemptError::Silent.to_string()]);
     }
 
     /// Number of attempts within the limit if every attempt has the same result.

@@ -11,11 +11,12 @@ use tokio::net::TcpStream;
 use super::control_messages::{Control, Join, JoinRefusal};
 use super::rules::Rules;
 use super::secure_channel::{self, Received, SecureReader, SecureWriter};
-use crate::base::{Epoch, NodeRank, Status};
+use crate::base::{Epoch, JobId, NodeRank, Status};
 use crate::plan::{self, NamedOutline};
 use crate::secure::{
-    FIRST_FLIGHT_BYTES_MAX, Flight, FlightError, HandshakeError, HandshakeReply, JobKey, Preamble,
-    RankKey, Role, accept, derive_agent_key, derive_newcomer_key, dial, parse_flight, parse_reply,
+    Channel, FIRST_FLIGHT_BYTES_MAX, Flight, FlightError, HandshakeError, HandshakeReply, JobKey,
+    Preamble, RankKey, Role, accept, derive_agent_key, derive_newcomer_key, dial, parse_flight,
+    parse_reply,
 };
 use crate::transport::{Fault, FaultKind};
 
@@ -52,6 +53,9 @@ pub(super) enum Rejection {
     NotAgent,
     #[error("unexpected message instead of Join")]
     UnexpectedMessage,
+    /// The peer has the key, and looked only whether node 0 is here.
+    #[error("the peer has the key of this job and did not ask to join")]
+    NoJoin,
     /// The node has the key and received the reason.
     #[error("{}", .0.why)]
     Unfit(Box<UnfitNode>),
@@ -95,8 +99,10 @@ pub(super) async fn receive(
     let channel = channel.expect("an accepted caller has a channel");
     stream.write_all(&reply).await?;
     let (mut writer, mut reader) = secure_channel::split(stream, channel, left);
-    let Some(Received::Control(Control::Join(join))) = reader.next().await? else {
-        return Err(Rejection::UnexpectedMessage);
+    let join = match reader.next().await? {
+        Some(Received::Control(Control::Join(join))) => join,
+        Some(Received::Control(_) | Received::Link(_)) => return Err(Rejection::UnexpectedMessage),
+        None => return Err(Rejection::NoJoin),
     };
     if let Some((refusal, fault)) =
         check_join(&join, (node, peer), rules, (&mut writer, &mut reader)).await?
@@ -192,35 +198,79 @@ pub(super) enum JoinOutcome {
     Refused(JoinRefusal),
     /// Node 0 closed the connection without a reply.
     Closed,
+    /// The program that accepted the connection is not remuda: what it sent.
+    Foreign(String),
 }
 
-/// The side of the other nodes.
-pub(super) async fn request_join(
+/// The reply to the first flight of a handshake.
+pub(super) enum FlightReply {
+    /// The listener has the key: the connection, and what it received after the reply.
+    Accepted(Channel, TcpStream, Vec<u8>),
+    /// The listener closed the connection without a reply.
+    Closed,
+    /// The listener is not remuda: what it sent.
+    Foreign(String),
+}
+
+/// Sends the first flight of a node to a listener, and receives the reply.
+pub(super) async fn send_first_flight(
     mut stream: TcpStream,
-    node: &Introduction<'_>,
-) -> io::Result<JoinOutcome> {
-    secure_channel::set_socket_options(&stream, node.lease)?;
-    let role = node.node.map_or(Role::Newcomer, Role::Agent);
-    let preamble = Preamble { job: node.join.job.clone(), role };
-    let key = agent_key(node.key, node.node);
+    (job, node): (&JobId, Option<NodeRank>),
+    key: &JobKey,
+    next_epoch: Epoch,
+) -> io::Result<FlightReply> {
+    let role = node.map_or(Role::Newcomer, Role::Agent);
+    let preamble = Preamble { job: job.clone(), role };
     // The connection is used in all later epochs; the frames carry the epoch number.
-    let (dialed, flight) = dial(&preamble, &key, node.next_epoch).map_err(io::Error::other)?;
+    let (dialed, flight) =
+        dial(&preamble, &agent_key(key, node), next_epoch).map_err(io::Error::other)?;
     stream.write_all(&flight).await?;
     let mut received = Vec::new();
     let (message, bytes) = loop {
-        if let Some(reply) = parse_reply(&received).map_err(io::Error::other)? {
-            break reply;
+        match parse_reply(&received) {
+            Ok(Some(reply)) => break reply,
+            Ok(None) => {}
+            Err(_) => return Ok(FlightReply::Foreign(first_words(&received))),
         }
         match stream.read_buf(&mut received).await {
-            Ok(0) => return Ok(JoinOutcome::Closed),
+            Ok(0) => return Ok(FlightReply::Closed),
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                return Ok(JoinOutcome::Closed);
+                return Ok(FlightReply::Closed);
             }
             read => read?,
         };
     };
-    received.drain(..bytes);
-    let channel = dialed.finish(&message).map_err(io::Error::other)?;
+    match dialed.finish(&message) {
+        Ok(channel) => Ok(FlightReply::Accepted(channel, stream, received.split_off(bytes))),
+        // A node 0 with another key sends no reply.
+        Err(HandshakeError::Key | HandshakeError::Malformed) => {
+            Ok(FlightReply::Foreign(first_words(&received)))
+        }
+        Err(error) => Err(io::Error::other(error)),
+    }
+}
+
+/// The beginning of what another program sent, for a message.
+fn first_words(received: &[u8]) -> String {
+    const CHARS_MAX: usize = 40;
+    let text = String::from_utf8_lossy(received);
+    let line = text.lines().next().unwrap_or_default();
+    line.chars().take(CHARS_MAX).collect::<String>().escape_debug().to_string()
+}
+
+/// The side of the other nodes.
+pub(super) async fn request_join(
+    stream: TcpStream,
+    node: &Introduction<'_>,
+) -> io::Result<JoinOutcome> {
+    secure_channel::set_socket_options(&stream, node.lease)?;
+    let caller = (&node.join.job, node.node);
+    let (channel, stream, received) =
+        match send_first_flight(stream, caller, node.key, node.next_epoch).await? {
+            FlightReply::Accepted(channel, stream, received) => (channel, stream, received),
+            FlightReply::Closed => return Ok(JoinOutcome::Closed),
+            FlightReply::Foreign(words) => return Ok(JoinOutcome::Foreign(words)),
+        };
     let (mut writer, mut reader) = secure_channel::split(stream, channel, received);
     writer.send_control(&Control::Join(node.join.clone())).await?;
     loop {

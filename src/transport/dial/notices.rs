@@ -23,9 +23,18 @@ impl WaitNotices {
     /// Whether a line with this reason is due after a wait of this length. The length doubles from
     /// one line to the next.
     pub(super) fn is_due(&mut self, waited: Duration, reason: &str) -> bool {
+        self.is_due_after(PAUSE_MIN, waited, reason)
+    }
+
+    /// Whether a line is due with a reason that the user must know at once.
+    pub(super) fn is_due_at_once(&mut self, waited: Duration, reason: &str) -> bool {
+        self.is_due_after(Duration::ZERO, waited, reason)
+    }
+
+    fn is_due_after(&mut self, pause_if_new: Duration, waited: Duration, reason: &str) -> bool {
         let is_new = self.reasons.len() < REASONS_MAX
             && !self.reasons.iter().any(|printed| printed.as_str() == reason);
-        let pause = if is_new { PAUSE_MIN } else { self.last.max(SAME_PAUSE_MIN) };
+        let pause = if is_new { pause_if_new } else { self.last.max(SAME_PAUSE_MIN) };
         if waited < self.last + pause {
             return false;
         }
@@ -53,5 +62,8 @@ mod tests {
     fn wait_notices_are_printed_at_growing_intervals() {
         assert_eq!(due(30 * 60, 30 * 60), [10, 70, 140, 280, 560, 1120]);
         assert_eq!(due(100, 12), [10, 20, 80], "another reason is worth a line");
+        let mut notices = WaitNotices::default();
+        let is_due = |at: &u64| notices.is_due_at_once(Duration::from_secs(*at), "another program");
+        assert_eq!((1..200).filter(is_due).collect::<Vec<_>>(), [1, 61, 122]);
     }
 }
