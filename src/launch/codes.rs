@@ -175,8 +175,9 @@ pub const EXPLANATIONS: &[Explanation] = &[
         "node 0 cannot listen",
         "Nodes that are started one by one connect to `--master_addr` at the port after \
          `--master_port`; the store uses the next port. The address must belong to node 0, and \
-         no other process may use the ports. remuda listens at this address only, and a peer \
-         without the key gets no reply. To find the process that uses a port:\n\n    ss -ltnp",
+         no other process may use the ports. If node 0 of the same job runs already, the line was typed \
+         twice with number 0: each node has its own `--node_rank`. remuda listens at this address only, and a \
+         peer without the key gets no reply. To find the process that uses a port:\n\n    ss -ltnp",
     ),
     explanation(
         SYSTEM_REFUSED,

@@ -29,8 +29,8 @@ pub use manager::node::serve_node;
 pub use node::join_limit::JoinLimit;
 pub use options::{
     AllocationEnd, CauseRule, CommandOptions, ContinueWith, Cores, DeviceOptions, DialOptions,
-    FailureOptions, FileOf, Framing, GpuSharing, KeptState, LaunchError, LimitOptions, Options,
-    OutputOptions, StdinTo, SupervisorOptions, Transport, WorkersFile,
+    FailureOptions, FileOf, Framing, GpuSharing, KeptState, LaunchError, LimitOptions, NodeOptions,
+    Options, OutputOptions, StdinTo, SupervisorOptions, Transport, WorkersFile,
 };
 pub use pod::member::{MemberOptions, join};
 pub use pod::termination_log::{TerminationLog, write_refusal_message};

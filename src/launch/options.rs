@@ -268,6 +268,17 @@ pub struct DialOptions {
     /// Whether a process manager started this process, so that its variables describe this process and not
     /// the workers.
     pub is_task: bool,
+    /// Options of the line, for messages.
+    pub options: NodeOptions,
+}
+
+/// Options of a line that starts one node, as the user types them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeOptions {
+    /// The option that sets the number of the node.
+    pub number: String,
+    /// The option that sets the port.
+    pub port: String,
 }
 
 impl Options {
@@ -356,6 +367,20 @@ pub enum LaunchError {
     /// Node 0 cannot listen.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// Another process uses the port of node 0.
+    #[error("port {} of `{}` is in use", .0.port, .0.address)]
+    PortTaken(Box<DialOptions>),
+    /// Node 0 of the same job was started before.
+    #[error(
+        "node 0 of this job ({}) runs already: it listens on port {} of `{}`",
+        .dial.key_origin.show_common(), .dial.port, .dial.address
+    )]
+    SecondFirst {
+        /// How the nodes connect.
+        dial: Box<DialOptions>,
+        /// Number of nodes.
+        nodes: usize,
+    },
     /// Probes cannot be answered.
     #[error("cannot answer probes at {address}: {error}")]
     Status {
@@ -377,7 +402,7 @@ impl LaunchError {
     pub fn status(&self) -> Status {
         match self {
             Self::Os(_) | Self::OpenFiles(_) => Status::OsLimit,
-            Self::Status { .. } => Status::Config,
+            Self::Status { .. } | Self::PortTaken(_) | Self::SecondFirst { .. } => Status::Config,
             Self::Bind(error) => match error {
                 BindError::NoSuchName { .. } | BindError::NotLocal(_) | BindError::Taken { .. } => {
                     Status::Config
@@ -390,7 +415,7 @@ impl LaunchError {
     /// The stable code of this error.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Bind(_) => codes::CANNOT_LISTEN,
+            Self::Bind(_) | Self::PortTaken(_) | Self::SecondFirst { .. } => codes::CANNOT_LISTEN,
             Self::Os(_) => codes::SYSTEM_REFUSED,
             Self::OpenFiles(_) => codes::TOO_FEW_FILES,
             Self::Status { .. } => codes::NO_STATUS,
@@ -398,16 +423,33 @@ impl LaunchError {
     }
 
     /// Advice for this error.
-    pub fn help(&self) -> Option<&'static str> {
-        match self {
-            Self::Os(_) | Self::OpenFiles(_) | Self::Bind(BindError::Os { .. }) => None,
-            Self::Status { .. } => Some("set `--status_addr` to an address of this pod"),
-            Self::Bind(BindError::NoSuchName { .. } | BindError::NotLocal(_)) => Some(
-                "set `--master_addr` to an address or a name of node 0, the same on every node",
-            ),
-            Self::Bind(BindError::Taken { .. }) => Some(
-                "set another `--master_port` on all nodes; remuda also uses the two ports after it",
-            ),
-        }
+    pub fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::Os(_)
+            | Self::OpenFiles(_)
+            | Self::Bind(BindError::Os { .. } | BindError::Taken { .. }) => return None,
+            Self::Status { .. } => "set `--status_addr` to an address of this pod".to_owned(),
+            Self::Bind(BindError::NoSuchName { .. } | BindError::NotLocal(_)) => {
+                "set `--master_addr` to an address or a name of node 0, the same on every node"
+                    .to_owned()
+            }
+            Self::PortTaken(dial) => {
+                let more = match dial.store_port {
+                    0 => "",
+                    _ => "; remuda also uses the two ports after it",
+                };
+                format!("set another `{}` on all nodes{more}", dial.options.port)
+            }
+            Self::SecondFirst { dial, nodes } => {
+                let NodeOptions { number, port } = &dial.options;
+                let other = match nodes {
+                    0..=2 => format!("`{number} 1`"),
+                    _ => format!("`{number} N` with a number from 1 to {}", nodes - 1),
+                };
+                format!(
+                    "for another node of it type {other}; for another job set another `{port}` on all of its nodes"
+                )
+            }
+        })
     }
 }

@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use rustix::process::Signal;
+
 use super::torchrun::{free_port, torchrun};
 use crate::support::launch::{Launch, Outcome, face};
 use crate::support::proof::has;
@@ -48,6 +50,33 @@ fn machines_with_the_same_settings_meet_at_the_endpoint() {
     let (first, second) = two(line);
     assert_eq!(lines(&first.code(0)), ["0 of 2", "1 of 2"]);
     let _outcome = second.code(0);
+}
+
+/// Both lines of one machine have the number 0.
+#[test]
+fn second_node_0_on_a_machine_shows_the_number_to_type() {
+    let port = free_port().to_string();
+    let address = ["--master-addr=127.0.0.1", "--master-port", &port];
+    let line = || torchrun(&["--nnodes=2", "--node-rank=0"], "true").options(address);
+    let first = line().start();
+    first.wait_for_error("Waiting");
+    let listens =
+        format!("it listens on port {} of `127.0.0.1`", port.parse::<u16>().expect("a port") + 1);
+    line().end().code(78).says(&format!(
+        "error[R110]: node 0 of this job (run id `none`) runs already: {listens}\n\
+         help: for another node of it type `--node-rank 1`; for another job set another `--master-port` on all of \
+         its nodes\n"
+    ));
+    let machines = ["launch", "--num_machines=2", "--num_processes=2", "--machine_rank=0"];
+    let address = ["--main_process_ip=127.0.0.1", "--main_process_port", &port, "--no_python"];
+    let launch = face("accelerate").options(machines).options(address);
+    launch.env("HF_HOME", "/nonexistent").sh("true").end().code(78).says(&format!(
+        "error[R110]: node 0 of this job (run id `none`) runs already: {listens}\n\
+         help: for another node of it type `--machine_rank 1`; for another job set another \
+         `--main_process_port` on all of its nodes\n"
+    ));
+    first.signal(Signal::INT);
+    first.end().code(130);
 }
 
 /// A program that is not remuda uses the port of the endpoint.

@@ -261,6 +261,25 @@ fn port_in_use_is_reported_before_the_wait() {
 }
 
 #[test]
+fn second_node_0_of_a_job_shows_the_number_to_type() {
+    let nodes = Nodes::new(&[1, 1, 1]);
+    let first = nodes.node(0).sh("true").start();
+    first.wait_for_error("Waiting");
+    let second = nodes.node(0).sh("true").end().code(78);
+    let key = nodes.dir().join("key");
+    second.says(&format!(
+        "error[R110]: node 0 of this job (key of `{}`) runs already: it listens on port {} of `127.0.0.1`\n\
+         help: for another node of it type `--node_rank N` with a number from 1 to 2; for another job set another \
+         `--master_port` on all of its nodes\n",
+        key.display(),
+        nodes.port + 1
+    ));
+    first.signal(Signal::INT);
+    let first = first.end().code(130);
+    first.says("note: rejected connection from 127.0.0.1: the peer has the key of this job and did not ask to join\n");
+}
+
+#[test]
 fn key_file_that_is_not_secret_is_refused() {
     #[track_caller]
     fn check(launch: Launch, code: i32, screen: &str) {

@@ -303,6 +303,7 @@ fn connection(
         address,
         ports: NodePorts::From(master_port),
         peer_exit: None,
+        options: dial::options_of_run(typed),
     };
     let (dial, warning) = dial::dial(&options, typed)?;
     Ok((Transport::Dial(dial), warning))

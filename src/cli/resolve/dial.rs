@@ -13,7 +13,7 @@ use crate::cli::codes::pod as codes;
 use crate::cli::error::CliError;
 use crate::cli::line::{self, CommandLine};
 use crate::cli::resolve::trust::is_foreign;
-use crate::launch::{DialOptions, JoinLimit};
+use crate::launch::{DialOptions, JoinLimit, NodeOptions};
 use crate::os::files::fds;
 use crate::os::files::input_file::{InputReader, open};
 use crate::os::net::interfaces;
@@ -44,6 +44,12 @@ pub(super) struct DialArgs<'a> {
     pub(in crate::cli) address: &'a str,
     pub(in crate::cli) ports: NodePorts,
     pub(in crate::cli) peer_exit: Option<u8>,
+    pub(in crate::cli) options: NodeOptions,
+}
+
+/// Returns the options of a line of `remuda run`, or of another one that was made from it.
+pub(super) fn options_of_run(typed: &CommandLine) -> NodeOptions {
+    NodeOptions { number: typed.option_name("node_rank"), port: typed.option_name("master_port") }
 }
 
 /// Where the key of a job comes from.
@@ -113,6 +119,7 @@ pub(super) fn dial(
         peer_exit: args.peer_exit,
         is_task: false,
         has_host_names: true,
+        options: args.options.clone(),
     };
     Ok((options, warning))
 }

@@ -17,7 +17,7 @@ use crate::cli::resolve::master::MasterOptions;
 use crate::cli::resolve::mpi_task;
 use crate::cli::resolve::trust::Trust;
 use crate::launch::{
-    ContinueWith, DialOptions, ElasticNodes, LaunchError, SupervisorOptions, Transport,
+    ContinueWith, DialOptions, ElasticNodes, LaunchError, NodeOptions, SupervisorOptions, Transport,
 };
 use crate::plan::MasterAddr;
 use crate::report::Terminal;
@@ -77,6 +77,7 @@ pub(in crate::cli) fn one_by_one(
         address: &one.address,
         ports: one.ports,
         peer_exit: None,
+        options: if one.is_task { dial::options_of_run(typed) } else { options_of_torchrun(typed) },
     };
     let (mut dial, mut warnings) = dial::dial(&options, typed)?;
     (dial.is_task, dial.has_host_names) = (one.is_task, false);
@@ -164,6 +165,13 @@ pub(super) fn port_of(name: &str) -> u16 {
     const COUNT: u32 = 10_000;
     let mixed = name.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     (FIRST + mixed % COUNT) as u16
+}
+
+/// Returns the options of a line of torchrun, or of the one from which it was made.
+fn options_of_torchrun(typed: &CommandLine) -> NodeOptions {
+    const ENDPOINT: &str = "rdzv-endpoint";
+    let port = if typed.last(ENDPOINT).is_some() { ENDPOINT } else { "master-port" };
+    NodeOptions { number: typed.option_name("node-rank"), port: typed.option_name(port) }
 }
 
 /// Listens at the address of node 0 if that is this machine and no other process listens there.

@@ -226,6 +226,7 @@ fn transport(
         address,
         ports: NodePorts::From(port.unwrap_or(MASTER_PORT)),
         peer_exit: args.peer_exit,
+        options: dial::options_of_run(typed),
     };
     let (dial, warning) = dial::dial(&options, typed)?;
     Ok((Transport::Dial(dial), warning))

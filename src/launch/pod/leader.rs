@@ -20,7 +20,7 @@ use crate::plan::{self, LaunchPlan};
 use crate::report::text::{show_duration, show_step};
 use crate::report::{OutputSender, print_error};
 use crate::transport::AgentEnvironment;
-use crate::transport::dial::{Acceptor, BindError, BoundListener, JobOver, Rules};
+use crate::transport::dial::{Acceptor, BindError, BoundListener, JobOver, Rules, is_node_0};
 
 /// Time limit for the other nodes to receive the result: those that have it disconnect at once, the
 /// others are disconnected.
@@ -39,7 +39,7 @@ pub(in crate::launch) async fn supervise_as_leader(
     drop(blocked_signals);
     // Process 1 is not ended by a signal that it does not handle.
     let listener = tokio::select! {
-        listener = open_listener(dial) => listener?,
+        listener = open_listener(dial, plan.nodes.len()) => listener?,
         signal = signals.wait_for_stop() => {
             let text = format!("received {} before the address of node 0 resolved", signal_name(signal));
             let status = Status::Interrupted(signal);
@@ -90,13 +90,26 @@ pub(in crate::launch) async fn supervise_as_leader(
 }
 
 /// Listens for the other nodes. The name of node 0 may not exist yet.
-async fn open_listener(dial: &DialOptions) -> Result<BoundListener, BindError> {
+async fn open_listener(dial: &DialOptions, nodes: usize) -> Result<BoundListener, LaunchError> {
     if let Some(listener) = &dial.listener {
         return Ok(listener.clone());
     }
     let deadline = clock::now() + dial.join_limit.time;
     let report_wait = |why: &BindError, waited| print_wait(why, waited, dial.join_limit);
-    BoundListener::open(&dial.address, dial.port, deadline, report_wait).await
+    match BoundListener::open(&dial.address, dial.port, deadline, report_wait).await {
+        Err(BindError::Taken { .. }) => Err(explain_taken(dial, nodes).await),
+        opened => Ok(opened?),
+    }
+}
+
+/// Returns the error for a port that another process uses, which may be node 0 of the same job.
+async fn explain_taken(dial: &DialOptions, nodes: usize) -> LaunchError {
+    let boxed = Box::new(dial.clone());
+    if is_node_0(&dial.address, dial.port, (&dial.job, &dial.key)).await {
+        LaunchError::SecondFirst { dial: boxed, nodes }
+    } else {
+        LaunchError::PortTaken(boxed)
+    }
 }
 
 fn print_wait(why: &BindError, waited: Duration, limit: JoinLimit) {

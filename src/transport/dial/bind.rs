@@ -121,7 +121,8 @@ impl BindError {
     }
 }
 
-fn without_brackets(name: &str) -> &str {
+/// Returns an address of IPv6 without its brackets.
+pub(super) fn without_brackets(name: &str) -> &str {
     name.trim_start_matches('[').trim_end_matches(']')
 }
 

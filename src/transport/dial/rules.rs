@@ -24,6 +24,14 @@ impl KeyOrigin {
         }
     }
 
+    /// What the nodes have in common, for messages: `run id a`.
+    pub fn show_common(&self) -> String {
+        match self {
+            Self::File(path) => format!("key of `{path}`"),
+            Self::RunId(run_id) => format!("run id `{run_id}`"),
+        }
+    }
+
     /// Whether only nodes of the job know the key.
     pub fn is_secret(&self) -> bool {
         matches!(self, Self::File(_))
