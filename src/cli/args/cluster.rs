@@ -8,8 +8,9 @@ use clap::Args;
 
 use crate::cli::args::SshArgs;
 use crate::cli::args::values::{
-    AcceleratorArg, LauncherArg, Words, parse_count, parse_int, parse_job_id, parse_launcher,
-    parse_master_addr, parse_master_port, parse_port, parse_slots, parse_timeout, parse_words,
+    AcceleratorArg, LauncherArg, Words, launcher_help, parse_count, parse_int, parse_job_id,
+    parse_launcher, parse_master_addr, parse_master_port, parse_port, parse_slots, parse_timeout,
+    parse_words,
 };
 use crate::pool::SlotCount;
 
@@ -77,11 +78,8 @@ pub struct DeviceArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Between nodes", rename_all = "snake_case")]
 pub struct TransportArgs {
-    /// How remuda starts its process on each host, the agent: over `ssh` (or `pdsh`, the same); through a
-    /// process manager (`slurm`, `openmpi`, `mpich`, `impi`, `mvapich`, `pbs`, `lsf`, `flux`); or `local`,
-    /// which simulates every host on this machine [default: `slurm` inside an allocation of Slurm, else
-    /// `ssh`]
-    #[arg(long, value_name = "HOW", value_parser = parse_launcher)]
+    /// How remuda starts its process on each host, the agent.
+    #[arg(long, value_name = "HOW", value_parser = parse_launcher, help = launcher_help())]
     pub launcher: Option<LauncherArg>,
     /// Options for the process manager in one argument; for pdsh `-f N` (fan-out) and `-l USER` have an
     /// effect

@@ -11,7 +11,7 @@ use crate::base::{HostName, show_typed};
 use crate::cli::line::{self, BadValue, parse_whole, python_int};
 use crate::plan::Accelerator;
 use crate::pool::{SLOTS_MAX, SlotCount, nearest};
-use crate::transport::manager::ProcessManager;
+use crate::transport::manager::{PROCESS_MANAGERS, ProcessManager};
 
 /// Maximum duration; in milliseconds it fits into 32 bits.
 const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -79,14 +79,32 @@ pub enum LauncherArg {
     /// What the surroundings offer: Slurm inside an allocation, else as [`Self::Pdsh`].
     Auto,
     /// A process manager starts the agents.
-    Manager(ProcessManager),
+    Manager(&'static ProcessManager),
 }
 
-/// Names of the launchers.
-pub(in crate::cli) const LAUNCHER_VALUES: [&str; 12] = [
-    "auto", "local", "ssh", "pdsh", "slurm", "openmpi", "mpich", "impi", "mvapich", "pbs", "lsf",
-    "flux",
-];
+/// Returns the values of `--launcher`.
+pub(in crate::cli) fn launcher_values() -> Vec<&'static str> {
+    let managers = PROCESS_MANAGERS.iter().map(|manager| manager.option);
+    ["auto", "local", "ssh", "pdsh"].into_iter().chain(managers).collect()
+}
+
+/// Returns the help text of `--launcher`.
+pub(super) fn launcher_help() -> String {
+    let managers = PROCESS_MANAGERS.map(|manager| format!("`{}`", manager.option)).join(", ");
+    format!(
+        "How remuda starts its process on each host, the agent: over `ssh` (or `pdsh`, the same); through a process \
+         manager ({managers}); or `local`, which simulates every host on this machine [default: `slurm` inside an \
+         allocation of Slurm, else `ssh`]"
+    )
+}
+
+/// Returns the values of `--launcher` for MPIs: `a`, `b` or `c`.
+fn mpi_values() -> String {
+    let mpis = PROCESS_MANAGERS.iter().filter(|manager| manager.is_mpi());
+    let names: Vec<String> = mpis.map(|manager| format!("`{}`", manager.option)).collect();
+    let (last, others) = names.split_last().expect("remuda knows several MPIs");
+    format!("{} or {last}", others.join(", "))
+}
 
 /// Least severe messages that are printed (`--log_level`); later levels print fewer messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -140,15 +158,14 @@ pub(super) fn parse_launcher(text: &str) -> Result<LauncherArg, BadValue> {
         "auto" => return Ok(LauncherArg::Auto),
         _ => {}
     }
-    if let Some(manager) = ProcessManager::ALL.into_iter().find(|known| known.option() == name) {
+    if let Some(manager) = PROCESS_MANAGERS.iter().find(|known| known.option == name) {
         return Ok(LauncherArg::Manager(manager));
     }
-    let bad = BadValue::new(format!("expected one of {}", LAUNCHER_VALUES.join(", ")));
+    let values = launcher_values();
+    let bad = BadValue::new(format!("expected one of {}", values.join(", ")));
     let is_mpi = ["mpi", "mpirun", "mpiexec"].contains(&&*name);
-    Err(match nearest(&name, LAUNCHER_VALUES) {
-        _ if is_mpi => {
-            bad.help("`openmpi`, `mpich`, `impi` or `mvapich`: the MPI of `mpirun` here")
-        }
+    Err(match nearest(&name, values) {
+        _ if is_mpi => bad.help(format!("{}: the MPI of `mpirun` here", mpi_values())),
         _ if name == "srun" => bad.help("type `slurm`, which starts the agents by `srun`"),
         _ if ["torchrun", "accelerate"].contains(&&*name) => {
             bad.help(format!("leave it out; `remuda {name}` reads lines of {name}"))

@@ -8,7 +8,7 @@ use clap::{Arg, Command, CommandFactory, Parser, ValueHint};
 use clap_complete::{Shell, generate};
 
 use crate::base::Status;
-use crate::cli::args::values::LAUNCHER_VALUES;
+use crate::cli::args::values::launcher_values;
 use crate::cli::command::entry::{CommandEntry, full_definition, program_definition};
 use crate::cli::command::parse::parse;
 use crate::cli::command::{bench, explain};
@@ -105,7 +105,7 @@ fn possible_values(arg: &Arg) -> Vec<PossibleValue> {
         (_, Some("CODE")) => code_values(arg.get_id() == "allow"),
         (_, Some("0|1")) => plain(&["0", "1"]),
         (_, Some("0-3")) => plain(&["0", "1", "2", "3"]),
-        ("launcher", _) => plain(&LAUNCHER_VALUES),
+        ("launcher", _) => plain(&launcher_values()),
         ("stdin", _) => plain(&["all", "none"]),
         (id, _) => plain(&bench::possible_values(id)),
     }

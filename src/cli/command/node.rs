@@ -9,7 +9,7 @@ use crate::cli::line::codes::BAD_VALUE;
 use crate::launch;
 use crate::os::machine::machine_name;
 use crate::os::net::interfaces;
-use crate::transport::manager::{Ticket, TicketError};
+use crate::transport::manager::{PROCESS_MANAGERS, Ticket, TicketError};
 
 /// Largest ticket that is read.
 const TICKET_BYTES_MAX: u64 = 16 << 20;
@@ -42,7 +42,8 @@ fn refused(why: &str) -> CliError {
 /// Which node this machine is: by the name that the manager gives it, its own names and addresses, or the
 /// number of this process.
 fn own_node(ticket: &Ticket) -> Option<NodeRank> {
-    if let Some(name) = env_vars::get_text(env_vars::SLURMD_NODENAME) {
+    let mut variables = PROCESS_MANAGERS.iter().filter_map(|manager| manager.node_name_variable);
+    if let Some(name) = variables.find_map(env_vars::get_text) {
         return ticket.node_of(&[name], number());
     }
     let addresses = interfaces::addresses().unwrap_or_default();
@@ -54,6 +55,6 @@ fn own_node(ticket: &Ticket) -> Option<NodeRank> {
 
 /// Number of this process in the manager's command.
 fn number() -> Option<usize> {
-    let names = [env_vars::SLURM_PROCID, env_vars::OMPI_COMM_WORLD_RANK, env_vars::PMI_RANK];
-    names.into_iter().find_map(|name| env_vars::get_text(name)?.parse().ok())
+    let mut variables = PROCESS_MANAGERS.iter().filter_map(|manager| manager.number_variable);
+    variables.find_map(|name| env_vars::get_text(name)?.parse().ok())
 }

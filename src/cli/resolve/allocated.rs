@@ -11,7 +11,7 @@ use crate::cli::resolve::trust::Trust;
 use crate::cli::resolve::{mpi_task, pool};
 use crate::pool::Dialect;
 use crate::report::Terminal;
-use crate::transport::manager::ProcessManager;
+use crate::transport::manager::kinds::SLURM;
 
 /// Where the nodes of a line without hosts are.
 pub(in crate::cli) enum AllocatedNodes {
@@ -55,12 +55,11 @@ pub(in crate::cli) fn allocated_nodes(
         AllocationSource::OneTaskOfMany(task) => of_task(task),
         AllocationSource::Nodes(found) => {
             let is_slurm = found.reading.dialect == Dialect::Slurm;
-            let manager = ProcessManager::Slurm;
-            let has_manager = is_slurm && search_path(manager.usual_program()).is_some();
+            let has_manager = is_slurm && search_path(SLURM.usual_program()).is_some();
             let nodes = found.reading.hostfile.pool();
             Some(AllocatedNodes::Hosts {
                 names: nodes.nodes().iter().map(|(host, _)| host.to_string()).collect(),
-                launcher: has_manager.then(|| manager.option()),
+                launcher: has_manager.then_some(SLURM.option),
             })
         }
     })

@@ -26,7 +26,7 @@ use crate::pool::{
 };
 use crate::report::Terminal;
 use crate::report::diagnostic::show_all;
-use crate::transport::manager::ProcessManager;
+use crate::transport::manager::kinds::SLURM;
 
 /// Hosts, devices and the transport of a job.
 pub(in crate::cli) struct ResolvedCluster {
@@ -224,8 +224,7 @@ fn slurm_step(
         && found.hostfile.as_ref().is_some_and(|found| found.dialect == Dialect::Slurm);
     let Some(job) = env_vars::get_text(env_vars::SLURM_JOB_ID) else { return Ok(None) };
     let is_here = nodes.len() == 1 && no_ssh::node_named(&machine_name(), nodes).is_some();
-    let manager = ProcessManager::Slurm;
-    if !is_open || is_here || search_path(manager.usual_program()).is_none() {
+    if !is_open || is_here || search_path(SLURM.usual_program()).is_none() {
         return Ok(None);
     }
     let note = if is_allocation {
@@ -238,7 +237,7 @@ fn slurm_step(
     } else {
         return Ok(None);
     };
-    let options = transport::manager_options(manager, &args.transport)?;
+    let options = transport::manager_options(&SLURM, &args.transport)?;
     Ok(Some((Transport::Managed(options), note)))
 }
 
@@ -265,14 +264,13 @@ fn local_note(args: &ClusterArgs) -> String {
     let Some(LauncherArg::Manager(manager)) = args.transport.launcher else {
         return String::new();
     };
-    let hosts = if manager == ProcessManager::Slurm {
-        "type `salloc -N 2 remuda …`, or name hosts with `-H`"
-    } else {
-        "name hosts with `-H`"
+    let hosts = match manager.allocation {
+        Some(needed) => format!("type `{} 2 remuda …`, or name hosts with `-H`", needed.command),
+        None => "name hosts with `-H`".to_owned(),
     };
     format!(
         "note: `--launcher {}` has no hosts here, so the job runs on this machine alone; {hosts}\n",
-        manager.option()
+        manager.option
     )
 }
 

@@ -7,23 +7,24 @@ use crate::cli::line::{CommandLine, RefusedLine, codes};
 use crate::cli::resolve::allocation::StepTask;
 use crate::cli::resolve::master::LOOPBACK;
 use crate::os::process::process_tree::{Stat, env_var_of};
-use crate::transport::manager::ProcessManager;
+use crate::transport::manager::kinds::{MPICH, OPEN_MPI};
 
 /// Variables of one MPI: number of this process, number of all, number of those on this host.
 type Variables = [&'static str; 3];
 
 /// Those that `mpirun` of Open MPI sets.
-const OPEN_MPI: Variables = [
+const OPEN_MPI_VARIABLES: Variables = [
     env_vars::OMPI_COMM_WORLD_RANK,
     env_vars::OMPI_COMM_WORLD_SIZE,
     env_vars::OMPI_COMM_WORLD_LOCAL_SIZE,
 ];
 /// MPICH and its relatives. The last variable is not one of Slurm, whose tasks have the others too.
-const HYDRA: Variables = [env_vars::PMI_RANK, env_vars::PMI_SIZE, env_vars::MPI_LOCALNRANKS];
+const HYDRA_VARIABLES: Variables =
+    [env_vars::PMI_RANK, env_vars::PMI_SIZE, env_vars::MPI_LOCALNRANKS];
 
 /// Returns the task that this process is, if the command has several.
 pub(super) fn find() -> Option<StepTask> {
-    [OPEN_MPI, HYDRA].into_iter().find_map(|names| {
+    [OPEN_MPI_VARIABLES, HYDRA_VARIABLES].into_iter().find_map(|names| {
         let [number, count, local] =
             names.map(|name| env_vars::get_text(name)?.parse::<u32>().ok());
         let (number, count, local) = (number?, count?, local?);
@@ -63,7 +64,7 @@ fn manager(variable: &str) -> Option<Pid> {
 /// Returns the value of `--launcher` for the MPI that started this process.
 fn launcher() -> &'static str {
     let is_open_mpi = env_vars::get(env_vars::OMPI_COMM_WORLD_RANK).is_some();
-    if is_open_mpi { ProcessManager::OpenMpi } else { ProcessManager::Mpich }.option()
+    if is_open_mpi { OPEN_MPI.option } else { MPICH.option }
 }
 
 /// Refuses a line of several tasks that names hosts: each task would start the whole job.

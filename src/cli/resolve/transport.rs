@@ -62,7 +62,7 @@ pub(super) fn transport<'a>(
 
 /// Returns how a process manager starts agents.
 pub(super) fn manager_options(
-    manager: ProcessManager,
+    manager: &'static ProcessManager,
     args: &TransportArgs,
 ) -> Result<ManagerOptions, CliError> {
     Ok(ManagerOptions {

@@ -77,7 +77,7 @@ pub(in crate::cli) fn collect_facts(
     Ok((ClusterFacts { nodes, slot_device: cluster.devices.slots_are, port }, interrupted))
 }
 
-fn not_examined(manager: ProcessManager) -> CliError {
+fn not_examined(manager: &ProcessManager) -> CliError {
     let message = format!("nodes that {manager} starts cannot be checked before a job");
     CliError::usage(NOT_SUPPORTED, message)
         .help("`--launcher ssh` checks them over ssh, if they accept logins")

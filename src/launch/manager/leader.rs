@@ -104,7 +104,7 @@ fn ticket(plan: &LaunchPlan, rules: &Rules, (manager, port): (&ManagerOptions, u
         lease_ms: rules.lease.as_millis() as u32,
         join_limit_ms: manager.join_limit.as_millis() as u32,
         hosts: nodes.map(host).collect(),
-        is_numbered: manager.manager.numbers_in_order(),
+        is_numbered: manager.manager.numbers_in_order,
     }
 }
 

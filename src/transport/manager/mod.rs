@@ -7,18 +7,24 @@
 //!
 //! One command of the manager starts one process on every node. That process reads a [`Ticket`] from
 //! standard input, finds out which node it is, and connects to the launcher, as a node does that a user
-//! starts (`dial`). The manager carries no output and decides nothing about the job. A manager is a row of
-//! a table (`command`); nothing else knows its options.
+//! starts (`dial`). The manager carries no output and decides nothing about the job.
+//!
+//! A manager is data: one value of [`ProcessManager`] (`spec`) in its own file of `kinds`, and a row of
+//! [`PROCESS_MANAGERS`] (`list`). Other code reads its fields and compares no manager by name, so a new manager
+//! needs no other change.
 
 mod command;
-mod ended_tasks;
-mod kind;
+mod gpu_counts;
+pub mod kinds;
+mod list;
 mod process;
 mod program;
+mod spec;
 mod ticket;
 
-pub use command::ManagerCommand;
-pub use kind::ProcessManager;
-pub use process::{GpuCounts, ManagerEvent, ManagerOptions, ManagerProcess, ManagerProgress};
+pub use gpu_counts::GpuCounts;
+pub use list::PROCESS_MANAGERS;
+pub use process::{ManagerEvent, ManagerOptions, ManagerProcess, ManagerProgress};
 pub use program::check_program;
+pub use spec::{NeededAllocation, ProcessManager};
 pub use ticket::{Ticket, TicketError, TicketHost};

@@ -13,9 +13,10 @@ use crate::base::shell::quoted_line;
 use crate::base::show_duration;
 use crate::base::{NodeRank, WorkerExit, env_vars};
 use crate::transport::manager::command::ManagerCommand;
-use crate::transport::manager::ended_tasks::hosts_of_ended_tasks;
-use crate::transport::manager::kind::ProcessManager;
 use crate::transport::manager::program::{help_to_get, search_dirs};
+use crate::transport::manager::spec::{
+    CommandTarget, NeededAllocation, ProcessManager, TicketSource,
+};
 use crate::transport::manager::ticket::{Ticket, TicketHost, hosts_named};
 use crate::transport::process::HelperProcess;
 use crate::transport::stderr::{PrintedLines, StderrCapture};
@@ -31,7 +32,7 @@ const END_TOGETHER_LIMIT: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagerOptions {
     /// The process manager.
-    pub manager: ProcessManager,
+    pub manager: &'static ProcessManager,
     /// Further options for it (`--launcher_args`).
     pub words: Vec<String>,
     /// Path of remuda on the nodes; `None`: that of this process.
@@ -67,14 +68,15 @@ impl ManagerProcess {
         };
         let mut agent = vec![agent_path(options).map_err(failed)?, NODE_COMMAND.into()];
         let line = ticket.to_line();
-        let file = if manager.passes_stdin() {
-            None
-        } else {
-            let home = env_vars::get(env_vars::HOME).map_or_else(|| ".".into(), PathBuf::from);
-            let job = ticket.job.to_string();
-            let file = PrivateFile::create(&home, &job, &line).map_err(failed)?;
-            agent.push(file.0.clone().into_os_string());
-            Some(file)
+        let file = match manager.ticket {
+            TicketSource::StandardInput => None,
+            TicketSource::PrivateFile => {
+                let home = env_vars::get(env_vars::HOME).map_or_else(|| ".".into(), PathBuf::from);
+                let job = ticket.job.to_string();
+                let file = PrivateFile::create(&home, &job, &line).map_err(failed)?;
+                agent.push(file.0.clone().into_os_string());
+                Some(file)
+            }
         };
         let hosts: Vec<_> = ticket.hosts.iter().map(|host| host.name.as_str()).collect();
         let argv = started.argv(&hosts, &agent);
@@ -87,9 +89,7 @@ impl ManagerProcess {
         let (read, write) = crate::os::files::fds::pipe().map_err(failed)?;
         let mut command = Command::new(&argv[0]);
         command.args(&argv[1..]).stdin(input).stdout(Stdio::null()).stderr(write);
-        if manager == ProcessManager::IntelMpi {
-            command.env("I_MPI_PIN", "0");
-        }
+        command.envs(manager.environment.iter().copied());
         let process = HelperProcess::start(&mut command)
             .map_err(|fault| fault.with_advice(help_to_get(manager, program)))?;
         drop(command);
@@ -161,7 +161,7 @@ pub enum ManagerEvent {
 
 /// The command of a manager.
 struct StartedCommand {
-    manager: ProcessManager,
+    manager: &'static ProcessManager,
     program: &'static str,
     words: Vec<String>,
     hosts: Vec<TicketHost>,
@@ -179,7 +179,7 @@ impl StartedCommand {
 
     /// The nodes whose processes have ended, if this line says so.
     fn ended_nodes(&self, line: &str) -> Vec<NodeRank> {
-        let names = hosts_of_ended_tasks(self.manager, line);
+        let names = self.manager.ended_hosts.map_or_else(Vec::new, |read| read(line));
         hosts_named(&self.hosts, &names).map(|host| host.node).collect()
     }
 
@@ -188,10 +188,12 @@ impl StartedCommand {
         let command = ManagerCommand {
             manager: self.manager,
             manager_program: self.program,
-            hosts,
+            target: CommandTarget {
+                hosts,
+                gpus_per_node: self.manager.gpus_per_node.and_then(|count| count()),
+                is_root: rustix::process::geteuid().is_root(),
+            },
             words: &self.words,
-            gpus_per_node: gpus_per_node(self.manager),
-            is_root: rustix::process::geteuid().is_root(),
             program,
         };
         command.argv()
@@ -200,11 +202,13 @@ impl StartedCommand {
     /// What a user can type if the manager does not start the agent of this node, or any.
     fn advice(&self, node: Option<NodeRank>) -> String {
         let manager = self.manager;
-        if manager == ProcessManager::Slurm && env_vars::get(env_vars::SLURM_JOB_ID).is_none() {
+        let is_missing = |needed: &NeededAllocation| env_vars::get(needed.variable).is_none();
+        if let Some(needed) = manager.allocation.filter(is_missing) {
+            let NeededAllocation { command, batch_command, .. } = needed;
             let count = self.hosts.len();
             return format!(
-                "this process is not in an allocation of Slurm: type `salloc -N {count} remuda …` or use \
-                 `sbatch`; `--launcher ssh` starts the agents without Slurm"
+                "this process is not in an allocation of {manager}: type `{command} {count} remuda …` or use \
+                 `{batch_command}`; `--launcher ssh` starts the agents without {manager}"
             );
         }
         let is_it = |host: &&TicketHost| node.is_none_or(|node| host.node == node);
@@ -240,47 +244,6 @@ fn agent_path(options: &ManagerOptions) -> std::io::Result<OsString> {
     match &options.agent_path {
         Some(path) => Ok(path.into()),
         None => Ok(std::env::current_exe()?.into_os_string()),
-    }
-}
-
-/// GPUs of each node of a Slurm job, if all nodes have the same number.
-fn gpus_per_node(manager: ProcessManager) -> Option<u32> {
-    let counts = GpuCounts::of_environment();
-    counts.of_each_node().filter(|count| manager == ProcessManager::Slurm && 0 < *count)
-}
-
-/// What Slurm says about the GPUs of a job.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct GpuCounts {
-    /// What was requested for every node (SLURM_GPUS_PER_NODE).
-    pub per_node: Option<u32>,
-    /// What this node has (SLURM_GPUS_ON_NODE).
-    pub here: Option<u32>,
-    /// What was requested for all nodes together (SLURM_GPUS).
-    pub all: Option<u32>,
-    /// Number of nodes (SLURM_NNODES).
-    pub nodes: Option<u32>,
-}
-
-impl GpuCounts {
-    /// Reads the variables of Slurm.
-    pub fn of_environment() -> Self {
-        let number = |name| env_vars::get_text(name)?.rsplit(':').next()?.parse::<u32>().ok();
-        Self {
-            per_node: number(env_vars::SLURM_GPUS_PER_NODE),
-            here: number(env_vars::SLURM_GPUS_ON_NODE),
-            all: number(env_vars::SLURM_GPUS),
-            nodes: number(env_vars::SLURM_NNODES),
-        }
-    }
-
-    /// Returns the number of GPUs of each node, if it is the same for all nodes.
-    pub fn of_each_node(self) -> Option<u32> {
-        let even = |here: u32| match (self.all, self.nodes) {
-            (Some(all), Some(nodes)) => here.checked_mul(nodes) == Some(all),
-            _ => true,
-        };
-        self.per_node.or_else(|| self.here.filter(|here| even(*here)))
     }
 }
 
@@ -335,15 +298,5 @@ mod tests {
         let path = one.0.clone();
         drop(one);
         assert!(!path.exists() && other.0.exists());
-    }
-
-    #[test]
-    fn gpus_of_unlike_nodes_have_no_number() {
-        let here = GpuCounts { here: Some(8), nodes: Some(2), ..GpuCounts::default() };
-        assert_eq!(here.of_each_node(), Some(8));
-        assert_eq!(GpuCounts { all: Some(16), ..here }.of_each_node(), Some(8));
-        assert_eq!(GpuCounts { all: Some(12), ..here }.of_each_node(), None);
-        assert_eq!(GpuCounts { per_node: Some(4), ..here }.of_each_node(), Some(4));
-        assert_eq!(GpuCounts::default().of_each_node(), None);
     }
 }

@@ -5,14 +5,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::base::env_vars;
-use crate::transport::manager::kind::ProcessManager;
+use crate::transport::manager::kinds::{INTEL_MPI, MPICH, OPEN_MPI};
+use crate::transport::manager::spec::ProcessManager;
 use crate::transport::{Fault, FaultKind};
 
 /// Checks that the program of a manager is in PATH and is not that of another MPI. Starts nothing.
 ///
 /// # Errors
 /// [`FaultKind::NoProgram`] with the advice what to type instead.
-pub fn check_program(manager: ProcessManager) -> Result<(), Fault> {
+pub fn check_program(manager: &ProcessManager) -> Result<(), Fault> {
     check_in(manager, &search_dirs())
 }
 
@@ -22,7 +23,7 @@ pub(super) fn search_dirs() -> Vec<PathBuf> {
     std::env::split_paths(&path).collect()
 }
 
-fn check_in(manager: ProcessManager, dirs: &[PathBuf]) -> Result<(), Fault> {
+fn check_in(manager: &ProcessManager, dirs: &[PathBuf]) -> Result<(), Fault> {
     let program = manager.find_program(dirs);
     let path = dirs.iter().map(|dir| dir.join(program)).find(|path| path.is_file());
     let Some(path) = path else {
@@ -30,17 +31,15 @@ fn check_in(manager: ProcessManager, dirs: &[PathBuf]) -> Result<(), Fault> {
         let fault = Fault::new(FaultKind::NoProgram, words);
         return Err(fault.with_advice(help_to_get(manager, program)));
     };
-    match (MpiFamily::of(manager), mpi_of(&path)) {
-        (Some(needed), Some(found)) if MpiFamily::of(found) != Some(needed) => {
-            Err(of_other_mpi(manager, &path, found))
-        }
-        _ => Ok(()),
+    match mpi_of(&path).filter(|found| manager.is_mpi() && found.mpi != manager.mpi) {
+        Some(found) => Err(of_other_mpi(manager, &path, found)),
+        None => Ok(()),
     }
 }
 
 /// Returns where a user gets the program of a manager.
-pub(super) fn help_to_get(manager: ProcessManager, program: &str) -> String {
-    let package = manager.package().map(|name| format!(" (Debian: `apt install {name}`)"));
+pub(super) fn help_to_get(manager: &ProcessManager, program: &str) -> String {
+    let package = manager.package.map(|name| format!(" (Debian: `apt install {name}`)"));
     let package = package.unwrap_or_default();
     format!(
         "`{program}` belongs to {manager}: load its module or install it{package}; `--launcher ssh` \
@@ -48,43 +47,17 @@ pub(super) fn help_to_get(manager: ProcessManager, program: &str) -> String {
     )
 }
 
-/// MPIs whose programs have the same options.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum MpiFamily {
-    OpenMpi,
-    /// Those of MPICH, which the MPIs that descend from it have too.
-    Hydra,
-}
-
-impl MpiFamily {
-    /// Returns those of a manager; `None`: it is no MPI.
-    fn of(manager: ProcessManager) -> Option<Self> {
-        match manager {
-            ProcessManager::OpenMpi => Some(Self::OpenMpi),
-            ProcessManager::Mpich | ProcessManager::IntelMpi | ProcessManager::Mvapich => {
-                Some(Self::Hydra)
-            }
-            ProcessManager::Slurm
-            | ProcessManager::Pbs
-            | ProcessManager::Lsf
-            | ProcessManager::Flux => None,
-        }
-    }
-}
-
 /// Returns the MPI to which a program belongs, by the name of the file behind its links, or by a program beside
 /// it; `None` if it is not known.
-fn mpi_of(path: &Path) -> Option<ProcessManager> {
+fn mpi_of(path: &Path) -> Option<&'static ProcessManager> {
     let file = fs::canonicalize(path).ok()?;
     let has_beside = |program: &str| file.with_file_name(program).is_file();
     let stem = file.file_stem()?.to_str()?;
     // Systems keep all MPIs in one directory, where only links say what a program is.
     match (stem, file.extension().and_then(OsStr::to_str)) {
-        ("orterun" | "prterun" | "prun", None) | (_, Some("openmpi")) => {
-            Some(ProcessManager::OpenMpi)
-        }
-        (_, Some("mpich")) => Some(ProcessManager::Mpich),
-        (_, Some("hydra")) if !has_beside("impi_info") => Some(ProcessManager::Mpich),
+        ("orterun" | "prterun" | "prun", None) | (_, Some("openmpi")) => Some(&OPEN_MPI),
+        (_, Some("mpich")) => Some(&MPICH),
+        (_, Some("hydra")) if !has_beside("impi_info") => Some(&MPICH),
         _ => {
             let mut beside = BESIDE.iter().filter(|(program, _)| has_beside(program));
             beside.next().map(|(_, manager)| *manager).filter(|_| beside.next().is_none())
@@ -93,14 +66,11 @@ fn mpi_of(path: &Path) -> Option<ProcessManager> {
 }
 
 /// Programs that an MPI installs beside its launcher.
-const BESIDE: [(&str, ProcessManager); 3] = [
-    ("ompi_info", ProcessManager::OpenMpi),
-    ("impi_info", ProcessManager::IntelMpi),
-    ("mpichversion", ProcessManager::Mpich),
-];
+static BESIDE: [(&str, &ProcessManager); 3] =
+    [("ompi_info", &OPEN_MPI), ("impi_info", &INTEL_MPI), ("mpichversion", &MPICH)];
 
-fn of_other_mpi(manager: ProcessManager, path: &Path, found: ProcessManager) -> Fault {
-    let (path, own, other) = (path.display(), manager.option(), found.option());
+fn of_other_mpi(manager: &ProcessManager, path: &Path, found: &ProcessManager) -> Fault {
+    let (path, own, other) = (path.display(), manager.option, found.option);
     let words =
         format!("`{path}` belongs to {found}, and `--launcher {own}` needs that of {manager}");
     let help = format!(
@@ -115,6 +85,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::transport::manager::kinds::MVAPICH;
 
     /// Directories with the programs of several MPIs, as systems and modules install them.
     struct Installed(PathBuf);
@@ -147,7 +118,7 @@ mod tests {
         }
 
         /// What is wrong with the program of a manager in these directories.
-        fn problem(&self, manager: ProcessManager, dirs: &[&str]) -> Option<String> {
+        fn problem(&self, manager: &ProcessManager, dirs: &[&str]) -> Option<String> {
             let dirs: Vec<_> = dirs.iter().map(|dir| self.0.join(dir)).collect();
             let fault = check_in(manager, &dirs).err()?;
             Some(fault.detail.replace(&*self.0.to_string_lossy(), "DIR"))
@@ -162,35 +133,35 @@ mod tests {
 
     #[test]
     fn program_of_another_mpi_is_recognized() {
-        use ProcessManager::{IntelMpi, Mpich, Mvapich, OpenMpi};
         let installed = Installed::new();
-        let fits =
-            |manager, dirs: &[&str]| assert_eq!(installed.problem(manager, dirs), None, "{dirs:?}");
-        fits(OpenMpi, &["openmpi"]);
-        fits(OpenMpi, &["debian"]);
-        fits(Mpich, &["debian"]);
-        fits(Mpich, &["impi"]);
-        fits(Mvapich, &["mpich"]);
-        fits(IntelMpi, &["impi", "debian"]);
-        fits(Mvapich, &["unknown"]);
-        let check = |manager, dirs: &[&str], expect: &str| {
+        let fits = |manager: &ProcessManager, dirs: &[&str]| {
+            assert_eq!(installed.problem(manager, dirs), None, "{dirs:?}")
+        };
+        fits(&OPEN_MPI, &["openmpi"]);
+        fits(&OPEN_MPI, &["debian"]);
+        fits(&MPICH, &["debian"]);
+        fits(&MPICH, &["impi"]);
+        fits(&MVAPICH, &["mpich"]);
+        fits(&INTEL_MPI, &["impi", "debian"]);
+        fits(&MVAPICH, &["unknown"]);
+        let check = |manager: &ProcessManager, dirs: &[&str], expect: &str| {
             assert_eq!(installed.problem(manager, dirs).as_deref(), Some(expect));
         };
         check(
-            Mvapich,
+            &MVAPICH,
             &["debian"],
             "`DIR/debian/mpiexec` belongs to Open MPI, and `--launcher mvapich` needs that of MVAPICH",
         );
         check(
-            Mpich,
+            &MPICH,
             &["openmpi"],
             "`DIR/openmpi/mpiexec` belongs to Open MPI, and `--launcher mpich` needs that of MPICH",
         );
         check(
-            OpenMpi,
+            &OPEN_MPI,
             &["impi"],
             "`DIR/impi/mpirun` belongs to Intel MPI, and `--launcher openmpi` needs that of Open MPI",
         );
-        check(IntelMpi, &["openmpi"], "there is no `mpiexec.hydra` in PATH");
+        check(&INTEL_MPI, &["openmpi"], "there is no `mpiexec.hydra` in PATH");
     }
 }

@@ -318,7 +318,7 @@ fn same_args(ours: RunArgs, theirs: &Value) -> Read {
         Some(LauncherArg::Ssh) => "ssh",
         Some(LauncherArg::Local) => "local",
         Some(LauncherArg::Auto) => "auto",
-        Some(LauncherArg::Manager(manager)) => manager.option(),
+        Some(LauncherArg::Manager(manager)) => manager.option,
     };
     found.compare("launcher", &launcher.to_owned(), &lossy("launcher").to_lowercase());
     let workers = &ours.workers;
