@@ -20,13 +20,30 @@ fn exists(path: &str, files: &[String]) -> bool {
         let (names, tail) = rest.split_once('}').expect("braces are closed");
         return names.split(',').all(|name| exists(&format!("{head}{name}{tail}"), files));
     }
+    ["", "src/", "src/runtime/"].iter().any(|root| is_place(&format!("{root}{path}"), files))
+}
+
+/// Whether a path from the root of the repository is that of a file or a folder.
+fn is_place(path: &str, files: &[String]) -> bool {
     let path = path.trim_end_matches('/');
-    ["", "src/", "src/runtime/"].iter().any(|root| {
-        let full = format!("{root}{path}");
-        files.iter().any(|file| {
-            file.strip_prefix(&full).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        })
+    files.iter().any(|file| {
+        file.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     })
+}
+
+/// Rows of the table of old names that lead to no file, or whose old name is still in use and not among the
+/// new ones. Paths are relative to `src`.
+fn lost_names(document: &str, files: &[String]) -> Vec<String> {
+    let is_there = |path: &str| is_place(&format!("src/{path}"), files);
+    let rows = document.lines().filter_map(|line| {
+        let (old, new) = line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | ")?;
+        Some((*quoted(old).first()?, quoted(new)))
+    });
+    let is_lost = |(old, new): &(&str, Vec<&str>)| {
+        let is_used = is_there(old) && !new.contains(old);
+        new.is_empty() || is_used || !new.iter().all(|path| is_there(path))
+    };
+    rows.filter(is_lost).map(|(old, new)| format!("`{old}`: {}", new.join(", "))).collect()
 }
 
 fn map() -> Source {
@@ -44,11 +61,17 @@ fn map_names_existing_places() {
     let (map, files) = (map(), files());
     let rows = table_below(&map.text, "## To change X, start at Y");
     assert!(15 <= rows.len(), "{rows:?}");
-    let old_and_new = table_below(&map.text, "## Old names");
-    let places = rows.iter().chain(&old_and_new).flat_map(|row| quoted(row[1]));
+    let places = rows.iter().flat_map(|row| quoted(row[1]));
     let is_path = |name: &&str| name.contains('/') && !name.contains(' ');
     let missing: Vec<_> = places.filter(is_path).filter(|path| !exists(path, &files)).collect();
     assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn old_names_lead_to_existing_places() {
+    let document = read("docs/old_names.md".into()).text;
+    assert!(200 <= document.lines().filter(|line| line.starts_with("| `")).count());
+    crate::assert_clean(lost_names(&document, &files()));
 }
 
 #[test]
@@ -102,4 +125,18 @@ fn places_of_a_map_are_found() {
         assert_eq!(exists(path, &files), expect, "{path}");
     }
     assert_eq!(quoted("`a`, b and `c`"), ["a", "c"]);
+}
+
+#[test]
+fn planted_lost_name_is_found() {
+    #[track_caller]
+    fn check(row: &str, expect: &[&str]) {
+        let files = ["src/a/b.rs", "src/a/c/d.rs"].map(str::to_owned);
+        assert_eq!(lost_names(&format!("| old | new |\n|---|---|\n{row}\n"), &files), expect);
+    }
+    check("| `x.rs` | `a/b.rs`, `a/c/` |", &[]);
+    check("| `a/b.rs` | `a/b.rs`, `a/c/d.rs` |", &[]);
+    check("| `a/b.rs` | `a/c/d.rs` |", &["`a/b.rs`: a/c/d.rs"]);
+    check("| `x.rs` | `a/b.rs`, `a/x.rs` |", &["`x.rs`: a/b.rs, a/x.rs"]);
+    check("| `x.rs` | gone |", &["`x.rs`: "]);
 }
