@@ -1,4 +1,4 @@
-//! Reductions on host memory.
+//! Reductions on host memory. `select` chooses the algorithm.
 //!
 //! A large operation is a series of rounds of
 //! [`staging_bytes`](crate::runtime::comm::shm::segment::staging_bytes). In a round every rank of the node
@@ -15,23 +15,12 @@ use crate::runtime::comm::core::operation::{Operation, OperationCall};
 use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::host::region::{CallMemory, PostOp};
 use crate::runtime::comm::host::round::Round;
+use crate::runtime::comm::host::select::{Algorithm, ReductionCase};
 use crate::runtime::comm::shm::cells::BufferLocation;
 use crate::runtime::comm::shm::fold::{Workspace, fold_windows};
 use crate::runtime::comm::shm::window::Window;
-use crate::runtime::dtype::element::{Element, ReduceOp, ReduceOrder};
+use crate::runtime::dtype::element::{Element, ReduceOp};
 use crate::runtime::schedule::{blocks, slice};
-
-/// Algorithm of a reduction.
-enum Algorithm {
-    /// All ranks read all data beside the flags.
-    Eager,
-    /// One round after the other.
-    Rounds,
-    /// Several rounds at once, with other nodes.
-    Overlapping,
-    /// One round after the other, around a ring of nodes.
-    Ring,
-}
 
 impl HostBackend {
     /// Selects the operation on the sums: the division of a mean, or else `default`.
@@ -75,7 +64,7 @@ impl HostBackend {
         let post_op = self.post_op(call.reduce, post_op);
         self.run::<T>(call, |backend, call, deadline| {
             memory.check_segment(&backend.node.segment)?;
-            match backend.select_algorithm::<T>(call) {
+            match Algorithm::of(backend.reduction_case::<T>(call)) {
                 Algorithm::Eager => backend.reduce_eager(call, &mut memory, post_op, deadline),
                 Algorithm::Rounds => backend.reduce_rounds(call, &mut memory, post_op, deadline),
                 Algorithm::Overlapping => {
@@ -86,20 +75,14 @@ impl HostBackend {
         })
     }
 
-    /// Selects the algorithm; equal on all ranks, because it depends only on the call and on the
-    /// placement.
-    fn select_algorithm<T: Element>(&self, call: OperationCall) -> Algorithm {
-        match &self.inter_node {
-            None if self.is_eager::<T>(call.count) => Algorithm::Eager,
-            Some(inter_node) if call.root.is_none() => {
-                let is_short = inter_node.is_short(call.count * size_of::<T::Sum>());
-                match self.order_of(call.op) {
-                    _ if is_short => Algorithm::Rounds,
-                    ReduceOrder::Canonical => Algorithm::Overlapping,
-                    ReduceOrder::Any => Algorithm::Ring,
-                }
-            }
-            _ => Algorithm::Rounds,
+    /// What the choice of the algorithm of a call depends on.
+    fn reduction_case<T: Element>(&self, call: OperationCall) -> ReductionCase {
+        ReductionCase {
+            nodes: self.roster.placement.nodes(),
+            bytes: call.count * size_of::<T>(),
+            sum_bytes: call.count * size_of::<T::Sum>(),
+            has_root: call.root.is_some(),
+            order: self.order_of(call.op),
         }
     }
 

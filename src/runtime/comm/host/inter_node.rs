@@ -16,7 +16,6 @@ use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::core::operation::Fingerprint;
 use crate::runtime::comm::core::roster::RankRoster;
 use crate::runtime::comm::host::round::Round;
-use crate::runtime::comm::host::select::short_bytes_max;
 use crate::runtime::comm::shm::barrier::LocalNode;
 use crate::runtime::comm::shm::fold::{Workspace, fold_windows_into};
 use crate::runtime::comm::shm::window::Window;
@@ -196,12 +195,6 @@ impl InterNode {
             });
         }
         Ok(self.combine::<T::Sum>(sums, len, reduce, workspace))
-    }
-
-    /// Whether sending this number of bytes to all nodes is faster than folding slice by slice:
-    /// nodes then exchange data once instead of twice, and every node folds everything.
-    pub(crate) fn is_short(&self, bytes: usize) -> bool {
-        short_bytes_max(self.roster.placement.nodes()).is_some_and(|max| bytes <= max)
     }
 
     /// Returns the reduction over all ranks of all data; the first rank of each node calls it.

@@ -11,8 +11,9 @@ use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::core::operation::OperationCall;
 use crate::runtime::comm::host::backend::{HostBackend, peer_window};
 use crate::runtime::comm::host::round::Round;
+use crate::runtime::comm::host::select::is_eager;
 use crate::runtime::comm::shm::cells::BufferLocation;
-use crate::runtime::comm::shm::segment::{EAGER_BYTES, Segment};
+use crate::runtime::comm::shm::segment::Segment;
 use crate::runtime::comm::shm::window::Window;
 use crate::runtime::dtype::element::Element;
 
@@ -93,7 +94,7 @@ impl HostBackend {
     /// Whether data of this number of elements is exchanged beside the flags, with one barrier; equal on all
     /// ranks, because it depends only on the call and on the placement.
     pub(super) fn is_eager<T>(&self, elements: usize) -> bool {
-        self.inter_node.is_none() && elements * size_of::<T>() <= EAGER_BYTES
+        is_eager(self.roster.placement.nodes(), elements * size_of::<T>())
     }
 
     /// Memory beside the flags for the data of this rank in the next round.
