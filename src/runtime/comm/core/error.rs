@@ -6,15 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Rank, debug_as_message, show_duration};
-use crate::runtime::comm::core::operation::{Fingerprint, Operation};
-
-/// Cause of a failure because a peer has made a different call; `words` is its encoded fingerprint.
-pub(crate) fn mismatch(own_call: Fingerprint, peer: Rank, words: [u64; 3]) -> Cause {
-    match Fingerprint::decode(words) {
-        Some(peer_call) => Cause::Mismatch { own_call, peer, peer_call },
-        None => Cause::Backend(format!("protocol error: invalid fingerprint from rank {peer}")),
-    }
-}
+use crate::runtime::comm::core::fingerprint::{DifferentCall, Fingerprint};
+use crate::runtime::comm::core::operation::Operation;
 
 /// A failed collective operation, as seen by one rank.
 ///
@@ -80,6 +73,15 @@ pub enum Cause {
     Backend(String),
     /// The system has no more threads or memory.
     System(String),
+}
+
+impl From<DifferentCall> for Cause {
+    fn from(DifferentCall { own_call, peer, peer_words }: DifferentCall) -> Self {
+        match Fingerprint::decode(peer_words) {
+            Some(peer_call) => Self::Mismatch { own_call, peer, peer_call },
+            None => Self::Backend(format!("protocol error: invalid fingerprint from rank {peer}")),
+        }
+    }
 }
 
 /// How a rank ended, as far as it is known.

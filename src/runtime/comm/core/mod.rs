@@ -5,6 +5,7 @@ pub(crate) mod abort;
 pub(crate) mod deadline;
 pub(crate) mod error;
 pub(crate) mod ffi_memory;
+pub(crate) mod fingerprint;
 pub(crate) mod lent_ranges;
 pub(crate) mod operation;
 pub(crate) mod options;

@@ -1,9 +1,8 @@
-//! Operations, and the fingerprint with which ranks compare their calls.
+//! Operations, and the parameters of a call.
 
 use std::fmt;
 
-use crate::base::Rank;
-use crate::runtime::dtype::element::{Dtype, ReduceOp, ReduceOrder};
+use crate::runtime::dtype::element::ReduceOp;
 
 /// Kind of an operation of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +63,7 @@ impl Operation {
         Self::ReduceScatterOfPieces,
     ];
 
-    fn from_code(code: u8) -> Option<Self> {
+    pub(super) fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|operation| *operation as u8 == code)
     }
 }
@@ -89,85 +88,6 @@ impl fmt::Display for Operation {
             Self::GroupOf => "Group::of",
             Self::ReduceScatterOfPieces => "reduce_scatter_of_pieces",
         })
-    }
-}
-
-/// Properties of an operation that must be equal on all ranks.
-///
-/// It is sent with every flag and before every message, as three words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fingerprint {
-    /// The operation.
-    pub op: Operation,
-    /// Element type.
-    pub dtype: Dtype,
-    /// Reduction; `Sum` if the operation has none.
-    pub reduce: ReduceOp,
-    /// Order of the reduction.
-    pub order: ReduceOrder,
-    /// Root, as a rank of the job; 0 if the operation has none.
-    pub root: Rank,
-    /// Number of elements.
-    pub count: u64,
-    /// Sequence number among the rounds of the group, starting at 1.
-    pub seq: u64,
-}
-
-/// Position of the root in the first word of an encoded fingerprint, in bits.
-pub(crate) const ROOT_BITS: u32 = 32;
-
-impl Fingerprint {
-    /// Returns the fingerprint as the receiver of a message sees it.
-    pub(crate) fn to_recv(self) -> Self {
-        let op = if self.op == Operation::Send { Operation::Recv } else { self.op };
-        Self { op, ..self }
-    }
-
-    /// Encodes the fingerprint as `[kinds and root, count, seq]`.
-    pub(crate) fn encode(&self) -> [u64; 3] {
-        let kinds = self.op as u64 | (self.dtype as u64) << 8 | (self.reduce as u64) << 16;
-        let kinds = kinds | (self.order as u64) << 24;
-        [kinds | u64::from(self.root.0) << ROOT_BITS, self.count, self.seq]
-    }
-
-    /// Decodes a fingerprint; `None` for words that no rank writes.
-    pub(crate) fn decode([kinds, count, seq]: [u64; 3]) -> Option<Self> {
-        Some(Self {
-            op: Operation::from_code(kinds as u8)?,
-            dtype: Dtype::from_code((kinds >> 8) as u8)?,
-            reduce: ReduceOp::from_code((kinds >> 16) as u8)?,
-            order: ReduceOrder::from_code((kinds >> 24) as u8)?,
-            root: Rank((kinds >> ROOT_BITS) as u32),
-            count,
-            seq,
-        })
-    }
-}
-
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { op, dtype, reduce, order, root, count, seq: _ } = self;
-        match op {
-            Operation::AllReduce | Operation::ReduceScatter | Operation::ReduceScatterOfPieces => {
-                let order = match order {
-                    ReduceOrder::Canonical => "",
-                    ReduceOrder::Any => " in any order",
-                };
-                write!(f, "{op}({count} × {dtype}, {reduce}{order})")
-            }
-            Operation::Reduce => write!(f, "{op}({count} × {dtype}, {reduce}, to rank {root})"),
-            Operation::Broadcast | Operation::Scatter => {
-                write!(f, "{op}({count} × {dtype}, from rank {root})")
-            }
-            Operation::Gather => write!(f, "{op}({count} × {dtype}, to rank {root})"),
-            Operation::AllGather
-            | Operation::AllToAll
-            | Operation::Send
-            | Operation::Recv
-            | Operation::SendRecv
-            | Operation::Exchange => write!(f, "{op}({count} × {dtype})"),
-            Operation::Barrier | Operation::Split | Operation::GroupOf => write!(f, "{op}()"),
-        }
     }
 }
 
@@ -205,25 +125,5 @@ pub(crate) struct OperationCall {
 impl OperationCall {
     pub(crate) fn new(op: Operation, count: usize) -> Self {
         Self { op, reduce: ReduceOp::Sum, root: None, count, received: 0 }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fingerprint_survives_encoding() {
-        let fingerprint = Fingerprint {
-            op: Operation::Broadcast,
-            dtype: Dtype::F64,
-            reduce: ReduceOp::Max,
-            order: ReduceOrder::Any,
-            root: Rank(131_071),
-            count: u64::MAX,
-            seq: 7,
-        };
-        assert_eq!(Fingerprint::decode(fingerprint.encode()), Some(fingerprint));
-        assert_eq!(Fingerprint::decode([0, 0, 0]), None);
     }
 }

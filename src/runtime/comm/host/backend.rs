@@ -10,7 +10,8 @@ use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::error::Departure;
-use crate::runtime::comm::core::operation::{Fingerprint, Operation, OperationCall};
+use crate::runtime::comm::core::fingerprint::Fingerprint;
+use crate::runtime::comm::core::operation::{Operation, OperationCall};
 use crate::runtime::comm::core::roster::RankRoster;
 use crate::runtime::comm::core::spin::Spin;
 use crate::runtime::comm::core::traffic::TrafficCounters;
@@ -262,7 +263,7 @@ impl HostBackend {
         let read = |segment: &Arc<Segment>, locations: &[BufferLocation]| {
             let len = len(locations);
             let window = |location: &BufferLocation| peer_window(segment, *location, len);
-            Ok((locations.iter().map(window).collect::<Result<_, Cause>>()?, len))
+            Ok::<_, Cause>((locations.iter().map(window).collect::<Result<_, Cause>>()?, len))
         };
         let (fingerprint, read) = self.enter_round::<T, _>(call, location, deadline, read)?;
         let (windows, len) = read?;

@@ -13,7 +13,7 @@ use crate::base::clock;
 use crate::runtime::comm::core::abort::AbortRecord;
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::Cause;
-use crate::runtime::comm::core::operation::Fingerprint;
+use crate::runtime::comm::core::fingerprint::Fingerprint;
 use crate::runtime::comm::core::roster::RankRoster;
 use crate::runtime::comm::host::round::Round;
 use crate::runtime::comm::shm::barrier::LocalNode;

@@ -8,8 +8,9 @@
 use std::ops::Range;
 
 use crate::base::Rank;
-use crate::runtime::comm::core::error::{Cause, mismatch};
-use crate::runtime::comm::core::operation::{Fingerprint, Operation};
+use crate::runtime::comm::core::error::Cause;
+use crate::runtime::comm::core::fingerprint::{Fingerprint, compare_calls};
+use crate::runtime::comm::core::operation::Operation;
 use crate::runtime::comm::host::backend::{HostBackend, peer_window};
 use crate::runtime::comm::shm::cells::{BufferLocation, Mailbox};
 use crate::runtime::comm::shm::segment::staging_bytes;
@@ -145,10 +146,7 @@ impl HostBackend {
     /// Reads the announcement of a message, whose first chunk is posted.
     pub(crate) fn read_announcement(&mut self, recv: &mut LocalMessage) -> Result<(), Cause> {
         let (words, location) = self.mailbox_from(recv.peer).entry().read();
-        if words != recv.fingerprint.encode() {
-            let peer = self.roster.job_rank(recv.peer);
-            return Err(mismatch(recv.fingerprint.to_recv(), peer, words));
-        }
+        compare_calls(recv.fingerprint, || self.roster.job_rank(recv.peer), words)?;
         recv.chunks = self.chunks(location, recv.fingerprint.dtype, recv.count());
         recv.location = Some(location);
         self.received[recv.peer] = recv.complete_at();

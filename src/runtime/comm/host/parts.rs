@@ -83,7 +83,7 @@ impl HostBackend {
             let windows = windows
                 .map(|(location, layout)| peer_window(segment, *location, world * layout.stride))
                 .collect::<Result<_, Cause>>()?;
-            Ok((windows, layouts, range))
+            Ok::<_, Cause>((windows, layouts, range))
         };
         let (fingerprint, read) = self.enter_round::<T, _>(call, location, deadline, read)?;
         let (windows, layouts, range) = read?;

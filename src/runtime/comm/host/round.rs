@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::runtime::comm::core::deadline::Deadline;
-use crate::runtime::comm::core::operation::Fingerprint;
+use crate::runtime::comm::core::fingerprint::Fingerprint;
 use crate::runtime::comm::shm::window::Window;
 use crate::runtime::dtype::element::Element;
 

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use crate::base::{Rank, clock};
 use crate::runtime::comm::core::deadline::{Deadline, EXIT_GRACE};
-use crate::runtime::comm::core::error::{Cause, Departure, mismatch};
-use crate::runtime::comm::core::operation::Fingerprint;
+use crate::runtime::comm::core::error::{Cause, Departure};
+use crate::runtime::comm::core::fingerprint::{Fingerprint, compare_calls};
 use crate::runtime::comm::core::roster::RankRoster;
 use crate::runtime::comm::core::wait_report::WaitReport;
 use crate::runtime::comm::shm::cells::{self, BufferLocation};
@@ -75,10 +75,8 @@ impl LocalNode {
         self.barrier(deadline, work)?;
         for local in 0..self.locations.len() {
             let (words, location) = self.segment.rank_cell(local).entry(own_call.seq).read();
-            if words != own_call.encode() {
-                let peer = self.roster.local_ranks()[local];
-                return Err(mismatch(own_call, self.roster.job_rank(peer), words));
-            }
+            let peer = || self.roster.job_rank(self.roster.local_ranks()[local]);
+            compare_calls(own_call, peer, words)?;
             self.locations[local] = location;
         }
         Ok(&self.locations)

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::{JobId, Rank, clock};
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, Departure};
-use crate::runtime::comm::core::operation::Fingerprint;
+use crate::runtime::comm::core::fingerprint::Fingerprint;
 use crate::runtime::comm::core::options::{InitOptions, STREAMS_MAX};
 use crate::runtime::comm::shm::barrier::LocalNode;
 use crate::runtime::comm::store::abort::ABORT_KEY;

@@ -10,8 +10,8 @@ use std::net::TcpStream;
 use std::ops::Range;
 
 use crate::os::files::io_errors::is_temporary;
-use crate::runtime::comm::core::error::{Cause, Departure, mismatch};
-use crate::runtime::comm::core::operation::Fingerprint;
+use crate::runtime::comm::core::error::{Cause, Departure};
+use crate::runtime::comm::core::fingerprint::{DifferentCall, Fingerprint, compare_calls};
 use crate::runtime::comm::core::roster::RankRoster;
 
 /// Smallest size in bytes of a stripe, which costs a header and a system call at both ends.
@@ -349,12 +349,14 @@ fn check_header(
     peer: usize,
     roster: &RankRoster,
 ) -> Result<(), Cause> {
-    if *received == encode_header(fingerprint, len) {
-        return Ok(());
-    }
     let mut words = [0; 5];
     for (word, bytes) in words.iter_mut().zip(received.as_chunks::<8>().0) {
         *word = u64::from_le_bytes(*bytes);
     }
-    Err(mismatch(fingerprint.to_recv(), roster.job_rank(peer), [words[2], words[3], words[4]]))
+    let [magic, bytes, call @ ..] = words;
+    compare_calls(fingerprint, || roster.job_rank(peer), call)?;
+    if [magic, bytes] == [HEADER_MAGIC, len as u64] {
+        return Ok(());
+    }
+    Err(DifferentCall::new(fingerprint, roster.job_rank(peer), call).into())
 }

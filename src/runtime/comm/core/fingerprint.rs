@@ -1,0 +1,158 @@
+//! The fingerprint of a call, and the one comparison of the calls of two ranks. Pure.
+//!
+//! A rank shows its fingerprint where its peers read it: beside the flags of a round, in a mailbox of the
+//! node, or in the header of a message over TCP. A rank that reads one compares it here.
+
+use std::fmt;
+
+use crate::base::Rank;
+use crate::runtime::comm::core::operation::Operation;
+use crate::runtime::dtype::element::{Dtype, ReduceOp, ReduceOrder};
+
+/// Properties of an operation that must be equal on all ranks.
+///
+/// It is sent with every flag and before every message, as three words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// The operation.
+    pub op: Operation,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Reduction; `Sum` if the operation has none.
+    pub reduce: ReduceOp,
+    /// Order of the reduction.
+    pub order: ReduceOrder,
+    /// Root, as a rank of the job; 0 if the operation has none.
+    pub root: Rank,
+    /// Number of elements.
+    pub count: u64,
+    /// Sequence number among the rounds of the group, starting at 1.
+    pub seq: u64,
+}
+
+/// Position of the root in the first word of an encoded fingerprint, in bits.
+pub(crate) const ROOT_BITS: u32 = 32;
+
+impl Fingerprint {
+    /// Encodes the fingerprint as `[kinds and root, count, seq]`.
+    pub(crate) fn encode(&self) -> [u64; 3] {
+        let kinds = self.op as u64 | (self.dtype as u64) << 8 | (self.reduce as u64) << 16;
+        let kinds = kinds | (self.order as u64) << 24;
+        [kinds | u64::from(self.root.0) << ROOT_BITS, self.count, self.seq]
+    }
+
+    /// Decodes a fingerprint; `None` for words that no rank writes.
+    pub(crate) fn decode([kinds, count, seq]: [u64; 3]) -> Option<Self> {
+        Some(Self {
+            op: Operation::from_code(kinds as u8)?,
+            dtype: Dtype::from_code((kinds >> 8) as u8)?,
+            reduce: ReduceOp::from_code((kinds >> 16) as u8)?,
+            order: ReduceOrder::from_code((kinds >> 24) as u8)?,
+            root: Rank((kinds >> ROOT_BITS) as u32),
+            count,
+            seq,
+        })
+    }
+}
+
+/// A peer has made another call than this rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DifferentCall {
+    /// Call of this rank.
+    pub(super) own_call: Fingerprint,
+    /// The peer, as a rank of the job.
+    pub(super) peer: Rank,
+    /// Its encoded fingerprint.
+    pub(super) peer_words: [u64; 3],
+}
+
+impl DifferentCall {
+    /// The error of this rank. Both ranks of a message encode the call of its sender, so this rank, which reads
+    /// it, is the receiver.
+    pub(crate) fn new(encoded: Fingerprint, peer: Rank, peer_words: [u64; 3]) -> Self {
+        let op = if encoded.op == Operation::Send { Operation::Recv } else { encoded.op };
+        Self { own_call: Fingerprint { op, ..encoded }, peer, peer_words }
+    }
+}
+
+/// Compares what this rank expects with what a peer has written.
+pub(crate) fn compare_calls(
+    expected: Fingerprint,
+    peer: impl FnOnce() -> Rank,
+    peer_words: [u64; 3],
+) -> Result<(), DifferentCall> {
+    if peer_words == expected.encode() {
+        return Ok(());
+    }
+    Err(DifferentCall::new(expected, peer(), peer_words))
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { op, dtype, reduce, order, root, count, seq: _ } = self;
+        match op {
+            Operation::AllReduce | Operation::ReduceScatter | Operation::ReduceScatterOfPieces => {
+                let order = match order {
+                    ReduceOrder::Canonical => "",
+                    ReduceOrder::Any => " in any order",
+                };
+                write!(f, "{op}({count} × {dtype}, {reduce}{order})")
+            }
+            Operation::Reduce => write!(f, "{op}({count} × {dtype}, {reduce}, to rank {root})"),
+            Operation::Broadcast | Operation::Scatter => {
+                write!(f, "{op}({count} × {dtype}, from rank {root})")
+            }
+            Operation::Gather => write!(f, "{op}({count} × {dtype}, to rank {root})"),
+            Operation::AllGather
+            | Operation::AllToAll
+            | Operation::Send
+            | Operation::Recv
+            | Operation::SendRecv
+            | Operation::Exchange => write!(f, "{op}({count} × {dtype})"),
+            Operation::Barrier | Operation::Split | Operation::GroupOf => write!(f, "{op}()"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fingerprint_survives_encoding() {
+        let fingerprint = Fingerprint {
+            op: Operation::Broadcast,
+            dtype: Dtype::F64,
+            reduce: ReduceOp::Max,
+            order: ReduceOrder::Any,
+            root: Rank(131_071),
+            count: u64::MAX,
+            seq: 7,
+        };
+        assert_eq!(Fingerprint::decode(fingerprint.encode()), Some(fingerprint));
+        assert_eq!(Fingerprint::decode([0, 0, 0]), None);
+    }
+
+    #[test]
+    fn receiver_of_a_different_message_is_named_as_receiver() {
+        let call = |op, count| Fingerprint {
+            op,
+            dtype: Dtype::F32,
+            reduce: ReduceOp::Sum,
+            order: ReduceOrder::Canonical,
+            root: Rank(0),
+            count,
+            seq: 1,
+        };
+        let compare =
+            |own: Fingerprint, other: Fingerprint| compare_calls(own, || Rank(3), other.encode());
+        let send = call(Operation::Send, 4);
+        assert_eq!(compare(send, send), Ok(()));
+        let other = call(Operation::Send, 5);
+        let error = compare(send, other).expect_err("the counts differ");
+        let own_call = call(Operation::Recv, 4);
+        assert_eq!(error, DifferentCall { own_call, peer: Rank(3), peer_words: other.encode() });
+        let barrier = call(Operation::Barrier, 0);
+        assert_eq!(compare(barrier, send).map_err(|error| error.own_call), Err(barrier));
+    }
+}
