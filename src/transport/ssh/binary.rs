@@ -1,15 +1,15 @@
-//! The running executable, to compare and to send.
+//! The running executable, to compare with that of a node and to send (`push`).
 
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::bootstrap;
-use super::digest::{Digest, is_digest};
+use super::digest::Digest;
 
 /// Opens the running executable, even if its name was removed.
-const SELF_EXE: &str = "/proc/self/exe";
+pub(super) const SELF_EXE: &str = "/proc/self/exe";
 
 /// The running executable.
 #[derive(Clone, Debug)]
@@ -73,41 +73,10 @@ pub fn has_digest(digest_text: &str, identity_text: &str) -> io::Result<bool> {
         || Digest::of(&mut file)?.to_string() == digest_text)
 }
 
-/// Number of builds that a cache keeps regardless of their age.
-const BUILDS_KEPT_MAX: usize = 4;
-/// Age below which a build is kept because a job may still run it: jobs run for days.
-const BUILD_AGE_MIN: std::time::Duration = std::time::Duration::from_secs(14 * 24 * 3600);
-
-/// Removes old builds beside a new one; called on a node. Errors are ignored, because no other step
-/// depends on it.
-pub fn prune_cache(now: std::time::Duration) {
-    let Some(cache) = std::fs::read_link(SELF_EXE).ok().and_then(|own| cache_of(&own)) else {
-        return;
-    };
-    let mut builds = builds_in(&cache);
-    builds.sort_by_key(|(changed, _)| std::cmp::Reverse(*changed));
-    for (changed, path) in builds.into_iter().skip(BUILDS_KEPT_MAX) {
-        if changed + (BUILD_AGE_MIN.as_secs() as i64) < now.as_secs() as i64 {
-            let _ = std::fs::remove_dir_all(path);
-        }
-    }
-}
-
-/// Path of the cache: `CACHE/DIGEST/remuda` → `CACHE`.
-fn cache_of(own: &Path) -> Option<PathBuf> {
-    let build = own.parent()?;
-    is_digest(build.file_name()?.to_str()?).then(|| build.parent().map(Path::to_owned))?
-}
-
-fn builds_in(cache: &Path) -> Vec<(i64, PathBuf)> {
-    let entries = std::fs::read_dir(cache).into_iter().flatten().flatten();
-    let builds = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_digest));
-    builds.filter_map(|entry| Some((entry.metadata().ok()?.mtime(), entry.path()))).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::ssh::digest::is_digest;
 
     #[test]
     fn own_binary_is_confirmed_by_digest_or_identity() {
@@ -117,13 +86,5 @@ mod tests {
         assert!(has_digest(&digest, "-").expect("readable"), "by digest");
         assert!(has_digest("?", &own.identity).expect("readable"), "by identity");
         assert!(!has_digest("?", "-").expect("readable"));
-    }
-
-    #[test]
-    fn cache_is_recognized_by_the_digest_in_its_path() {
-        let digest = "a".repeat(64);
-        let own = format!("/var/tmp/.remuda-x/{digest}/remuda");
-        assert_eq!(cache_of(Path::new(&own)), Some("/var/tmp/.remuda-x".into()));
-        assert_eq!(cache_of(Path::new("/usr/local/bin/remuda")), None);
     }
 }

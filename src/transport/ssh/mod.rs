@@ -8,11 +8,12 @@
 //! Each host has one connection and one command. The connection is a process of OpenSSH, so the
 //! user's configuration of names, keys, agents and jumps applies; channels over it use the crate
 //! `openssh`, or a second process of OpenSSH. The command is a constant. The agent is taken from
-//! the node's cache, or the launcher sends it through the same channel.
+//! the node's cache (`build_cache`), or the launcher sends it through the same channel (`push`).
 
 mod agent;
 mod binary;
 mod bootstrap;
+mod build_cache;
 mod channel;
 mod config;
 mod connect;
@@ -22,12 +23,14 @@ mod fault;
 mod known_key;
 mod master;
 mod options;
+mod push;
 mod session;
 mod settings;
 mod sockets;
 
 pub use crate::transport::stderr::LineCallback;
 pub use agent::AGENT_KILLED;
-pub use binary::{has_digest, prune_cache};
+pub use binary::has_digest;
+pub use build_cache::prune_cache;
 pub use connect::{Ssh, announce_ready, can_send_path};
 pub use options::{AGENT_LIMIT, Kex, Mux, SshConfig, SshOptions};

@@ -1,6 +1,6 @@
 //! A bootstrap session: the exchange with a host over the bootstrap command until the agent is up.
 
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use super::agent::SshAgent;
 use super::binary::Binary;
 use super::bootstrap::{BootstrapReply, Scanner, TooMuchNoise};
 use super::channel::{CommandChannel, Pipes};
-use super::digest::CHUNK_BYTES;
 use super::fault::{Fault, FaultKind};
 use super::master::SshMaster;
 use super::options::Mux;
+use super::push::push;
 use crate::base::clock;
 use crate::transport::stderr::{LineCallback, StderrCapture};
 use crate::transport::{Link, LinkReader, LinkWriter, SessionInfo};
@@ -88,38 +88,10 @@ impl BootstrapSession {
         }
     }
 
-    /// Sends the binary and nothing after it.
+    /// Sends the executable of this process, and nothing after it.
     pub(super) async fn send_binary(&mut self, binary: &Binary) -> Result<(), Fault> {
-        let sent = async {
-            let mut file = binary.open()?;
-            let mut piece = vec![0; CHUNK_BYTES];
-            let mut left = binary.bytes;
-            while 0 < left {
-                let length = file.read(&mut piece)?;
-                if length == 0 {
-                    return Err(io::Error::other(
-                        "the executable of remuda became shorter while it was sent",
-                    ));
-                }
-                let writing = self.writer.write_all(&piece[..length], &[]);
-                match tokio::time::timeout(self.limit, writing).await {
-                    Ok(written) => written?,
-                    Err(_) => return Err(io::ErrorKind::TimedOut.into()),
-                }
-                left = left.saturating_sub(length as u64);
-                self.deadline = clock::now() + self.limit;
-            }
-            Ok(())
-        };
-        match sent.await {
-            Ok(()) => Ok(()),
-            // A node that stopped reading reports the reason.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            Err(error) => Err(Fault::new(
-                FaultKind::NoAgent,
-                format!("cannot send the agent to the host: {error}"),
-            )),
-        }
+        let Self { writer, limit, deadline, .. } = self;
+        push(binary, writer, *limit, || *deadline = clock::now() + *limit).await
     }
 
     /// The fault, with all output about it.
