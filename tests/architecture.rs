@@ -132,6 +132,15 @@ const fn everywhere(tokens: &'static str, reason: &'static str) -> Ban {
     Ban { tokens, within: ALL, except: &[], tests: Tests::Included, reason }
 }
 
+const fn only_in(
+    tokens: &'static str,
+    within: &'static [&'static str],
+    except: &'static [&'static str],
+    reason: &'static str,
+) -> Ban {
+    Ban { tokens, within, except, tests: Tests::Exempt, reason }
+}
+
 const fn never_in(
     tokens: &'static str,
     within: &'static [&'static str],
@@ -145,6 +154,9 @@ const ENV: &[&str] = &["src/base/env_vars.rs"];
 const SCREEN: &[&str] = &["src/report/"];
 const SPAWN: &[&str] = &["src/os/", "src/transport/"];
 const KERNEL: &[&str] = &["src/os/"];
+const HOST: &[&str] = &["src/runtime/comm/host/"];
+const CONNECTIONS: &[&str] =
+    &["src/runtime/comm/host/inter_node.rs", "src/runtime/comm/host/messages.rs"];
 
 const BANS: &[Ban] = &[
     product("Instant::now", CLOCK, "use base::clock::now"),
@@ -182,6 +194,7 @@ const BANS: &[Ban] = &[
     product("clap", &["src/cli/"], "only cli knows clap"),
     product("clap_complete", &["src/cli/"], "only cli knows clap"),
     product("clap_mangen", &["src/cli/"], "only cli knows clap"),
+    only_in("comm::tcp", HOST, CONNECTIONS, "an algorithm names no connection"),
     never_in("tokio", BLOCKING, "no async runtime here"),
     never_in("std::fs", PURE, "this module does no I/O"),
     never_in("File::open", PURE, "this module does no I/O"),

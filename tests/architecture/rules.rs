@@ -336,6 +336,10 @@ fn planted_ban_is_found() {
         "src/agent/a.rs:1: `println!`: only report writes to the terminal",
     );
     check(rule, "src/report/a.rs", "println!()", "-");
+    let import = "use crate::runtime::comm::tcp::mesh::Mesh;";
+    check(rule, "src/runtime/comm/host/inter_node.rs", import, "-");
+    let found = "src/runtime/comm/host/a.rs:1: `comm::tcp`: an algorithm names no connection";
+    check(rule, "src/runtime/comm/host/a.rs", import, found);
     check(
         rule,
         "src/launch/a.rs",

@@ -12,11 +12,11 @@ use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::core::operation::OperationCall;
 use crate::runtime::comm::host::backend::HostBackend;
+use crate::runtime::comm::host::buffer_pool::PooledBuffer;
 use crate::runtime::comm::host::in_flight::ROUNDS_IN_FLIGHT;
 use crate::runtime::comm::host::region::{CallMemory, PostOp};
 use crate::runtime::comm::host::round::Round;
 use crate::runtime::comm::shm::window::Window;
-use crate::runtime::comm::tcp::buffer_pool::PooledBuffer;
 use crate::runtime::dtype::element::{Element, ReduceOp};
 use crate::runtime::schedule::{rounds, slice};
 

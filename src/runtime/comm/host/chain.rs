@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::core::roster::RankRoster;
+use crate::runtime::comm::host::buffer_pool::PooledBuffer;
 use crate::runtime::comm::host::inter_node::{InterNode, PostedRecv, RecvKey, SharedBytes};
 use crate::runtime::comm::host::round::Round;
 use crate::runtime::comm::shm::barrier::LocalNode;
-use crate::runtime::comm::tcp::buffer_pool::PooledBuffer;
 use crate::runtime::dtype::element::Element;
 
 /// Neighbours of a rank in the chain of nodes through which the data of a root passes.

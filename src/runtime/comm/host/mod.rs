@@ -9,6 +9,7 @@
 //! | `gather`, `p2p`, `messages` | gather, scatter and all-to-all; send and receive; messages in flight |
 //! | `mailbox` | messages within a node |
 //! | `inter_node`, `chain` | messages between nodes; data that passes from node to node |
+//! | `buffer_pool` | buffers of messages between nodes |
 //! | `pieces` | reduce-scatter of ranks that have several lanes |
 //! | `round`, `parts`, `select` | one round of an operation, also with a part for every rank; choice of the algorithm |
 //! | `region` | memory of the caller |
@@ -21,6 +22,7 @@ pub(crate) mod all_reduce_ring;
 pub(crate) mod backend;
 pub(crate) mod barrier;
 pub(crate) mod broadcast;
+pub(crate) mod buffer_pool;
 pub(crate) mod chain;
 pub(crate) mod gather;
 pub(crate) mod in_flight;

@@ -10,12 +10,12 @@ use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::{Operation, OperationCall};
 use crate::runtime::comm::host::backend::HostBackend;
+use crate::runtime::comm::host::buffer_pool::PooledBuffer;
 use crate::runtime::comm::host::gather::part_len_max;
 use crate::runtime::comm::host::parts::PartsRound;
 use crate::runtime::comm::host::region::{CallMemory, PostOp, SharedMemory, SourceMemory};
 use crate::runtime::comm::shm::cells::BufferLocation;
 use crate::runtime::comm::shm::window::Window;
-use crate::runtime::comm::tcp::buffer_pool::PooledBuffer;
 use crate::runtime::dtype::element::{Element, ReduceOp};
 use crate::runtime::schedule::rounds;
 

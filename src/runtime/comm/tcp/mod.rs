@@ -5,9 +5,7 @@
 //! | `mesh` | connections between the ranks |
 //! | `connecting`, `handshake`, `socket` | opening; authentication; options and waits |
 //! | `striping` | messages over several streams |
-//! | `buffer_pool` | buffers of messages |
 
-pub(crate) mod buffer_pool;
 mod connecting;
 mod handshake;
 pub(crate) mod mesh;
