@@ -14,6 +14,8 @@ mod map;
 mod names;
 #[path = "architecture/prose.rs"]
 mod prose;
+#[path = "architecture/purity.rs"]
+mod purity;
 #[path = "architecture/rules.rs"]
 mod rules;
 #[path = "architecture/screens.rs"]
@@ -63,7 +65,7 @@ const RUNTIME_LAYERS: [&[&str]; 10] = [
     &["engine"],
 ];
 
-/// Modules of pure functions: no I/O, no clock, no environment.
+/// Modules that are pure whether or not they say so: no I/O, no clock, no environment.
 const PURE: &[&str] = &[
     "src/pool/",
     "src/config/",
@@ -79,6 +81,30 @@ const PURE: &[&str] = &[
     "src/runtime/parallel/zero/",
     "src/doctor/judge/",
     "src/doctor/screen.rs",
+];
+
+/// Words that pure code does not have.
+const IMPURE: &[(&str, &str)] = &[
+    ("std::fs", "pure code does no I/O"),
+    ("File::open", "pure code does no I/O"),
+    ("io::stdin", "pure code does no I/O"),
+    ("TcpStream", "pure code does no I/O"),
+    ("TcpListener", "pure code does no I/O"),
+    ("UdpSocket", "pure code does no I/O"),
+    ("UnixStream", "pure code does no I/O"),
+    ("UnixListener", "pure code does no I/O"),
+    ("to_socket_addrs", "pure code asks no name server"),
+    ("thread::sleep", "pure code does not wait"),
+    ("tokio", "pure code does not wait"),
+    ("rustix", "pure code does not call the kernel"),
+    ("libc::", "pure code does not call the kernel"),
+    ("clock::now", "time is an argument"),
+    ("clock::wall", "time is an argument"),
+    ("clock::machine_us", "time is an argument"),
+    ("env_vars::get", "the environment is an argument"),
+    ("env_vars::get_text", "the environment is an argument"),
+    ("env::current_dir", "the directory is an argument"),
+    ("env::current_exe", "the program is an argument"),
 ];
 
 /// Modules without an async runtime.
@@ -196,22 +222,6 @@ const BANS: &[Ban] = &[
     product("clap_mangen", &["src/cli/"], "only cli knows clap"),
     only_in("comm::tcp", HOST, CONNECTIONS, "an algorithm names no connection"),
     never_in("tokio", BLOCKING, "no async runtime here"),
-    never_in("std::fs", PURE, "this module does no I/O"),
-    never_in("File::open", PURE, "this module does no I/O"),
-    never_in("TcpStream", PURE, "this module does no I/O"),
-    never_in("TcpListener", PURE, "this module does no I/O"),
-    never_in("UdpSocket", PURE, "this module does no I/O"),
-    never_in("UnixStream", PURE, "this module does no I/O"),
-    never_in("UnixListener", PURE, "this module does no I/O"),
-    never_in("to_socket_addrs", PURE, "this module asks no name server"),
-    never_in("thread::sleep", PURE, "this module does not wait"),
-    never_in("rustix", PURE, "this module does not call the kernel"),
-    never_in("libc", PURE, "this module does not call the kernel"),
-    never_in("clock::now", PURE, "time is an argument"),
-    never_in("clock::wall", PURE, "time is an argument"),
-    never_in("clock::machine_us", PURE, "time is an argument"),
-    never_in("env_vars::get", PURE, "the environment is an argument"),
-    never_in("env_vars::get_text", PURE, "the environment is an argument"),
     everywhere("dbg!", "for debugging only"),
     everywhere("todo!", "write the missing code"),
     everywhere("unimplemented!", "write the missing code"),
