@@ -8,6 +8,10 @@ mod circles;
 mod doc_comments;
 #[path = "architecture/documents.rs"]
 mod documents;
+#[path = "architecture/formats.rs"]
+mod formats;
+#[path = "architecture/limits.rs"]
+mod limits;
 #[path = "architecture/map.rs"]
 mod map;
 #[path = "architecture/names.rs"]

@@ -16,14 +16,14 @@ use crate::wire::{self, FromAgent, Stream};
 pub(super) struct Uplink {
     writer: Arc<Mutex<LinkWriter>>,
     /// Messages of the agent itself. Sending one never waits for a launcher that does not read,
-    /// because the agent must go on checking the lease. A launcher that hangs sends no heartbeats either, so
-    /// the lease also bounds the queue.
+    /// because the agent must go on checking the lease.
     queue: mpsc::UnboundedSender<Vec<u8>>,
 }
 
 impl Uplink {
     /// Creates the uplink and its sending task. Must be called inside a runtime.
     pub(super) fn new(writer: LinkWriter, tasks: &mut Tasks) -> Self {
+        // The lease bounds it, because a launcher that does not read sends no heartbeats.
         let (queue, mut frames) = mpsc::unbounded_channel::<Vec<u8>>();
         let writer = Arc::new(Mutex::new(writer));
         let shared = Arc::clone(&writer);

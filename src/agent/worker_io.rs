@@ -97,6 +97,7 @@ impl WorkerChannels {
         let rank = worker.rank;
         let mut note_reader = None;
         if let Some(socket) = fds.next() {
+            // Holds the welcome, and at most one frame for each other worker.
             let (frames, receiver) = mpsc::unbounded_channel();
             let _ = frames.send(welcomes.frame(rank));
             worker.frames = Some(frames);
@@ -181,6 +182,7 @@ impl WorkerChannels {
 
 impl WorkerChannel {
     fn new(start: &WorkerStart, oom_kills: u64) -> Self {
+        // The launcher stops reading its input before the worker has much that it did not read.
         let (stdin, pieces) = mpsc::unbounded_channel();
         Self {
             rank: start.rank,

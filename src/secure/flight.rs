@@ -174,6 +174,22 @@ mod tests {
     }
 
     #[test]
+    fn first_flight_matches_golden_bytes_of_version_1() {
+        let flight = encode_flight(&preamble().encode(), &[1, 2, 3]);
+        assert_eq!(flight, b"remuda\x01\x00\x06\x00\x03\x00\x02j1\x01\x03\x00\x01\x02\x03");
+        let roles = [
+            (Role::Agent(NodeRank(300)), &[0, 0xac, 2][..]),
+            (Role::Rank(Rank(1), Purpose::Watch), &[1, 1, 1]),
+            (Role::Peer { from: Rank(1), to: Rank(2), stream: 3 }, &[2, 1, 2, 3]),
+            (Role::Newcomer, &[3]),
+        ];
+        for (role, bytes) in roles {
+            let preamble = Preamble { job: JobId(String::new()), role };
+            assert_eq!(preamble.encode()[1..], *bytes, "{role:?}");
+        }
+    }
+
+    #[test]
     fn first_flight_is_parsed_byte_by_byte() {
         let flight = encode_flight(&preamble().encode(), &[1, 2, 3]);
         for end in 0..flight.len() {

@@ -242,6 +242,28 @@ mod tests {
         assert_eq!(index.tensors_in(1, &(0..64)), ["a", "c"]);
     }
 
+    /// A change of this text that earlier builds misread needs a new [`VERSION`].
+    #[test]
+    fn index_matches_golden_text_of_version_1() {
+        let expect = concat!(
+            r#"{"format":"remuda-checkpoint/1","#,
+            r#""sha256":"191e930561580bf8acdbd4f32cccce6d0a0eacc8f3dacc3c48ba2312d3272cf5","#,
+            r#""state":{"step":12,"model":"m","data":null,"division":null,"optimizer":"","#,
+            r#""optimizer_settings":null,"schedule":null,"loss_scale":null,"random":null,"#,
+            r#""client":null},"block_bytes":64,"#,
+            r#""files":[{"name":"rank-00000.safetensors","bytes":100,"blocks":["#,
+            r#""77a6335d13b0000b431d05de92b3f64d940c766bb3c16422a211ac9b00f907a5","#,
+            r#""77a6335d13b0000b431d05de92b3f64d940c766bb3c16422a211ac9b00f907a5"]},"#,
+            r#"{"name":"rank-00003.safetensors","bytes":64,"blocks":["#,
+            r#""0401a24b1b61d88e837db87bf8ebd0fd6286bbb1e93feb27d176241ee59a976c"]}],"#,
+            r#""tensors":{"a":{"dtype":"F32","shape":[2,3],"pieces":["#,
+            r#"{"start":0,"end":4,"file":0,"offset":8},{"start":4,"end":6,"file":1,"offset":0}]},"#,
+            r#""b":{"dtype":"BF16","shape":[0],"pieces":[]},"#,
+            r#""c":{"dtype":"U8","shape":[],"pieces":[{"start":0,"end":1,"file":1,"offset":63}]}}}"#,
+        );
+        assert_eq!(sample().encode(), expect);
+    }
+
     #[test]
     fn newer_format_is_recognized() {
         let text = sample().encode().replacen("/1\"", "/2\"", 1);

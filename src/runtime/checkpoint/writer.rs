@@ -176,6 +176,7 @@ impl CheckpointWriter {
             copied: (clock::now() - begin).saturating_sub(waited),
         };
         let (group, settings) = (self.group.clone(), self.settings.clone());
+        // Holds one snapshot, once the thread exists.
         let (sender, receiver) = mpsc::channel::<(Snapshot, Result<(), RankProblem>)>();
         let body = move || {
             let (snapshot, taken) = receiver.recv().expect("it is sent when the thread exists");

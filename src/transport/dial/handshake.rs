@@ -294,3 +294,72 @@ pub(super) async fn request_join(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::base::JobId;
+    use crate::transport::dial::KeyOrigin;
+
+    fn rules() -> Rules {
+        Rules {
+            job: JobId("a".to_owned()),
+            key: JobKey::from_random([7; 32]),
+            key_origin: KeyOrigin::File("key".to_owned()),
+            lease: Duration::from_secs(60),
+            build: "1",
+            digest: [0; 32],
+            outline: Vec::new(),
+            has_first: true,
+            hosts: vec!["n0".to_owned(), "n1".to_owned()],
+        }
+    }
+
+    fn join() -> Join {
+        let (build, job) = ("1".to_owned(), JobId("a".to_owned()));
+        Join { build, job, digest: [0; 32], free_restarts: 0, machine: "m".to_owned() }
+    }
+
+    /// The reason that node 1 receives.
+    async fn refusal(join: Join) -> Option<JoinRefusal> {
+        let rules = rules();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("it is bound");
+        let node_0 = async {
+            let (stream, peer) = listener.accept().await.expect("a connection");
+            drop(receive(stream, peer, &rules).await);
+        };
+        let node_1 = async {
+            let stream = TcpStream::connect(address).await.expect("it listens");
+            let introduction = Introduction {
+                node: Some(NodeRank(1)),
+                key: &rules.key,
+                join,
+                outline: &[],
+                next_epoch: Epoch(0),
+                lease: rules.lease,
+            };
+            match request_join(stream, &introduction).await {
+                Ok(JoinOutcome::Refused(refusal)) => Some(refusal),
+                Ok(JoinOutcome::Joined(..) | JoinOutcome::Closed) | Err(_) => None,
+            }
+        };
+        tokio::join!(node_0, node_1).1
+    }
+
+    #[test]
+    fn node_of_another_build_or_job_is_refused() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let text = |join| runtime.block_on(refusal(join)).map(|refusal| refusal.text);
+        let other = Join { build: "2".to_owned(), ..join() };
+        let expect = "node 1 (n1) is build 2 of remuda, node 0 is build 1\n";
+        assert_eq!(text(other).as_deref(), Some(expect));
+        let other = Join { job: JobId("b".to_owned()), ..join() };
+        let expect = "node 1 (n1) belongs to job `b`, node 0 to job `a`\n";
+        assert_eq!(text(other).as_deref(), Some(expect));
+        assert_eq!(text(join()), None, "node 0 only closes the connection");
+    }
+}

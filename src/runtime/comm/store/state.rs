@@ -332,6 +332,37 @@ mod tests {
         }
     }
 
+    /// A change of these bytes needs a new [`VERSION`](crate::runtime::contract::VERSION): the store is in
+    /// an agent, its clients are in workers, which can be of another build.
+    #[test]
+    fn store_messages_match_golden_bytes() {
+        #[track_caller]
+        fn check<M: Serialize>(messages: &[(M, &[u8])]) {
+            for (message, bytes) in messages {
+                assert_eq!(postcard::to_allocvec(message).as_deref(), Ok(*bytes));
+            }
+        }
+        let key = || "k".to_owned();
+        check::<StoreRequest>(&[
+            (StoreRequest::Set { key: key(), value: vec![1, 2] }, &[0, 1, b'k', 2, 1, 2]),
+            (StoreRequest::SetOnce { key: key(), value: vec![7] }, &[1, 1, b'k', 1, 7]),
+            (StoreRequest::Wait { keys: vec![key(), key()] }, &[2, 2, 1, b'k', 1, b'k']),
+            (StoreRequest::Peek { key: key() }, &[3, 1, b'k']),
+            (StoreRequest::Add { key: key(), delta: -1 }, &[4, 1, b'k', 1]),
+            (StoreRequest::Barrier { key: key(), count: 300 }, &[5, 1, b'k', 0xac, 2]),
+        ]);
+        check::<Reply>(&[
+            (Reply::Done, &[0]),
+            (Reply::Values(vec![vec![9]]), &[1, 1, 1, 9]),
+            (Reply::Sum(-2), &[2, 3]),
+            (Reply::Refused(StoreRefusal::Bounds), &[3, 0]),
+            (Reply::Refused(StoreRefusal::Full), &[3, 1]),
+            (Reply::Refused(StoreRefusal::Busy), &[3, 2]),
+            (Reply::Refused(StoreRefusal::NotACounter), &[3, 3]),
+            (Reply::Refused(StoreRefusal::CountMismatch), &[3, 4]),
+        ]);
+    }
+
     #[test]
     fn store_wait_ends_with_the_last_key() {
         check(&[
