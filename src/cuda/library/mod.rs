@@ -5,6 +5,10 @@
 //! codes that the current header does not define, and the error for a missing library lists the
 //! directories that were searched.
 //!
+//! Two libraries are not opened here. The CUDA driver (by `cudarc`) and NVML (by `nvml-wrapper`, in
+//! the module `inventory`) belong to the kernel module of the machine: there is one of each, where the
+//! system's loader finds it, and none in a Python environment.
+//!
 //! | file | contents |
 //! |---|---|
 //! | `search` | search path: Python environments, then the system's loader |
