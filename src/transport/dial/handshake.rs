@@ -300,7 +300,6 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::base::JobId;
     use crate::transport::dial::KeyOrigin;
 
     fn rules() -> Rules {
@@ -343,7 +342,8 @@ mod tests {
             };
             match request_join(stream, &introduction).await {
                 Ok(JoinOutcome::Refused(refusal)) => Some(refusal),
-                Ok(JoinOutcome::Joined(..) | JoinOutcome::Closed) | Err(_) => None,
+                Ok(JoinOutcome::Joined(..) | JoinOutcome::Closed | JoinOutcome::Foreign(_))
+                | Err(_) => None,
             }
         };
         tokio::join!(node_0, node_1).1

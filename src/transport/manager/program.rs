@@ -135,7 +135,7 @@ mod tests {
     fn program_of_another_mpi_is_recognized() {
         let installed = Installed::new();
         let fits = |manager: &ProcessManager, dirs: &[&str]| {
-            assert_eq!(installed.problem(manager, dirs), None, "{dirs:?}")
+            assert_eq!(installed.problem(manager, dirs), None, "{dirs:?}");
         };
         fits(&OPEN_MPI, &["openmpi"]);
         fits(&OPEN_MPI, &["debian"]);
