@@ -226,7 +226,7 @@ fn train_refuses_unusable_lines_before_the_start() {
             "--device cuda -H n1:2 --stage 1 --precision bf16 --width 256",
             "--device cuda -H n1:2 --width 256",
             "--device cuda -H n1:2 --precision bf16",
-            "--device cuda -H n1:3 --precision bf16 --width 256",
+            "--device cuda -H n1:3 --accumulate 3 --precision bf16 --width 256",
             "--device cuda -H n1:2 --precision bf16 --width 256 --activation_checkpointing",
         ],
         without_this_machine,

@@ -17,7 +17,7 @@ pub fn check_device_config(config: &EngineConfig, world: usize) -> Result<(), En
         (0 < config.plan.recompute, "activation checkpointing"),
         (
             config.lanes(world).order() == LaneOrder::Subtrees,
-            "a number of ranks that is no power of two",
+            "numbers of ranks and of micro-batches that are both no power of two",
         ),
     ];
     let Some((_, what)) = refused.into_iter().find(|(is_set, _)| *is_set) else { return Ok(()) };
