@@ -109,9 +109,10 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         NOT_ON_GPU,
         "training on a GPU does not have this setting",
         "With `--device cuda` every worker trains a whole replica on a GPU: stage 0, no offloading, no activation \
-         checkpointing, and the number of workers or that of micro-batches (`--accumulate`) is a power of two. A GPT computes in 16 bits there \
-         (`--precision bf16`), with heads of 64 or 128 features:\n\n    remuda train --device cuda --precision \
-         bf16 --width 256 --heads 4\n\nEverything else trains on processors (`--device cpu`).",
+         checkpointing, and the number of workers or that of micro-batches (`--accumulate`) is a power of two. A \
+         GPT computes in 16 bits there (`--precision bf16`), with heads of 64 or 128 features:\n\n    remuda train \
+         --device cuda --precision bf16 --width 256 --heads 4\n\nEverything else trains on processors (`--device \
+         cpu`).",
     ),
     explanation(
         IN_USE,
