@@ -18,7 +18,9 @@ use crate::runtime::engine::host::replica::HostReplica;
 use crate::runtime::engine::model::{Model, ModelPass};
 use crate::runtime::engine::parameters::ParameterTable;
 use crate::runtime::engine::replica::{MicroBatch, Replica};
-use crate::runtime::engine::state::{NeededRange, ReadState, ReplicaState, Section, StatePiece};
+#[cfg(feature = "train")]
+use crate::runtime::engine::state::NeededRange;
+use crate::runtime::engine::state::{ReadState, ReplicaState, Section, StatePiece};
 use crate::runtime::flat::norm::clip_factor;
 use crate::runtime::optim::{GradientCheck, LossScale, LossScaler, StepScale};
 use crate::runtime::parallel::zero::lanes::LaneAssignment;
