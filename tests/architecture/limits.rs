@@ -1,5 +1,6 @@
 //! Queues have limits, and no command is a text that a shell reads, except where a user types one.
 
+use crate::rules::check;
 use crate::source::{Source, Token, rust_files};
 
 /// Files that name a shell, and why.
@@ -133,11 +134,6 @@ fn queues_have_limits() {
 
 #[test]
 fn planted_shell_and_queue_are_found() {
-    #[track_caller]
-    fn check(rule: fn(&Source) -> Vec<String>, path: &str, text: &str, expect: &str) {
-        let found = rule(&Source::new(path, text));
-        assert_eq!(found.first().map_or("-", String::as_str), expect, "for `{text}`");
-    }
     check(shells, "src/agent/a.rs", "start(\"shim\")", "-");
     check(shells, "src/agent/a.rs", "start(\"bash\")", "src/agent/a.rs:1: \"bash\" names a shell");
     check(shells, "src/agent/a.rs", "start(\"sh\")", "src/agent/a.rs:1: \"sh\" names a shell");

@@ -253,7 +253,7 @@ fn has_safety_comment(file: &Source, at: usize) -> bool {
 
 /// Asserts the message of the first violation; `-` if there is none.
 #[track_caller]
-fn check(rule: fn(&Source) -> Vec<String>, path: &str, text: &str, expect: &str) {
+pub(crate) fn check(rule: fn(&Source) -> Vec<String>, path: &str, text: &str, expect: &str) {
     let found = rule(&Source::new(path, text));
     assert_eq!(found.first().map_or("-", String::as_str), expect, "for `{text}`");
 }

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use remuda::cuda::kernels::{ElementType, HalfType};
 use remuda::runtime::Group;
 use remuda::runtime::checkpoint::{CheckpointWriter, LoadChoice, SavedState, WriterOptions};
 use remuda::runtime::engine::{DeviceReplica, Engine, Precision, ReplicaState, Section};
@@ -26,14 +25,6 @@ impl Dir {
 impl Drop for Dir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn element(precision: Precision) -> ElementType {
-    match precision {
-        Precision::F32 => ElementType::F32,
-        Precision::Bf16 => ElementType::Half(HalfType::Bf16),
-        Precision::F16 => ElementType::Half(HalfType::F16),
     }
 }
 
@@ -68,7 +59,7 @@ fn on_devices(
 ) -> String {
     let trained = Group::on_threads(ranks, |group| {
         let device = open();
-        let model = DeviceMlp::new(device.clone(), &SIZES, element(precision));
+        let model = DeviceMlp::new(device.clone(), &SIZES, precision.into());
         let config = config(LANES / ranks, adam(), precision);
         let mut engine: Engine<DeviceReplica<DeviceMlp>> =
             Engine::on_device(group, device, model, config).expect("an engine");

@@ -59,14 +59,9 @@ pub(super) fn emulated(order: Order) -> Arc<dyn Device> {
 
 /// Trains the MLP on devices of `ranks` ranks; the result of rank 0, which all ranks have.
 fn on_devices(ranks: usize, config: &EngineConfig, open: &dyn Open) -> Trained {
-    let element = match config.precision {
-        Precision::F32 => ElementType::F32,
-        Precision::Bf16 => ElementType::Half(HalfType::Bf16),
-        Precision::F16 => ElementType::Half(HalfType::F16),
-    };
     let trained = Group::on_threads(ranks, |group| {
         let device = open();
-        let model = DeviceMlp::new(device.clone(), &SIZES, element);
+        let model = DeviceMlp::new(device.clone(), &SIZES, config.precision.into());
         let mut engine =
             Engine::on_device(group, device, model, config.clone()).expect("an engine");
         let mut step = |step| engine.train_batch(|lane| samples(step, lane)).expect("a step");

@@ -15,6 +15,7 @@ use cudarc::driver::{CudaContext, DriverError};
 
 use crate::cuda::cublaslt::{LtPlan, LtWorkspace};
 use crate::cuda::device::{DeviceAddress, DeviceError, KernelArgument};
+use crate::cuda::driver::message::driver_message;
 use crate::cuda::kernels::KernelLaunch;
 use crate::cuda::nvrtc::Architecture;
 
@@ -53,12 +54,7 @@ unsafe impl Send for RawKernel {}
 /// Converts an error of the driver.
 fn failed(operation: &str) -> impl FnOnce(DriverError) -> DeviceError {
     let operation = operation.to_owned();
-    move |error| DeviceError::Failed { operation, problem: message(error) }
-}
-
-fn message(error: DriverError) -> String {
-    let text = error.error_string().map(|text| text.to_string_lossy().into_owned());
-    text.unwrap_or_else(|_| format!("CUDA error {:?}", error.0))
+    move |error| DeviceError::Failed { operation, problem: driver_message(error) }
 }
 
 impl Driver {
@@ -89,7 +85,7 @@ impl Driver {
         match unsafe { result::malloc_sync(bytes.max(1)) } {
             Ok(address) => Ok(DeviceAddress(address)),
             Err(error) if error.0 == CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
-                Err(DeviceError::OutOfMemory { bytes, problem: message(error) })
+                Err(DeviceError::OutOfMemory { bytes, problem: driver_message(error) })
             }
             Err(error) => Err(failed("an allocation")(error)),
         }

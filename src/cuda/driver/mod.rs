@@ -6,13 +6,16 @@
 //! |---|---|
 //! | `cuda_device` | the device |
 //! | `ffi_calls` | calls of the driver |
+//! | `message` | messages of the driver |
 //! | `programs` | kernels: compiled when they are first launched |
 //! | `cubin_cache` | compiled programs on disk |
 
 mod cubin_cache;
 mod cuda_device;
 mod ffi_calls;
+mod message;
 mod programs;
 
 pub use crate::cuda::driver::cubin_cache::CubinCache;
 pub use crate::cuda::driver::cuda_device::CudaDevice;
+pub(crate) use crate::cuda::driver::message::driver_message;

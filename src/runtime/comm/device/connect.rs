@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use cudarc::driver::CudaContext;
 
 use crate::base::{clock, env_vars};
+use crate::cuda::driver::driver_message;
 use crate::cuda::nccl::{CommProgress, Communicator, NcclError, NcclLibrary};
 use crate::runtime::comm::core::operation::Operation;
 use crate::runtime::comm::core::traffic::TrafficCounters;
@@ -12,7 +13,6 @@ use crate::runtime::comm::device::active::ActiveBackend;
 use crate::runtime::comm::device::connection::DeviceConnection;
 use crate::runtime::comm::device::ffi_fold::FoldExecutor;
 use crate::runtime::comm::device::ffi_kernels::KernelCache;
-use crate::runtime::comm::device::ffi_pinned::driver_message;
 use crate::runtime::comm::device::nccl::Nccl;
 use crate::runtime::comm::device::nccl_id::share_id;
 use crate::runtime::comm::device::select::{

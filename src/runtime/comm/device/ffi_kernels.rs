@@ -11,10 +11,10 @@ use cudarc::driver::{
 };
 use cudarc::nvrtc::Ptx;
 
+use crate::cuda::driver::driver_message;
 use crate::cuda::nvrtc::{Architecture, Compiler, NvrtcError};
 use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::device::element::DeviceElement;
-use crate::runtime::comm::device::ffi_pinned::driver_message;
 use crate::runtime::comm::device::fold_kernel::FoldKernel;
 use crate::runtime::comm::device::gradient_kernel::{GradientKernel, GradientOp};
 use crate::runtime::comm::device::wait::OperationFailure;

@@ -9,6 +9,7 @@ use cudarc::driver::{
     sys,
 };
 
+use crate::cuda::driver::driver_message;
 use crate::runtime::comm::device::pipeline::{ChunkBuffer, Copier};
 use crate::runtime::comm::shm::buffer::Buffer;
 use crate::runtime::dtype::element::Element;
@@ -37,12 +38,6 @@ pub fn device_count() -> Result<usize> {
         Error::Device(format!("cannot count the GPUs of this machine: {}", driver_message(error)))
     })?;
     Ok(count.max(0) as usize)
-}
-
-/// The driver's message for an error.
-pub(crate) fn driver_message(error: DriverError) -> String {
-    let text = error.error_string().map(|text| text.to_string_lossy().into_owned());
-    text.unwrap_or_else(|_| format!("CUDA error {:?}", error.0))
 }
 
 /// Size in bytes of a slot of pinned host memory.

@@ -11,10 +11,10 @@ use cudarc::driver::{
     CudaEvent, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop,
 };
 
+use crate::cuda::driver::driver_message;
 use crate::runtime::comm::collectives::Lend;
 use crate::runtime::comm::core::lent_ranges::LentRanges;
 use crate::runtime::comm::device::element::DeviceElement;
-use crate::runtime::comm::device::ffi_pinned::driver_message;
 use crate::runtime::error::{Error, Result};
 
 /// Allocates `len` zeros, whose owner uses them in `stream`.

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut};
 
+use crate::cuda::driver::driver_message;
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::operation::DividedReduction;
 use crate::runtime::comm::device::element::DeviceElement;
-use crate::runtime::comm::device::ffi_pinned::{
-    DeviceCopier, OperandMemory, PinnedSlots, driver_message,
-};
+use crate::runtime::comm::device::ffi_pinned::{DeviceCopier, OperandMemory, PinnedSlots};
 use crate::runtime::comm::device::pipeline::{BufferSide, ChunkBuffer, ChunkStep, run, steps};
 use crate::runtime::comm::device::wait::{DeviceDeadline, OperationFailure};
 use crate::runtime::comm::group::Group;

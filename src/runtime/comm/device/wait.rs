@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use cudarc::driver::{CudaStream, DriverError};
 
 use crate::base::clock;
+use crate::cuda::driver::driver_message;
 use crate::cuda::nccl::{CommProgress, Communicator, NcclError, ras};
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
-use crate::runtime::comm::device::ffi_pinned::driver_message;
 use crate::runtime::comm::group::Group;
 use crate::runtime::error::Result;
 
