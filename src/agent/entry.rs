@@ -1,6 +1,6 @@
 //! Programs other than `remuda` that are agents when a launcher starts them as such.
 
-use crate::agent::process::{self, AgentOrigin};
+use crate::agent::agent_process::{self, AgentOrigin};
 use crate::base::Status;
 use crate::report::{print, print_error};
 use crate::transport::ssh;
@@ -27,10 +27,10 @@ pub fn serve_if_agent() -> Option<Status> {
 /// one. The words follow the name of the command.
 pub fn serve(words: &[&str]) -> Status {
     match words {
-        [_, _, "link", "pushed"] => process::main(AgentOrigin::Pushed),
-        [_, _, "link"] => process::main(AgentOrigin::Shell),
+        [_, _, "link", "pushed"] => agent_process::main(AgentOrigin::Pushed),
+        [_, _, "link"] => agent_process::main(AgentOrigin::Shell),
         [digest, identity] if !digest.contains('=') => confirm(digest, identity),
-        _ => process::main(AgentOrigin::Launcher),
+        _ => agent_process::main(AgentOrigin::Launcher),
     }
 }
 

@@ -12,6 +12,7 @@
 //! them. Agent and shim are both subreapers: if one of them exits, the other one reaps the workers.
 
 mod affinity;
+mod agent_process;
 mod connectivity;
 mod diagnostics;
 mod entry;
@@ -28,7 +29,6 @@ mod notes;
 mod output;
 mod ports;
 mod preflight;
-mod process;
 mod rank_link;
 mod script_hints;
 mod shim;

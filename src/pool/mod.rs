@@ -11,7 +11,7 @@ mod host_source;
 pub(crate) mod hostfile;
 pub mod nodeset;
 pub(crate) mod selector;
-mod similar;
+mod similar_hosts;
 mod text;
 
 pub use crate::base::nearest;

@@ -64,6 +64,7 @@ impl Simulation {
             waiting: None,
             has_lock: false,
             shim,
+            has_member: self.connects_by_itself(self.hosts[host].node),
             epoch: Epoch(0),
             idle_epochs: Vec::new(),
         });

@@ -50,6 +50,13 @@ impl Simulation {
                     self.agenda.add(limit, Happening::JoinLimit { node, link });
                 }
             }
+            Reach::Managed => {
+                self.launcher.nodes[node.index()].is_awaited = true;
+                let limit = self.join_deadline().max(self.now());
+                self.agenda.add(limit, Happening::JoinLimit { node, link });
+                let time = self.random.between(20 * MS, 2 * SECOND);
+                self.after(time, Happening::ManagerStarts { node, link });
+            }
             Reach::Local | Reach::Dial => {
                 let host = self.host_of(node);
                 self.establish(node, host, true);
@@ -109,6 +116,34 @@ impl Simulation {
         self.queue_news(node, link, LinkNews::Connected);
     }
 
+    /// A process manager has started a process on a node, which connects; or it says that the node is down.
+    pub(super) fn connect_by_manager(&mut self, node: NodeRank, link: u32) {
+        let is_current = self.launcher.is_alive && self.launcher.table.is_current(node, link);
+        if !is_current || !self.launcher.nodes[node.index()].is_awaited {
+            return;
+        }
+        let host = self.host_of(node);
+        if !self.hosts[host].has_power {
+            self.launcher.nodes[node.index()].is_awaited = false;
+            return self.report_unreachable(node, link, false);
+        }
+        if 0 < self.launcher.suspensions || !self.hosts[host].is_reachable(self.now()) {
+            return self.after(DIAL_PAUSE, Happening::ManagerStarts { node, link });
+        }
+        self.launcher.nodes[node.index()].is_awaited = false;
+        self.establish(node, host, false);
+        self.queue_news(node, link, LinkNews::Connected);
+    }
+
+    /// Whether a process on the node connects to the launcher.
+    pub(super) fn connects_by_itself(&self, node: NodeRank) -> bool {
+        match self.scenario.reach {
+            Reach::Local | Reach::Ssh => false,
+            Reach::Dial => node != NodeRank(0),
+            Reach::Managed => true,
+        }
+    }
+
     /// No link could be made.
     pub(super) fn report_unreachable(&mut self, node: NodeRank, link: u32, is_late: bool) {
         self.truth.refusals += 1;
@@ -154,7 +189,8 @@ impl Simulation {
 
     /// A machine whose agent has exited connects again.
     pub(super) fn dial_again(&mut self, host: usize) {
-        if self.scenario.reach == Reach::Dial && self.hosts[host].node != NodeRank(0) {
+        let is_dial = self.scenario.reach == Reach::Dial;
+        if is_dial && self.connects_by_itself(self.hosts[host].node) {
             self.after(DIAL_PAUSE, Happening::HostDials(host));
         }
     }
@@ -180,10 +216,16 @@ impl Simulation {
 
     /// A machine that connects by itself ends an agent that does not exit after its link.
     pub(super) fn let_member_end_agent(&mut self, agent: usize) {
-        let host = self.agents[agent].host;
-        if self.scenario.reach == Reach::Dial && self.hosts[host].node != NodeRank(0) {
+        if self.agents[agent].has_member {
             let grace = self.scenario.policy.grace.as_micros() as Micros;
             self.after(grace + 15 * SECOND, Happening::MemberKillsAgent(agent));
+        }
+    }
+
+    /// The process that connects a node, if it still runs, ends an agent that does not exit.
+    pub(super) fn end_agent_by_member(&mut self, agent: usize) {
+        if self.agents[agent].has_member {
+            self.kill_node_processes(agent);
         }
     }
 

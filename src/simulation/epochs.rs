@@ -173,7 +173,7 @@ impl Simulation {
         let launcher = &self.launcher;
         let waited = self.instant(self.now()) - launcher.table.asked_at();
         let join_limit = match self.scenario.reach {
-            Reach::Dial => Duration::from_micros(self.scenario.join_limit),
+            Reach::Dial | Reach::Managed => Duration::from_micros(self.scenario.join_limit),
             Reach::Local | Reach::Ssh => Duration::ZERO,
         };
         let left = elastic::time_to_join(elastic, !launcher.has_started, (join_limit, waited));

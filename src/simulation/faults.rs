@@ -88,6 +88,8 @@ impl Simulation {
                 self.hosts[host].keeps_failing = true;
                 true
             }
+            InjectedKind::MemberIsKilled { node } => self.kill_member(node),
+            InjectedKind::ManagerIsKilled => self.kill_manager(),
         }
     }
 
@@ -272,7 +274,7 @@ impl Simulation {
         let is_child = self.scenario.reach != Reach::Ssh;
         let exit = is_child.then_some(WorkerExit::Signal { signal: 9, core: false });
         self.exit_agent(agent, exit);
-        if self.scenario.reach == Reach::Dial && node != 0 {
+        if self.agents[agent].has_member {
             self.after(500 * MS, Happening::MemberKillsAgent(agent));
         }
         if has_workers {
@@ -280,6 +282,58 @@ impl Simulation {
             self.fail_group(agent, epoch, 500 * MS);
         }
         true
+    }
+
+    /// Kills the process that connects a node. In a pod it is the first process, with which all others end; under a
+    /// process manager the agent is left, and notices the end of its link.
+    fn kill_member(&mut self, node: usize) -> bool {
+        let rank = NodeRank(node as u32);
+        let Some(agent) = self.agent_of(node).filter(|agent| self.agents[*agent].has_member) else {
+            return false;
+        };
+        self.blame_loss(rank);
+        if self.scenario.reach == Reach::Managed {
+            self.agents[agent].has_member = false;
+            self.break_connection(self.agents[agent].connection);
+            return true;
+        }
+        let host = self.agents[agent].host;
+        self.hosts[host].is_gone = true;
+        self.end_node_processes(host);
+        let time = self.random.between(SECOND, 30 * SECOND);
+        self.disturb(time);
+        self.after(time, Happening::FaultEnds(FaultEnd::PodIsReplaced(rank)));
+        true
+    }
+
+    /// Kills a process manager, with which all processes end that it has started; it starts no more.
+    fn kill_manager(&mut self) -> bool {
+        if !self.launcher.is_alive || self.launcher.is_finishing {
+            return false;
+        }
+        for node in 0..self.scenario.workers.len() {
+            let rank = NodeRank(node as u32);
+            self.blame_loss(rank);
+            if std::mem::replace(&mut self.launcher.nodes[node].is_awaited, false) {
+                self.report_unreachable(rank, self.launcher.table.link(rank), false);
+            }
+            self.end_node_processes(self.host_of(rank));
+        }
+        true
+    }
+
+    /// Kills all processes of remuda on a machine, which is missed by the others at once.
+    fn end_node_processes(&mut self, host: usize) {
+        for agent in 0..self.agents.len() {
+            if self.agents[agent].host != host || !self.agents[agent].is_alive {
+                continue;
+            }
+            let (epoch, has_workers) = (self.agents[agent].epoch, self.has_workers(agent));
+            self.kill_node_processes(agent);
+            if has_workers {
+                self.fail_group(agent, epoch, 500 * MS);
+            }
+        }
     }
 
     /// Whether workers of the present epoch run under this agent: without them, its end is no loss to
@@ -333,7 +387,7 @@ impl Simulation {
     fn is_remote(&self, node: usize) -> bool {
         match self.scenario.reach {
             Reach::Local => false,
-            Reach::Ssh => true,
+            Reach::Ssh | Reach::Managed => true,
             Reach::Dial => node != 0,
         }
     }
@@ -413,10 +467,11 @@ impl Simulation {
     /// SIGTERM to the process of a node that has connected by itself.
     fn evict(&mut self, node: usize) -> bool {
         let rank = NodeRank(node as u32);
-        if self.scenario.reach != Reach::Dial || !self.launcher.is_alive {
+        let is_dial = self.scenario.reach == Reach::Dial;
+        if !(is_dial || self.connects_by_itself(rank)) || !self.launcher.is_alive {
             return false;
         }
-        if node == 0 {
+        if is_dial && node == 0 {
             self.launcher.signals.push_back(SIGTERM);
             self.soon(Happening::LauncherRuns);
             return true;
@@ -504,7 +559,7 @@ impl Simulation {
     fn return_power(&mut self, node: NodeRank) {
         match self.scenario.reach {
             Reach::Dial => self.add_host(node),
-            Reach::Local | Reach::Ssh => {
+            Reach::Local | Reach::Ssh | Reach::Managed => {
                 let host = self.host_of(node);
                 self.hosts[host].has_power = true;
             }

@@ -81,7 +81,7 @@ impl Simulation {
     pub(super) fn begin_launcher(&mut self) {
         for node in (0..self.scenario.workers.len() as u32).map(NodeRank) {
             self.connect(node, Epoch(0));
-            if self.scenario.reach == Reach::Dial && node != NodeRank(0) {
+            if self.scenario.reach == Reach::Dial && self.connects_by_itself(node) {
                 let host = self.host_of(node);
                 let time = self.random.between(0, 5 * SECOND);
                 self.after(time, Happening::HostDials(host));

@@ -67,6 +67,8 @@ pub(super) struct SimulatedAgent {
     pub(super) waiting: Option<(Box<PreflightRequest>, Micros)>,
     pub(super) has_lock: bool,
     pub(super) shim: SimulatedShim,
+    /// Whether it is a child of a process of remuda that has connected to the launcher, and that runs.
+    pub(super) has_member: bool,
     /// The epoch that it has begun.
     pub(super) epoch: Epoch,
     /// Epochs whose end it has reported.

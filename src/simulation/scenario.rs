@@ -17,6 +17,8 @@ pub(super) enum Reach {
     Ssh,
     /// The nodes connect; node 0 is the launcher's machine.
     Dial,
+    /// A process manager starts a process on each node, which connects.
+    Managed,
 }
 
 /// A run, before it begins.
@@ -104,6 +106,8 @@ pub(super) enum InjectedKind {
     EverythingIsSuspended { time: Micros },
     LauncherIsReplaced { after: Micros },
     NodeKeepsFailing { node: usize },
+    MemberIsKilled { node: usize },
+    ManagerIsKilled,
 }
 
 /// Number of kinds of faults of jobs whose number of nodes is fixed.
@@ -111,7 +115,7 @@ const FIXED_KINDS: usize = 24;
 
 impl InjectedKind {
     /// Number of kinds.
-    pub(super) const COUNT: usize = 25;
+    pub(super) const COUNT: usize = 27;
 
     const NAMES: [&str; Self::COUNT] = [
         "a worker exits with a code",
@@ -139,6 +143,8 @@ impl InjectedKind {
         "everything is suspended",
         "the launcher is killed and replaced",
         "the workers of a node keep failing",
+        "the process that connects a node is killed",
+        "a process manager is killed",
     ];
 
     /// Name of a kind, by its number.
@@ -174,6 +180,8 @@ impl InjectedKind {
             Self::EverythingIsSuspended { .. } => 22,
             Self::LauncherIsReplaced { .. } => 23,
             Self::NodeKeepsFailing { .. } => 24,
+            Self::MemberIsKilled { .. } => 25,
+            Self::ManagerIsKilled => 26,
         }
     }
 }
@@ -215,6 +223,32 @@ impl Scenario {
         scenario.faults = (0..count).map(|_| scenario.draw_fault(random)).collect();
         scenario.faults.sort_by_key(|fault| fault.at);
         scenario
+    }
+
+    /// Lets a process manager start the agents instead of ssh, in one of three seeds.
+    pub(super) fn vary_reach(&mut self, random: &mut Random) {
+        if self.reach == Reach::Ssh && random.one_in(3) {
+            self.reach = Reach::Managed;
+        }
+    }
+
+    /// Kills processes that connect nodes, in one of four seeds that have such processes.
+    pub(super) fn add_member_fault(&mut self, random: &mut Random) {
+        let kinds = match self.reach {
+            Reach::Local | Reach::Ssh => return,
+            Reach::Dial => 1,
+            Reach::Managed => 2,
+        };
+        if !random.one_in(4) {
+            return;
+        }
+        let kind = match random.below(kinds) {
+            0 => InjectedKind::MemberIsKilled { node: random.below(self.workers.len()) },
+            _ => InjectedKind::ManagerIsKilled,
+        };
+        let at = random.between(0, self.run_time.min(40 * SECOND) + 5 * SECOND);
+        self.faults.push(InjectedFault { at, kind });
+        self.faults.sort_by_key(|fault| fault.at);
     }
 
     pub(super) fn draw_fault(&self, random: &mut Random) -> InjectedFault {

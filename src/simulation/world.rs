@@ -21,6 +21,8 @@ const TIME_MAX: Micros = 3_600 * SECOND;
 const EVENTS_MAX: u64 = 500_000;
 /// Marks the random numbers of elastic jobs, so that all other jobs have the same ones as without them.
 const ELASTIC_DRAWS: u64 = 0xe1a5_71c0_0000_0000;
+/// Marks those of how process managers take part, for the same reason.
+const MANAGER_DRAWS: u64 = 0x3a4a_9e12_0000_0000;
 
 /// Everything of a run.
 pub(super) struct Simulation {
@@ -56,6 +58,7 @@ pub(super) enum Happening {
     SshConnects { node: NodeRank, link: u32 },
     SshTimesOut { node: NodeRank, link: u32 },
     HostDials(usize),
+    ManagerStarts { node: NodeRank, link: u32 },
     JoinLimit { node: NodeRank, link: u32 },
     LinkIsReported { connection: usize },
     MemberKillsAgent(usize),
@@ -88,7 +91,10 @@ impl Simulation {
     pub(super) fn new(seed: u64, mistake: Option<Mistake>, is_requested: bool) -> Self {
         let mut random = Random::new(seed);
         let mut scenario = Scenario::draw(&mut random);
+        let mut manager_draws = Random::new(seed ^ MANAGER_DRAWS);
+        scenario.vary_reach(&mut manager_draws);
         scenario.vary_nodes(&mut Random::new(seed ^ ELASTIC_DRAWS));
+        scenario.add_member_fault(&mut manager_draws);
         let start = clock::now();
         let hosts = (0..scenario.workers.len() as u32).map(NodeRank);
         let hosts =
@@ -149,9 +155,10 @@ impl Simulation {
             Happening::SshConnects { node, link } => self.connect_by_ssh(node, link),
             Happening::SshTimesOut { node, link } => self.report_unreachable(node, link, false),
             Happening::HostDials(host) => self.dial(host),
+            Happening::ManagerStarts { node, link } => self.connect_by_manager(node, link),
             Happening::JoinLimit { node, link } => self.reach_join_limit(node, link),
             Happening::LinkIsReported { connection } => self.report_link_end(connection),
-            Happening::MemberKillsAgent(agent) => self.kill_node_processes(agent),
+            Happening::MemberKillsAgent(agent) => self.end_agent_by_member(agent),
             Happening::Fault(index) => self.inject(index),
             Happening::FaultEnds(end) => self.end_fault(end),
             Happening::WorkerPrints { worker, bytes } => self.print(worker, bytes),

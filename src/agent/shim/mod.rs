@@ -3,14 +3,15 @@
 //! inconsistent, and the parent-death signal of a worker means that this process has exited.
 
 mod agent_watch;
+mod end_workers;
 mod handle;
 mod leftovers;
 mod message;
-mod process;
 mod run;
+mod shim_process;
 mod start_worker;
 
 pub(super) use handle::Shim;
 pub(super) use message::ShimWorker;
 pub use message::{FromShim, TERMINATION_SIGNALS, ToShim};
-pub(super) use process::ShimProcess;
+pub(super) use shim_process::ShimProcess;

@@ -8,10 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Pid;
 
 use super::agent_watch::AgentWatch;
-use super::message::{
-    self, FromShim, LEFTOVERS_MAX, PACKET_BYTES_MAX, ShimWorker, TERMINATION_SIGNALS, ToShim,
-    describe,
-};
+use super::message::{self, FromShim, PACKET_BYTES_MAX, ShimWorker, ToShim};
 use super::start_worker::start_worker;
 use crate::base::{WorkerExit, clock};
 use crate::os::cpu::text_pages;
@@ -83,7 +80,7 @@ pub(super) struct Worker {
     pub(super) rank: String,
     pub(super) state: State,
     /// Signals sent to it while it was alive.
-    signals_sent: Vec<i32>,
+    pub(super) signals_sent: Vec<i32>,
 }
 
 /// A sweep of a worker's leftovers. Processes that fork faster than they are scanned need many
@@ -271,7 +268,7 @@ impl ShimLoop {
     }
 
     /// Handles the exit of a child.
-    fn on_child_exit(&mut self, pid: Pid, exit: WorkerExit) -> Result<(), AgentGone> {
+    pub(super) fn on_child_exit(&mut self, pid: Pid, exit: WorkerExit) -> Result<(), AgentGone> {
         // A child that could not exec reported it before it exited.
         self.read_failures()?;
         let lives = |worker: &Worker| matches!(worker.state, State::Alive(alive) if alive == pid);
@@ -296,36 +293,11 @@ impl ShimLoop {
         self.send(&FromShim::Empty { unkillable }, &[])
     }
 
-    /// Signals the process group of every running worker.
-    fn signal_workers(&mut self, signal: i32) {
-        for worker in &mut self.workers {
-            if let State::Alive(pid) = worker.state {
-                signals::send_to_group(pid, signal);
-                if TERMINATION_SIGNALS.contains(&signal) {
-                    worker.signals_sent.push(signal);
-                }
-            }
-        }
-    }
-
     pub(super) fn live_pids(&self) -> Vec<Pid> {
         let pid = |worker: &Worker| match worker.state {
             State::Alive(pid) => Some(pid),
             State::Failed | State::Exited(_) => None,
         };
         self.workers.iter().filter_map(pid).collect()
-    }
-
-    /// Kills all descendants until the kernel reports that no child is left.
-    fn kill_all(&mut self) -> Result<(), AgentGone> {
-        for worker in &mut self.workers {
-            worker.signals_sent.push(libc::SIGKILL);
-        }
-        let mut exits = Vec::new();
-        let left = process_tree::kill_descendants(KILL_LIMIT, |pid, exit| exits.push((pid, exit)));
-        for (pid, exit) in exits {
-            self.on_child_exit(pid, exit)?;
-        }
-        self.report_empty(left.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect())
     }
 }

@@ -14,7 +14,7 @@
 mod agent_state;
 mod event;
 mod group_watch;
-mod lease;
+mod launcher_loss;
 mod shim_failure;
 mod shim_heartbeat;
 mod start;

@@ -1,9 +1,10 @@
 //! Hostfile formats (dialects) of all launchers and schedulers: parsed into one typed pool, and
 //! written from it.
 //!
-//! One file for each dialect: the meaning of its lines; `write` writes hosts in it. `detect`
-//! finds the dialect of a text by its lines; a text that DeepSpeed reads without an error is never
-//! taken for another dialect.
+//! One file for each dialect has the meaning of its lines. A new dialect is such a file, a variant of [`Dialect`]
+//! (`kind`), and the arms that the compiler then asks for: `reading` reads a text in it, `write` writes hosts in it,
+//! `shape` says what its lines look like, by which `detect` finds the dialect of a text. A text that DeepSpeed reads
+//! without an error is never taken for another dialect.
 
 mod detect;
 mod foreign;

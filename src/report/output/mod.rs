@@ -2,9 +2,9 @@
 
 pub mod gather;
 mod line_filter;
-mod lines;
 mod live_status;
-mod prefix;
+mod prefix_text;
+mod prefixed_lines;
 mod redirects;
 mod reporter;
 mod router;
@@ -12,8 +12,8 @@ mod stream_buffer;
 mod style;
 mod tail;
 
-pub use lines::ControlChars;
-pub use prefix::{PLACEHOLDERS, WorkerLabel, unknown_placeholder};
+pub use prefix_text::{PLACEHOLDERS, WorkerLabel, unknown_placeholder};
+pub use prefixed_lines::ControlChars;
 pub use redirects::{OutputStreams, Redirects, StreamSet};
 pub use reporter::{Consumed, OutputLink, OutputSender, Reporter};
 pub use router::OutputRouter;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::prefix::WorkerLabel;
+use super::prefix_text::WorkerLabel;
 use crate::base::LocalRank;
 use crate::report::logs::{AttemptDir, AttemptPlace};
 use crate::wire::Stream;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 
-use super::prefix::WorkerLabel;
+use super::prefix_text::WorkerLabel;
 use super::router::OutputRouter;
 use super::style::Style;
 use crate::base::{Epoch, NodeRank, Rank, clock};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::live_status::LiveStatus;
-use super::prefix::{WorkerLabel, default_name};
+use super::prefix_text::{WorkerLabel, default_name};
 use super::redirects::Redirects;
 use super::stream_buffer::{LineFormat, StreamBuffer};
 use super::style::Style;

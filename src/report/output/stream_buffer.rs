@@ -1,8 +1,8 @@
 //! State of one stream of a worker: its lines, and the end that is kept.
 
 use super::line_filter::LineFilter;
-use super::lines::{Bars, ControlChars, LineCutter};
-use super::prefix::{WorkerLabel, paint_prefix, prefix};
+use super::prefix_text::{WorkerLabel, paint_prefix, prefix};
+use super::prefixed_lines::{Bars, ControlChars, LineCutter};
 use super::style::Style;
 use super::tail::Tail;
 use crate::base::{NodeRank, clock};

@@ -7,6 +7,10 @@
 //! Agreement between ranks never waits on the path of the data. A [`Plan`] compares in full what all ranks
 //! are going to submit, once, when it is made. Every step is then compared by its number: host groups send a
 //! fingerprint with every round anyway, other groups compare the steps on the host while the data moves.
+//!
+//! Messages between two ranks are not part of the traits: all ranks take part in these operations in one order,
+//! which is how a stream of a device keeps them apart, whereas a message concerns its two ranks alone.
+//! [`Group::start_send`], [`Group::start_recv`] and [`Group::start_exchange`] are in flight beside them.
 
 use std::ops::Range;
 

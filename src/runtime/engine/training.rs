@@ -470,6 +470,7 @@ fn agree(
     config: &EngineConfig,
 ) -> Result<(LaneAssignment, Vec<usize>), EngineError> {
     config.check(group.world_size())?;
+    // The plan is not kept: gradients are reduced through the group in host memory, which compares every round.
     Plan::agree(group, digest(table, passes, config), "model or settings")?;
     let unit_lens = table.units().iter().map(|unit| unit.range.len()).collect();
     Ok((config.lanes(group.world_size()), unit_lens))

@@ -6,11 +6,11 @@
 //! | `topology` | ranks on nodes |
 //! | `slices` | division of elements into slices, rounds and blocks |
 //! | `ring` | steps of a ring |
-//! | `slice_exchange` | which slice goes to which rank in a reduction over peers |
+//! | `device_slices` | which slice goes to which rank in a reduction over peers |
 
-mod ring;
 #[cfg(feature = "nccl")]
-pub(crate) mod slice_exchange;
+pub(crate) mod device_slices;
+mod ring;
 mod slices;
 mod topology;
 pub mod tree;

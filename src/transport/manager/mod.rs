@@ -10,20 +10,20 @@
 //! starts (`dial`). The manager carries no output and decides nothing about the job.
 //!
 //! A manager is data: one value of [`ProcessManager`] (`spec`) in its own file of `kinds`, and a row of
-//! [`PROCESS_MANAGERS`] (`list`). Other code reads its fields and compares no manager by name, so a new manager
+//! [`PROCESS_MANAGERS`] (`known_managers`). Other code reads its fields and compares no manager by name, so a new manager
 //! needs no other change.
 
 mod command;
 mod gpu_counts;
 pub mod kinds;
-mod list;
+mod known_managers;
 mod process;
 mod program;
 mod spec;
 mod ticket;
 
 pub use gpu_counts::GpuCounts;
-pub use list::PROCESS_MANAGERS;
+pub use known_managers::PROCESS_MANAGERS;
 pub use process::{ManagerEvent, ManagerOptions, ManagerProcess, ManagerProgress};
 pub use program::check_program;
 pub use spec::{NeededAllocation, ProcessManager};

@@ -21,7 +21,7 @@ use crate::runtime::comm::device::wait::{
 use crate::runtime::comm::group::Group;
 use crate::runtime::dtype::element::{ReduceOp, ReduceOrder};
 use crate::runtime::error::Result;
-use crate::runtime::schedule::slice_exchange::Goal;
+use crate::runtime::schedule::device_slices::Goal;
 
 /// A set of ranks whose data is on GPUs; every rank holds its own handle, which can be cloned.
 ///

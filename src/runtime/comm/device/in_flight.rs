@@ -25,7 +25,7 @@ use crate::runtime::comm::group::Group;
 use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::{Dtype, ReduceOp};
 use crate::runtime::error::Result;
-use crate::runtime::schedule::slice_exchange::Goal;
+use crate::runtime::schedule::device_slices::Goal;
 use crate::runtime::schedule::tree::Lanes;
 
 /// An operation to submit, on memory `M`.

@@ -11,7 +11,7 @@ use crate::runtime::comm::device::ffi_fold::FoldExecutor;
 use crate::runtime::comm::device::fold_kernel::FoldKernel;
 use crate::runtime::comm::device::wait::{DeviceDeadline, OperationFailure};
 use crate::runtime::dtype::element::{ReduceOp, ReduceOrder};
-use crate::runtime::schedule::slice_exchange::{Goal, ReductionRound, plan_rounds};
+use crate::runtime::schedule::device_slices::{Goal, ReductionRound, plan_rounds};
 
 /// Bytes of scratch memory of a device for reductions in the canonical order.
 const SCRATCH_BYTES: usize = 128 << 20;

@@ -8,7 +8,8 @@
 //! | `in_flight` | rounds in progress at once |
 //! | `gather`, `p2p`, `messages` | gather, scatter and all-to-all; send and receive; messages in flight |
 //! | `mailbox` | messages within a node |
-//! | `inter_node`, `chain` | messages between nodes; data that passes from node to node |
+//! | `all_reduce_between_nodes` | which rank sends which bytes to which rank of another node, and the order of the sums |
+//! | `inter_node`, `chain` | connections to other nodes; data that passes from node to node |
 //! | `buffer_pool` | buffers of messages between nodes |
 //! | `pieces` | reduce-scatter of ranks that have several lanes |
 //! | `round`, `parts`, `select` | one round of an operation, also with a part for every rank; choice of the algorithm |
@@ -17,6 +18,7 @@
 pub(crate) mod agent_link;
 pub(crate) mod all_gather;
 pub(crate) mod all_reduce;
+mod all_reduce_between_nodes;
 pub(crate) mod all_reduce_pipelined;
 pub(crate) mod all_reduce_ring;
 pub(crate) mod backend;
