@@ -41,7 +41,7 @@ pub fn train(
     stop: &dyn Fn() -> bool,
     on_event: &mut dyn FnMut(&TrainEvent),
 ) -> Result<TrainOutcome, TrainError> {
-    let job = Job { group, options, has_forecast: true };
+    let job = Job { group, options, has_forecast: true, device: None };
     match &options.model {
         ModelOptions::Gpt(gpt) => {
             let task = Language::new(gpt, options)?;
@@ -65,7 +65,8 @@ pub fn train_on(
     stop: &dyn Fn() -> bool,
     on_event: &mut dyn FnMut(&TrainEvent),
 ) -> Result<TrainOutcome, TrainError> {
-    let job = Job { group, options, has_forecast: false };
+    let name = device.name();
+    let job = Job { group, options, has_forecast: false, device: Some(&name) };
     let (config, precision) = (job.engine_config(), options.engine.precision);
     match &options.model {
         ModelOptions::Gpt(gpt) => {
@@ -105,6 +106,8 @@ struct Job<'a> {
     options: &'a TrainOptions,
     /// Whether the memory of a worker was forecast.
     has_forecast: bool,
+    /// Name of the device; `None`: processors.
+    device: Option<&'a str>,
 }
 
 impl Job<'_> {
@@ -146,14 +149,15 @@ struct Run<'a, T: Task, R: Learner<T>> {
 impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
     /// Prepares a run with a new engine, which gets the state of a checkpoint if the run resumes.
     fn new(
-        Job { group, options, has_forecast }: Job<'a>,
+        job: Job<'a>,
         task: T,
         mut engine: Engine<R>,
         on_event: &'a mut dyn FnMut(&TrainEvent),
     ) -> Result<Self, TrainError> {
+        let Job { group, options, has_forecast, .. } = job;
         let mut reporter = Rank0Reporter::new(group.rank() == 0, on_event);
         let parameters = engine.table().len();
-        reporter.report(|| TrainEvent::Started(start(group, options, &task.title(), parameters)));
+        reporter.report(|| TrainEvent::Started(start(job, &task.title(), parameters)));
         let mut saver = Saver::open(group, options, &task)?;
         let earlier = restore_state(options, &task, &mut engine, &mut reporter)?;
         if let Some(saver) = &mut saver {
@@ -358,7 +362,7 @@ fn timed<V>(seconds: &mut f64, work: impl FnOnce() -> V) -> V {
     value
 }
 
-fn start(group: &Group, options: &TrainOptions, title: &str, parameters: usize) -> RunStart {
+fn start(Job { group, options, device, .. }: Job<'_>, title: &str, parameters: usize) -> RunStart {
     RunStart {
         title: title.to_owned(),
         parameters,
@@ -366,6 +370,7 @@ fn start(group: &Group, options: &TrainOptions, title: &str, parameters: usize) 
         accumulate: options.engine.accumulate,
         batch_size: options.batch_size.get(),
         steps: options.steps,
+        device: device.map(str::to_owned),
     }
 }
 

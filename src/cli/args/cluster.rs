@@ -72,7 +72,13 @@ pub struct DeviceArgs {
     /// Use GPUs that another job uses
     #[arg(long)]
     pub share: bool,
+    /// What chooses the CPU instead, for help texts.
+    #[arg(skip = CPU_SLOTS)]
+    pub cpu_option: &'static str,
 }
+
+/// The option that makes slots of processors.
+const CPU_SLOTS: &str = "--accelerator cpu";
 
 /// Options of the transport to the nodes, and of the rendezvous.
 #[derive(Args, Clone, Debug)]

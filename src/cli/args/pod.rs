@@ -133,6 +133,7 @@ fn devices_with_environment(typed: &DeviceArgs) -> Result<DeviceArgs, CliError> 
         accelerator: value_or_variable(typed.accelerator, env_vars::REMUDA_ACCELERATOR, kind)?,
         oversubscribe: flag_or_variable(typed.oversubscribe, env_vars::REMUDA_OVERSUBSCRIBE)?,
         share: flag_or_variable(typed.share, env_vars::REMUDA_SHARE)?,
+        cpu_option: typed.cpu_option,
     })
 }
 

@@ -215,12 +215,16 @@ pub(super) fn check_devices(
     if wanted <= found as usize {
         return Ok(());
     }
-    Err(too_few_devices(wanted, &format!("this machine has {found}")))
+    Err(too_few_devices(args, wanted, &format!("this machine has {found}")))
 }
 
-pub(super) fn too_few_devices(wanted: usize, available: &str) -> CliError {
-    CliError::usage(TOO_FEW_DEVICES, format!("the job needs {wanted} GPUs, but {available}"))
-        .help("start fewer workers, share GPUs with `--oversubscribe`, or use `--accelerator cpu`")
+pub(super) fn too_few_devices(args: &DeviceArgs, wanted: usize, available: &str) -> CliError {
+    CliError::usage(TOO_FEW_DEVICES, format!("the job needs {wanted} GPUs, but {available}")).help(
+        format!(
+            "start fewer workers, share GPUs with `--oversubscribe`, or use `{}`",
+            args.cpu_option
+        ),
+    )
 }
 
 #[cfg(test)]

@@ -249,13 +249,11 @@ fn device_slots(
         None => format!("this machine has {count}"),
     };
     if visible.slots.is_empty() {
+        let cpu = args.devices.cpu_option;
         let help = match &visible.variable {
             // Of other kinds of devices, a variable that is set names at least one.
-            Some(_) => {
-                format!("correct {}, or add `--accelerator cpu`", env_vars::CUDA_VISIBLE_DEVICES)
-            }
-            None => "add `--accelerator cpu` to run on the CPU; `nvidia-smi -L` lists the GPUs"
-                .to_owned(),
+            Some(_) => format!("correct {}, or use `{cpu}`", env_vars::CUDA_VISIBLE_DEVICES),
+            None => format!("use `{cpu}` to run on the CPU; `nvidia-smi -L` lists the GPUs"),
         };
         let message = format!("no GPU is available: {available}");
         return Err(CliError::usage(NO_DEVICE, message).help(help));
@@ -267,7 +265,7 @@ fn device_slots(
             let missing = wanted - visible.slots.len();
             visible.slots.extend((next..).take(missing).map(Slot));
         }
-        Some(wanted) => return Err(too_few_devices(wanted, &available)),
+        Some(wanted) => return Err(too_few_devices(&args.devices, wanted, &available)),
         None => {}
     }
     let origin = match &visible.variable {

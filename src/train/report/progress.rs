@@ -76,6 +76,8 @@ pub struct RunStart {
     pub batch_size: usize,
     /// Number of steps of the whole run.
     pub steps: u64,
+    /// Name of the device of rank 0, such as `NVIDIA H200`; `None`: processors.
+    pub device: Option<String>,
 }
 
 /// Report of a step.
@@ -214,12 +216,13 @@ impl fmt::Display for TrainEvent {
 
 impl fmt::Display for RunStart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { title, parameters, workers, accumulate, batch_size, steps } = self;
+        let Self { title, parameters, workers, accumulate, batch_size, steps, device } = self;
         let workers = Count(*workers, "worker");
         let (parameters, steps) = (Count(*parameters, "parameter"), Count(*steps, "step"));
         let batches = Count(*accumulate, "micro-batch");
         writeln!(f, "{title}")?;
-        write!(f, "{parameters}; {steps} of {workers} × {batches} × {batch_size}")
+        write!(f, "{parameters}; {steps} of {workers} × {batches} × {batch_size}")?;
+        device.as_ref().map_or(Ok(()), |device| write!(f, "; {device}"))
     }
 }
 
@@ -404,6 +407,7 @@ mod tests {
             accumulate: 4,
             batch_size: 12,
             steps: 9,
+            device: None,
         };
         check(
             &TrainEvent::Started(start),
@@ -416,10 +420,11 @@ mod tests {
             accumulate: 1,
             batch_size: 1,
             steps: 1,
+            device: Some("NVIDIA H200".to_owned()),
         };
         check(
             &TrainEvent::Started(start),
-            "mlp\n1 parameter; 1 step of 1 worker × 1 micro-batch × 1",
+            "mlp\n1 parameter; 1 step of 1 worker × 1 micro-batch × 1; NVIDIA H200",
         );
     }
 }

@@ -57,6 +57,7 @@ pub(super) fn apply(
         return Err(cannot_combine(typed, "device", "accelerator", why).into());
     }
     cluster.devices.accelerator = Some(cuda);
+    cluster.devices.cpu_option = "--device cpu";
     Ok(())
 }
 
