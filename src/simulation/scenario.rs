@@ -225,15 +225,12 @@ impl Scenario {
         scenario
     }
 
-    /// Lets a process manager start the agents instead of ssh, in one of three seeds.
-    pub(super) fn vary_reach(&mut self, random: &mut Random) {
-        if self.reach == Reach::Ssh && random.one_in(3) {
+    /// Lets a process manager start the agents instead of ssh, in one of three seeds whose number of nodes is fixed,
+    /// and kills processes that connect nodes, in one of four seeds that have such processes.
+    pub(super) fn vary_members(&mut self, random: &mut Random) {
+        if self.reach == Reach::Ssh && self.policy.elastic.is_none() && random.one_in(3) {
             self.reach = Reach::Managed;
         }
-    }
-
-    /// Kills processes that connect nodes, in one of four seeds that have such processes.
-    pub(super) fn add_member_fault(&mut self, random: &mut Random) {
         let kinds = match self.reach {
             Reach::Local | Reach::Ssh => return,
             Reach::Dial => 1,

@@ -21,8 +21,8 @@ const TIME_MAX: Micros = 3_600 * SECOND;
 const EVENTS_MAX: u64 = 500_000;
 /// Marks the random numbers of elastic jobs, so that all other jobs have the same ones as without them.
 const ELASTIC_DRAWS: u64 = 0xe1a5_71c0_0000_0000;
-/// Marks those of how process managers take part, for the same reason.
-const MANAGER_DRAWS: u64 = 0x3a4a_9e12_0000_0000;
+/// Marks those of the processes that connect nodes, for the same reason.
+const MEMBER_DRAWS: u64 = 0x3a4a_9e12_0000_0000;
 
 /// Everything of a run.
 pub(super) struct Simulation {
@@ -91,10 +91,8 @@ impl Simulation {
     pub(super) fn new(seed: u64, mistake: Option<Mistake>, is_requested: bool) -> Self {
         let mut random = Random::new(seed);
         let mut scenario = Scenario::draw(&mut random);
-        let mut manager_draws = Random::new(seed ^ MANAGER_DRAWS);
-        scenario.vary_reach(&mut manager_draws);
         scenario.vary_nodes(&mut Random::new(seed ^ ELASTIC_DRAWS));
-        scenario.add_member_fault(&mut manager_draws);
+        scenario.vary_members(&mut Random::new(seed ^ MEMBER_DRAWS));
         let start = clock::now();
         let hosts = (0..scenario.workers.len() as u32).map(NodeRank);
         let hosts =

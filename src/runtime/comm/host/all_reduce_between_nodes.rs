@@ -18,7 +18,6 @@ use crate::runtime::comm::host::round::Round;
 use crate::runtime::comm::shm::barrier::LocalNode;
 use crate::runtime::comm::shm::fold::{Workspace, fold_windows_into};
 use crate::runtime::comm::shm::window::Window;
-use crate::runtime::comm::tcp::mesh::Outgoing;
 use crate::runtime::dtype::element::{Element, ReduceOp};
 use crate::runtime::schedule::blocks;
 
@@ -108,39 +107,37 @@ impl InterNode {
             return Ok(None);
         }
         let own_pieces = self.fold_local_pieces(&round.windows, reduce, workspace);
-        let peers = roster.placement.helpers(roster.rank);
-        let outgoing: Vec<_> =
-            peers.map(|(_, peer)| outgoing(round.fingerprint, peer, &own_pieces)).collect();
-        let mut sums = self.exchange_sums(round, &outgoing, round.len, node)?;
+        let mut sums = self.exchange_sums(round, &own_pieces, node)?;
         sums[roster.node()] = own_pieces;
         Ok(Some(self.combine::<T::Sum>(sums, round.len, reduce, workspace)))
     }
 
-    /// Sends, and receives the pieces of every other node from this rank's helper there: `len`
-    /// elements each, in the order of nodes. The entry of this node stays empty.
+    /// Sends the pieces of this node to this rank's helper on every other node, and receives theirs, in the order of
+    /// nodes. The entry of this node stays empty.
     fn exchange_sums<T: Element>(
         &mut self,
         round: &Round<T>,
-        outgoing: &[Outgoing<'_>],
-        len: usize,
+        own_pieces: &[T::Sum],
         node: &LocalNode,
     ) -> Result<Vec<PooledBuffer<T::Sum>>, Cause> {
         let roster = self.roster.clone();
         let mut sums = Vec::with_capacity(roster.placement.nodes());
         for piece_node in 0..roster.placement.nodes() {
             let is_own = piece_node == roster.node();
-            let len = if is_own { 0 } else { self.pieces_of[piece_node] * len };
+            let len = if is_own { 0 } else { self.pieces_of[piece_node] * round.len };
             sums.push(self.buffers.take(len));
         }
         // Helpers are in the order of nodes without this one, as the entries are.
         let buffers =
             sums.iter_mut().enumerate().filter(|(piece_node, _)| *piece_node != roster.node());
-        let helpers = roster.placement.helpers(roster.rank);
+        let helpers = || roster.placement.helpers(roster.rank);
+        let outgoing: Vec<_> =
+            helpers().map(|(_, helper)| outgoing(round.fingerprint, helper, own_pieces)).collect();
         let mut incoming: Vec<_> = buffers
-            .zip(helpers)
+            .zip(helpers())
             .map(|((_, sum), (_, helper))| incoming(round.fingerprint, helper, sum))
             .collect();
-        self.net.exchange(outgoing, &mut incoming, node, round.deadline)?;
+        self.net.exchange(&outgoing, &mut incoming, node, round.deadline)?;
         Ok(sums)
     }
 
