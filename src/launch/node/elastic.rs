@@ -100,7 +100,8 @@ pub(in crate::launch::node) mod tests {
         }
     }
 
-    pub(in crate::launch::node) fn job(elastic: ElasticNodes) -> JobState {
+    /// A job of three nodes with a worker each, whose number varies or is fixed.
+    pub(in crate::launch::node) fn job(elastic: impl Into<Option<ElasticNodes>>) -> JobState {
         let policy = Policy {
             grace: SECOND,
             failure: OnFailure::StopAll,
@@ -111,7 +112,7 @@ pub(in crate::launch::node) mod tests {
             on_term: OnTerm::EndNode,
             early_loss: OnEarlyLoss::AwaitReplacement,
             has_evidence: false,
-            elastic: Some(elastic),
+            elastic: elastic.into(),
         };
         JobState::new(policy, [0, 1, 2].map(NodeRank).to_vec())
     }

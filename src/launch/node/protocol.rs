@@ -101,3 +101,95 @@ pub(crate) fn start_failure(failed: &FailedStart) -> StartFailure {
     };
     StartFailure { step, errno: failed.errno }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{WorkerExit, clock};
+    use crate::job::Event;
+    use crate::launch::node::elastic::tests::job;
+    use crate::wire::{KernelReport, MasterEndpoint, PortRequest};
+
+    const NODE: NodeRank = NodeRank(1);
+
+    /// Why a message of [`NODE`] is invalid, without the first words. Rank 1 is its only worker.
+    fn error(job: &JobState, listen: Option<Listen>, message: &FromAgent) -> Option<String> {
+        let node_of = |rank: Rank| (rank.0 < 3).then_some(NodeRank(rank.0));
+        let found = Expected { node: NODE, job, node_of: &node_of, listen }.find_error(message)?;
+        Some(found.strip_prefix("protocol error: ").expect("each begins so").to_owned())
+    }
+
+    fn ready(master: Option<MasterEndpoint>) -> FromAgent {
+        FromAgent::Ready(PreparedNode { master, store: None, cpus: 1, notes: Vec::new() })
+    }
+
+    fn exited(rank: u32) -> FromAgent {
+        FromAgent::Exited {
+            rank: Rank(rank),
+            exit: WorkerExit::Code(0),
+            at_us: 0,
+            signals_sent: Vec::new(),
+            kernel: KernelReport::default(),
+        }
+    }
+
+    fn running_job() -> JobState {
+        let mut job = job(None);
+        for node in [0, 1, 2].map(NodeRank) {
+            job.step(clock::now(), Event::Ready(node));
+        }
+        job
+    }
+
+    #[test]
+    fn answers_are_valid_once_and_reports_after_the_start() {
+        let (preparing, running) = (job(None), running_job());
+        assert_eq!(error(&preparing, None, &ready(None)), None);
+        assert_eq!(error(&running, None, &ready(None)).as_deref(), Some("unexpected answer"));
+        let early = "report about workers that were not started";
+        let idle = FromAgent::Idle { unkillable: Vec::new() };
+        for report in [exited(1), idle] {
+            assert_eq!(error(&preparing, None, &report).as_deref(), Some(early));
+            assert_eq!(error(&running, None, &report), None);
+        }
+    }
+
+    #[test]
+    fn ranks_of_other_nodes_and_unknown_ranks_are_invalid() {
+        let job = running_job();
+        for rank in [0, 2, 3] {
+            let why = format!("report about rank {rank} of another node");
+            let leftovers = FromAgent::Leftovers { rank: Rank(rank), processes: Vec::new() };
+            let suspended = FromAgent::Suspended(vec![Rank(1), Rank(rank)]);
+            for report in [exited(rank), leftovers, suspended] {
+                assert_eq!(error(&job, None, &report), Some(why.clone()));
+            }
+        }
+    }
+
+    #[test]
+    fn answers_without_what_was_asked_for_are_invalid() {
+        let (job, listen) = (job(None), |store| {
+            let port = PortRequest::Exact(1);
+            Some(Listen { addr: None, port, others: Vec::new(), store, store_port: 0 })
+        });
+        let check = |store, answer: &FromAgent, expect: Option<&str>| {
+            assert_eq!(error(&job, listen(store), answer).as_deref(), expect);
+        };
+        let master = Some(MasterEndpoint { addr: "127.0.0.1".to_owned(), port: 1 });
+        check(false, &ready(None), Some("node 0 sent no master port"));
+        check(true, &ready(master.clone()), Some("node 0 sent no store address"));
+        check(false, &ready(master), None);
+        let nothing = FromAgent::Refused(Vec::new());
+        check(false, &nothing, Some("refused without a reason"));
+    }
+
+    #[test]
+    fn error_files_have_a_limit() {
+        let job = running_job();
+        let file = |len| FromAgent::ErrorFile { rank: Rank(1), at_us: 0, bytes: vec![0; len] };
+        assert_eq!(error(&job, None, &file(wire::ERROR_FILE_BYTES_MAX)), None);
+        let long = error(&job, None, &file(wire::ERROR_FILE_BYTES_MAX + 1));
+        assert_eq!(long.as_deref(), Some("error file too long"));
+    }
+}

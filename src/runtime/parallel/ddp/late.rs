@@ -211,7 +211,7 @@ impl GradientCollectives<f32> for LateGroup {
         range: &Range<usize>,
     ) -> Result<()> {
         if self.fails_at == Some(range.start) {
-            return Err(Error::Device("the GPU reported an error: out of range".to_owned()));
+            return Err(Error::BadArgument("the GPU reported an error: out of range".to_owned()));
         }
         self.group.add(older, newer, range)
     }
