@@ -1,5 +1,6 @@
 //! Gradients of a rank in host memory: sums over micro-batches, and their reductions in flight.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::runtime::comm::collectives::Collectives as _;
@@ -7,23 +8,15 @@ use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::operation::DividedReduction;
 use crate::runtime::comm::shm::buffer::{Lent, SharedBuffer};
 use crate::runtime::comm::work::Work;
-use crate::runtime::dtype::element::{Dtype, Element, ReduceOp};
+use crate::runtime::dtype::element::{Element, ReduceOp};
 use crate::runtime::engine::buffers::UnitBuffers;
 use crate::runtime::engine::host::groups::UnitGroups;
+use crate::runtime::engine::host::reduction::{GradientOptions, Reduction, ReductionInFlight};
 use crate::runtime::engine::host::rounding::round_to;
 use crate::runtime::error::Result;
 use crate::runtime::flat::accumulate::BinaryCounter;
-use crate::runtime::parallel::zero::lanes::{LaneAssignment, LaneOrder};
-use crate::runtime::parallel::zero::sharding::Sharding;
-use crate::runtime::parallel::zero::shards::{ShardLayout, UnitShards};
-
-/// What the store must know of a step.
-pub(super) struct GradientOptions {
-    pub(super) lanes: LaneAssignment,
-    pub(super) sharding: Sharding,
-    /// Type to which the gradient of every lane is rounded before it is added to others.
-    pub(super) rounding: Dtype,
-}
+use crate::runtime::parallel::zero::lanes::LaneOrder;
+use crate::runtime::parallel::zero::shards::ShardLayout;
 
 /// Gradients of all units.
 pub(super) struct GradientStore {
@@ -33,6 +26,8 @@ pub(super) struct GradientStore {
     /// Number of additions after every lane of this rank, for [`LaneOrder::Subtrees`].
     additions: Vec<usize>,
     units: Vec<UnitGradient>,
+    /// Units that are being reduced in their shard groups, in the order of their start; at most all units.
+    in_shard_groups: VecDeque<usize>,
     /// Buffers for the gradient of a micro-batch.
     buffers: UnitBuffers<SharedBuffer<f32>>,
 }
@@ -67,7 +62,7 @@ enum Open {
     /// In memory of this rank alone, because it is reduced with later micro-batches.
     Private(Vec<f32>),
     /// The reduction is in flight; the buffer is `None` if it is [`Own::Whole`].
-    Reducing(Work<Lent<f32>>, Option<SharedBuffer<f32>>),
+    Reducing(ReductionInFlight, Option<SharedBuffer<f32>>),
     /// The reduction of subtrees into [`Own::Whole`] is in flight.
     ReducingSubtrees(Work<(Vec<Lent<f32>>, Lent<f32>)>, Vec<SharedBuffer<f32>>),
 }
@@ -102,7 +97,8 @@ impl GradientStore {
             LaneOrder::Subtrees => options.lanes.tree().additions_of(groups.all.rank()),
         };
         let (groups, layout) = (groups.clone(), layout.clone());
-        Ok(Self { groups, layout, options, additions, units, buffers: UnitBuffers::new() })
+        let (in_shard_groups, buffers) = (VecDeque::new(), UnitBuffers::new());
+        Ok(Self { groups, layout, options, additions, units, in_shard_groups, buffers })
     }
 
     /// Part of a unit that this rank updates.
@@ -194,6 +190,47 @@ impl GradientStore {
             }),
             _ => panic!("the gradient of unit {unit} is not open"),
         };
+        if let Some(Open::Reducing(ReductionInFlight::ShardGroup(_), _)) = open {
+            self.in_shard_groups.push_back(unit);
+        }
+        Ok(self.start_last_reductions(None)?)
+    }
+
+    /// Begins to add the sums of all shard groups for the units whose own shard group has finished. Every rank does so
+    /// in the order in which the units were started. Waits for this unit, and for those before it.
+    fn start_last_reductions(&mut self, waits_for: Option<usize>) -> Result<(), CollectiveError> {
+        let mut needed = match waits_for {
+            Some(unit) => {
+                self.in_shard_groups.iter().position(|of| *of == unit).map_or(0, |at| at + 1)
+            }
+            None => 0,
+        };
+        while let Some(unit) = self.in_shard_groups.front().copied() {
+            let reduction = Reduction {
+                groups: &self.groups,
+                shards: &self.layout.units()[unit],
+                options: &self.options,
+            };
+            let UnitGradient { own, open, .. } = &mut self.units[unit];
+            let (mut work, mut buffer) = match open.take() {
+                Some(Open::Reducing(work, buffer)) => (work, buffer),
+                _ => unreachable!("a unit in this queue is being reduced"),
+            };
+            let is_due = 0 < needed || work.is_completed();
+            if is_due {
+                let memory = match (&mut buffer, own) {
+                    (Some(buffer), _) | (None, Own::Whole(buffer)) => buffer,
+                    (None, Own::Part(_)) => unreachable!("parts are reduced in buffers"),
+                };
+                work = reduction.start_last(memory, work)?;
+            }
+            *open = Some(Open::Reducing(work, buffer));
+            if !is_due {
+                break;
+            }
+            needed = needed.saturating_sub(1);
+            self.in_shard_groups.pop_front();
+        }
         Ok(())
     }
 
@@ -264,21 +301,17 @@ impl GradientStore {
         if !self.additions.is_empty() {
             return self.finish_subtrees(unit);
         }
+        self.start_last_reductions(Some(unit))?;
         let range = self.own_range(unit);
-        let reduction = Reduction {
-            groups: &self.groups,
-            shards: &self.layout.units()[unit],
-            options: &self.options,
-        };
         let UnitGradient { own, open, earlier, .. } = &mut self.units[unit];
         let buffer = match open.take() {
             Some(Open::Reducing(work, Some(mut buffer))) => {
-                reduction.finish(&mut buffer, work)?;
+                buffer.restore(work.wait()?);
                 Some(buffer)
             }
             Some(Open::Reducing(work, None)) => {
                 let Own::Whole(whole) = own else { unreachable!("parts are reduced in buffers") };
-                reduction.finish(whole, work)?;
+                whole.restore(work.wait()?);
                 None
             }
             Some(Open::Buffer(buffer)) => Some(buffer),
@@ -317,60 +350,4 @@ impl GradientStore {
 #[expect(clippy::ptr_arg, reason = "the counter of micro-batches passes its buffers")]
 fn add(older: &Vec<f32>, newer: &mut Vec<f32>) {
     f32::combine_right(ReduceOp::Sum, older, newer);
-}
-
-/// How the gradient of a unit is reduced.
-struct Reduction<'a> {
-    groups: &'a UnitGroups,
-    shards: &'a UnitShards,
-    options: &'a GradientOptions,
-}
-
-impl Reduction<'_> {
-    /// Starts to reduce a unit in place; without other ranks it is done at once.
-    fn start(&self, buffer: &mut SharedBuffer<f32>) -> Option<Work<Lent<f32>>> {
-        let Self { groups, shards, options } = self;
-        let range = 0..shards.padded_len();
-        if groups.all.world_size() == 1 {
-            f32::divide(buffer.slice_mut(&range), self.divisor());
-            return None;
-        }
-        let data = buffer.lend(&range);
-        Some(match groups.hybrid_of(shards) {
-            Some(hybrid) => {
-                let sum = DividedReduction { op: ReduceOp::Sum, divisor: 1 };
-                hybrid.shard_group.submit_reduce_scatter_in_place(data, sum)
-            }
-            None if options.sharding.divides_optimizer() => {
-                groups.all.submit_reduce_scatter_in_place(data, self.last())
-            }
-            None => groups.all.submit_all_reduce(data, self.last(), |_| {}),
-        })
-    }
-
-    /// Waits for a reduction; the sums of a shard group are then added over all of them.
-    fn finish(
-        &self,
-        buffer: &mut SharedBuffer<f32>,
-        started: Work<Lent<f32>>,
-    ) -> Result<(), CollectiveError> {
-        buffer.restore(started.wait()?);
-        if let Some(hybrid) = self.groups.hybrid_of(self.shards) {
-            let data = buffer.lend(&self.shards.part(self.groups.all.rank()));
-            let work = hybrid.copies.submit_reduce_scatter_in_place(data, self.last());
-            buffer.restore(work.wait()?);
-        }
-        Ok(())
-    }
-
-    /// The reduction whose result is the gradient of the step, or of a micro-batch.
-    fn last(&self) -> DividedReduction {
-        DividedReduction { op: ReduceOp::Sum, divisor: self.divisor() }
-    }
-
-    /// Number by which the last sum is divided.
-    fn divisor(&self) -> u64 {
-        let lanes = &self.options.lanes;
-        if lanes.reduces_every_micro_batch() { 1 } else { lanes.count() as u64 }
-    }
 }

@@ -1,0 +1,101 @@
+//! Reduction of the gradient of a unit: over all ranks, or over a shard group and then over all shard groups.
+
+use crate::runtime::comm::collectives::Collectives as _;
+use crate::runtime::comm::core::error::CollectiveError;
+use crate::runtime::comm::core::operation::DividedReduction;
+use crate::runtime::comm::shm::buffer::{Lent, SharedBuffer};
+use crate::runtime::comm::work::Work;
+use crate::runtime::dtype::element::{Dtype, Element as _, ReduceOp};
+use crate::runtime::engine::host::groups::UnitGroups;
+use crate::runtime::parallel::zero::lanes::LaneAssignment;
+use crate::runtime::parallel::zero::sharding::Sharding;
+use crate::runtime::parallel::zero::shards::UnitShards;
+
+/// What the store must know of a step.
+pub(super) struct GradientOptions {
+    pub(super) lanes: LaneAssignment,
+    pub(super) sharding: Sharding,
+    /// Type to which the gradient of every lane is rounded before it is added to others.
+    pub(super) rounding: Dtype,
+}
+
+/// A reduction in flight.
+pub(super) enum ReductionInFlight {
+    /// Over the ranks of a shard group; the sums of all shard groups are added next.
+    ShardGroup(Work<Lent<f32>>),
+    /// The last one, whose result is the gradient.
+    Last(Work<Lent<f32>>),
+}
+
+impl ReductionInFlight {
+    /// Returns whether it has ended.
+    pub(super) fn is_completed(&mut self) -> bool {
+        let (Self::ShardGroup(work) | Self::Last(work)) = self;
+        work.is_completed()
+    }
+
+    /// Waits for its end, and returns the memory.
+    pub(super) fn wait(self) -> Result<Lent<f32>, CollectiveError> {
+        let (Self::ShardGroup(work) | Self::Last(work)) = self;
+        work.wait()
+    }
+}
+
+/// How the gradient of a unit is reduced.
+pub(super) struct Reduction<'a> {
+    pub(super) groups: &'a UnitGroups,
+    pub(super) shards: &'a UnitShards,
+    pub(super) options: &'a GradientOptions,
+}
+
+impl Reduction<'_> {
+    /// Starts to reduce a unit in place; without other ranks it is done at once.
+    pub(super) fn start(&self, buffer: &mut SharedBuffer<f32>) -> Option<ReductionInFlight> {
+        let Self { groups, shards, options } = self;
+        let range = 0..shards.padded_len();
+        if groups.all.world_size() == 1 {
+            f32::divide(buffer.slice_mut(&range), self.divisor());
+            return None;
+        }
+        let data = buffer.lend(&range);
+        Some(match groups.hybrid_of(shards) {
+            Some(hybrid) => {
+                let sum = DividedReduction { op: ReduceOp::Sum, divisor: 1 };
+                let work = hybrid.shard_group.submit_reduce_scatter_in_place(data, sum);
+                ReductionInFlight::ShardGroup(work)
+            }
+            None if options.sharding.divides_optimizer() => {
+                let work = groups.all.submit_reduce_scatter_in_place(data, self.last());
+                ReductionInFlight::Last(work)
+            }
+            None => {
+                ReductionInFlight::Last(groups.all.submit_all_reduce(data, self.last(), |_| {}))
+            }
+        })
+    }
+
+    /// Waits for the sums of this rank's shard group, and starts to add those of all shard groups.
+    pub(super) fn start_last(
+        &self,
+        buffer: &mut SharedBuffer<f32>,
+        in_flight: ReductionInFlight,
+    ) -> Result<ReductionInFlight, CollectiveError> {
+        let hybrid =
+            self.groups.hybrid_of(self.shards).expect("only hybrid units have two reductions");
+        buffer.restore(in_flight.wait()?);
+        let data = buffer.lend(&self.shards.part(self.groups.all.rank()));
+        let work = hybrid.copies.submit_reduce_scatter_in_place(data, self.last());
+        Ok(ReductionInFlight::Last(work))
+    }
+
+    /// The reduction whose result is the gradient of the step, or of a micro-batch.
+    fn last(&self) -> DividedReduction {
+        DividedReduction { op: ReduceOp::Sum, divisor: self.divisor() }
+    }
+
+    /// Number by which the last sum is divided.
+    fn divisor(&self) -> u64 {
+        let lanes = &self.options.lanes;
+        if lanes.reduces_every_micro_batch() { 1 } else { lanes.count() as u64 }
+    }
+}
