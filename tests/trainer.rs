@@ -127,6 +127,11 @@ fn write_configurations(scratch: &Scratch) {
         \"zero_hpz_partition_size\": 4}}",
     );
     scratch.write(
+        "sgd.json",
+        "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"SGD\", \
+        \"params\": {\"lr\": 0.01, \"momentum\": 0.9}}}",
+    );
+    scratch.write(
         "monitor.json",
         "{\"train_batch_size\": 8, \"csv_monitor\": {\"enabled\": true, \"output_path\": \"text\"}}",
     );
@@ -143,6 +148,8 @@ fn train_refuses_unusable_lines_before_the_start() {
     write_configurations(&scratch);
     fs::create_dir(scratch.path("directory")).expect("a new directory");
     scratch.succeed(&format!("{SMALL} --steps 2 --data text --checkpoint_dir kept"));
+    let twice = "--steps 2 --save_every 1 --data text --checkpoint_dir twice";
+    scratch.succeed(&format!("{SMALL} {twice}"));
     let earlier =
         concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/checkpoint-format-2.safetensors");
     let whole = fs::read(earlier).expect("a checkpoint of an earlier build");
@@ -205,6 +212,8 @@ fn train_refuses_unusable_lines_before_the_start() {
             "--resume kept --data short text",
             "--resume kept --data text --steps 2",
             "--resume kept --data text --steps 1",
+            "--resume kept --data text --steps 4 --deepspeed_config sgd.json",
+            "--resume twice/step-00000001 --checkpoint_dir twice --data text --steps 4",
             "--num_gpus 2 --deepspeed_config none.json",
             "--num_gpus 2 --deepspeed_config wrong.json",
             "--num_gpus 3 --deepspeed_config ds.json",
@@ -594,9 +603,59 @@ fn other_shards_than_those_of_the_checkpoint_are_a_warning() {
     shards::write_shard(&scratch.path("b.bin"), (0..4000).map(|at| at * 7 % 100));
     let line = format!("{SMALL} --eval_every 0 --vocabulary 128");
     scratch.succeed(&format!("{line} --steps 2 --data a.bin b.bin --checkpoint_dir kept"));
-    let warning = "warning: `--data` has other tokens, or the same in another order";
+    let warning = "warning: `--data` is not the same as when the checkpoint was saved";
     for (data, is_other) in [("a.bin b.bin", false), ("b.bin a.bin", true), ("a.bin", true)] {
         let shown = scratch.succeed(&format!("{line} --steps 3 --data {data} --resume kept"));
         assert_eq!(shown.contains(warning), is_other, "{data}: {shown}");
     }
+}
+
+/// Standard error of a line that succeeds.
+fn stderr_of(scratch: &Scratch, line: &str) -> String {
+    let output = scratch.run(line);
+    let shown = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(output.status.success(), "{line}: {shown}");
+    shown
+}
+
+#[test]
+fn unknown_keys_of_a_configuration_are_warnings_of_the_training_too() {
+    let scratch = Scratch::new("train", "warnings");
+    scratch.write("ds.json", "{\"train_batch_size\": 2,\n \"zero_optimisation\": {\"stage\": 1}}");
+    let line = format!("{SMALL} --num_gpus 2 --eval_every 0 --deepspeed_config ds.json");
+    for more in ["--steps 1", "--dry_run"] {
+        let shown = stderr_of(&scratch, &format!("{line} {more}"));
+        assert!(
+            shown.contains("warning[G006]") && shown.contains("ds.json:2:2"),
+            "{more}: {shown}"
+        );
+        assert!(shown.contains("`zero_optimization`"), "{more}: {shown}");
+    }
+}
+
+#[test]
+fn accumulation_that_a_file_leaves_open_keeps_the_batch_of_the_checkpoint() {
+    let scratch = Scratch::new("train", "kept-batch");
+    scratch.write("ds.json", "{\"train_micro_batch_size_per_gpu\": 2}");
+    let line = format!("{SMALL} --eval_every 0 --deepspeed_config ds.json --metrics m");
+    scratch.succeed(&format!("{line} --num_gpus 4 --steps 4"));
+    let whole = digest(&scratch, "m");
+    scratch.succeed(&format!("{line} --num_gpus 4 --steps 4 --checkpoint_dir kept --save_every 2"));
+    let first = "--resume kept/step-00000002 --checkpoint_dir second";
+    let shown = scratch.succeed(&format!("{line} --num_gpus 2 --steps 4 {first}"));
+    assert!(shown.contains("gradient accumulation 2 keeps the 8 samples"), "{shown}");
+    assert_eq!(digest(&scratch, "m"), whole);
+}
+
+#[test]
+fn changed_settings_of_the_optimizer_are_told_when_a_run_continues() {
+    let scratch = Scratch::new("train", "other-decay");
+    let line = format!("{SMALL} --eval_every 0 --checkpoint_dir kept");
+    scratch.succeed(&format!("{line} --steps 1 --weight_decay 0"));
+    let note = "note: the optimizer is AdamW, betas 0.9, 0.99, eps 1e-8, weight decay 0.1 now, AdamW, betas 0.9, \
+                0.99, eps 1e-8, weight decay 0 when the checkpoint was saved";
+    let shown = stderr_of(&scratch, &format!("{line} --steps 2 --resume auto"));
+    assert!(shown.contains(note), "{shown}");
+    let shown = stderr_of(&scratch, &format!("{line} --steps 3 --resume auto"));
+    assert!(!shown.contains("note: the optimizer"), "{shown}");
 }

@@ -161,15 +161,25 @@ pub(super) struct MemberTruth {
     pub(super) stopped_for_newcomer_at: Option<Micros>,
     /// Number of workers before such a stop, as long as nothing else has happened to the nodes.
     pub(super) workers_before: Option<usize>,
-    /// Number of restarts after failures, and of all others.
+    /// Number of restarts of this launcher after failures, and of all others.
     pub(super) charged: u32,
     pub(super) free: u32,
+    /// Number of restarts after failures of the launchers before it, and whether a node has told it about them: if
+    /// no node is left that knows of them, it begins to count again.
+    pub(super) charged_before: u32,
+    pub(super) was_told: bool,
 }
 
 impl MemberTruth {
     /// A launcher takes the place of another one.
     pub(super) fn begin_launcher(&mut self) {
-        *self = Self { charged: self.charged, ..Self::default() };
+        let charged_before = self.charged_before + self.charged;
+        *self = Self { charged_before, ..Self::default() };
+    }
+
+    /// Number of restarts after failures, as far as the launcher can know.
+    pub(super) fn known_charged(&self) -> u32 {
+        self.charged + if self.was_told { self.charged_before } else { 0 }
     }
 
     pub(super) fn is_member(&self, node: NodeRank) -> bool {

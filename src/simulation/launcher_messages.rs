@@ -111,6 +111,7 @@ impl Simulation {
                 self.scenario.policy.elastic.is_some().then_some(Event::Arrived(node))
             }
             LinkNews::EarlierEpochs(epoch, free_restarts) => {
+                self.truth.membership.was_told = true;
                 Some(Event::EarlierEpochs { epoch, free_restarts })
             }
             LinkNews::Unreachable { is_late } => {

@@ -129,7 +129,7 @@ impl Simulation {
         let membership = &mut self.truth.membership;
         membership.charged += u32::from(is_charged);
         membership.free += u32::from(!is_charged);
-        let (charged, free) = (membership.charged, membership.free);
+        let (charged, free) = (membership.known_charged(), membership.free);
         let (counted, allowed) =
             (self.launcher.job.free_restarts(), self.scenario.policy.restarts_max);
         let is_first = self.launcher.number == 0;

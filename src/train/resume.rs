@@ -44,8 +44,8 @@ pub(crate) fn restore_state<T: Task, R: ReplicaState>(
     let change = StepChange::between(reader.state(), now, engine.group().world_size());
     let fingerprint = reader.state().data.and_then(|data| data.fingerprint);
     if fingerprint.is_some() && fingerprint != now.fingerprint {
-        let text = "`--data` has other tokens, or the same in another order, than when the checkpoint was \
-                    saved: the training continues with other samples";
+        let text = "`--data` is not the same as when the checkpoint was saved: the training continues with other \
+                    samples";
         reporter.report(|| TrainEvent::Damaged(text.to_owned()));
     }
     let (path, step) = (reader.path().to_owned(), reader.state().step);

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use crate::runtime::checkpoint::{CheckpointReader, DataPosition, OpenError, list_checkpoints};
+use crate::runtime::optim::Optimizer;
 use crate::train::nn::model_id::ModelId;
 
 /// What a checkpoint says about its run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SavedTraining {
     /// Path of the checkpoint.
     pub path: PathBuf,
@@ -16,6 +17,8 @@ pub struct SavedTraining {
     pub model: ModelId,
     /// Samples of every step, if they are known.
     pub samples: Option<DataPosition>,
+    /// Optimizer with its settings, if they are known.
+    pub optimizer: Option<Optimizer>,
 }
 
 /// Reads what a checkpoint says: of the path itself, or of the directory's newest one.
@@ -34,7 +37,9 @@ pub fn inspect(path: &Path) -> Result<SavedTraining, OpenError> {
     if !model.fits(bytes) {
         return Err(foreign());
     }
-    Ok(SavedTraining { path: path.clone(), step: state.step, model, samples: state.data })
+    let optimizer = serde_json::from_value(state.optimizer_settings.clone()).ok();
+    let (step, samples) = (state.step, state.data);
+    Ok(SavedTraining { path: path.clone(), step, model, samples, optimizer })
 }
 
 /// The same for the newest checkpoint of a directory whose files have their sizes.

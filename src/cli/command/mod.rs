@@ -15,6 +15,8 @@ pub(super) mod k8s;
 pub mod launch;
 pub(super) mod man;
 pub(super) mod node;
+#[cfg(feature = "train")]
+mod optimizer_text;
 pub(super) mod output;
 pub(super) mod parse;
 pub mod pod;

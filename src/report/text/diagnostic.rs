@@ -41,6 +41,13 @@ pub fn show_findings(findings: &Findings, paint: Paint) -> String {
     out
 }
 
+/// Shows where a part of a source begins: `FILE:LINE:COLUMN`.
+pub fn show_place(source: &Source, span: Span) -> String {
+    let lines = Lines::new(source);
+    let (line, column) = lines.position(span.start);
+    format!("{}:{line}:{column}", lines.name)
+}
+
 /// Formats all findings of a source that needs no count, such as a command line.
 pub fn show_problems(findings: &Findings, paint: Paint) -> String {
     let lines = Lines::new(&findings.source);

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use sha2::{Digest as _, Sha256};
+
 use crate::runtime::RandomStream;
 use crate::train::nn::gpt::Sequences;
 
@@ -27,6 +29,25 @@ pub(crate) trait TokenText {
 
     /// Reads the tokens `begin..begin + out.len()`, which must be in the text.
     fn read_tokens(&self, begin: usize, out: &mut [u32]);
+}
+
+/// Returns a number that other tokens, or the same in another order, are unlikely to have: a hash of their
+/// count and of tokens at evenly spaced places.
+pub(crate) fn fingerprint(text: &impl TokenText) -> u64 {
+    const PLACES: usize = 1024;
+    const READ_AT_ONCE: usize = 16;
+    let count = text.token_count();
+    let mut hash = Sha256::new();
+    hash.update((count as u64).to_le_bytes());
+    let mut tokens = vec![0; READ_AT_ONCE.min(count)];
+    let last = count - tokens.len();
+    for place in 0..PLACES {
+        text.read_tokens((last as f64 * place as f64 / PLACES as f64) as usize, &mut tokens);
+        hash.update(bytemuck::cast_slice(&tokens));
+    }
+    let digest: [u8; 32] = hash.finalize().into();
+    let (first, _) = digest.split_first_chunk().expect("it has 32 bytes");
+    u64::from_le_bytes(*first)
 }
 
 /// Whether there is at least one sequence of `block` tokens on both sides of the split.

@@ -1,7 +1,7 @@
 //! Metrics file: one line with a JSON object for each step.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::fs::{File, TryLockError};
+use std::io::{self, BufWriter, Read as _, Seek as _, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -58,12 +58,26 @@ impl Metrics {
     /// Opens the file of a run that has completed `step` steps. Lines of these steps are kept and
     /// returned as a curve; lines that an earlier run wrote after its last checkpoint are removed,
     /// because those steps are repeated.
+    ///
+    /// # Errors
+    /// If another process has the file open as its metrics: each would write over the other's lines.
     pub(crate) fn open(path: &Path, step: u64) -> io::Result<(Self, Curve)> {
-        let old = match step {
-            0 => String::new(),
-            _ => fs::read_to_string(path).or_else(none_if_missing)?,
-        };
-        let mut metrics = Self { file: BufWriter::new(File::create(path)?) };
+        let mut file =
+            File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        match file.try_lock() {
+            // Some file systems have no locks.
+            Ok(()) | Err(TryLockError::Error(_)) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::other("another run is writing it"));
+            }
+        }
+        let mut old = String::new();
+        if 0 < step {
+            file.read_to_string(&mut old)?;
+            file.rewind()?;
+        }
+        file.set_len(0)?;
+        let mut metrics = Self { file: BufWriter::new(file) };
         let mut curve = Curve::default();
         let lines = old.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
         for line in lines.filter(|line| line.step <= step) {
@@ -105,12 +119,5 @@ impl Metrics {
             (memory.map(|bytes| bytes.peak), memory.map(|bytes| bytes.forecast));
         self.push(&LastLine { step, val_loss, memory_peak, memory_forecast, digest })?;
         self.file.flush()
-    }
-}
-
-fn none_if_missing(error: io::Error) -> io::Result<String> {
-    match error.kind() {
-        ErrorKind::NotFound => Ok(String::new()),
-        _ => Err(error),
     }
 }

@@ -115,10 +115,7 @@ impl Task for Language {
     }
 
     fn data_fingerprint(&self) -> Option<u64> {
-        match &self.data {
-            LanguageData::Text(_) => None,
-            LanguageData::Shards(shards) => Some(shards.fingerprint()),
-        }
+        Some(windows::fingerprint(&self.data))
     }
 
     fn unit(&self) -> ItemUnit {

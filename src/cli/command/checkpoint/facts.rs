@@ -5,12 +5,11 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::cli::command::optimizer_text::show_settings;
 use crate::report::text::{escape_control, show_count};
 use crate::runtime::checkpoint::{Division, SavedState};
 use crate::runtime::engine::Sharding;
-use crate::runtime::optim::{
-    AdamOptions, LionOptions, LossScale, Optimizer, SgdOptions, WeightDecay,
-};
+use crate::runtime::optim::LossScale;
 
 /// Gap between two settings.
 const GAP: &str = "  ";
@@ -53,58 +52,12 @@ fn show_division(division: &Division) -> String {
 
 fn show_optimizer(name: &str, settings: &Value) -> String {
     match serde_json::from_value(settings.clone()) {
-        Ok(Optimizer::Adam(adam)) => show_adam(&adam),
-        Ok(Optimizer::Sgd(sgd)) => show_sgd(&sgd),
-        Ok(Optimizer::Lion(LionOptions { betas, weight_decay })) => {
-            ["Lion".to_owned(), show_betas(betas), show_decay(weight_decay)].join(GAP)
-        }
+        Ok(optimizer) => show_settings(&optimizer).join(GAP),
         Err(_) => match show_json(settings) {
             Some(settings) => format!("{name} {settings}"),
             None => name.to_owned(),
         },
     }
-}
-
-fn show_adam(adam: &AdamOptions) -> String {
-    let name = match adam.decay {
-        WeightDecay::Decoupled => "AdamW",
-        WeightDecay::L2 => "Adam",
-    };
-    let mut shown = vec![
-        name.to_owned(),
-        show_betas(adam.betas),
-        format!("eps {}", show_number(adam.epsilon)),
-        show_decay(adam.weight_decay),
-    ];
-    if !adam.bias_correction {
-        shown.push("no bias correction".to_owned());
-    }
-    shown.join(GAP)
-}
-
-fn show_sgd(sgd: &SgdOptions) -> String {
-    let mut shown = vec!["SGD".to_owned(), format!("momentum {}", show_number(sgd.momentum))];
-    if sgd.dampening != 0.0 {
-        shown.push(format!("dampening {}", show_number(sgd.dampening)));
-    }
-    if sgd.nesterov {
-        shown.push("Nesterov".to_owned());
-    }
-    shown.push(show_decay(sgd.weight_decay));
-    shown.join(GAP)
-}
-
-fn show_betas(betas: [f64; 2]) -> String {
-    format!("betas {}, {}", show_number(betas[0]), show_number(betas[1]))
-}
-
-fn show_decay(weight_decay: f64) -> String {
-    format!("weight decay {}", show_number(weight_decay))
-}
-
-/// A number as in Python: small ones with an exponent.
-fn show_number(number: f64) -> String {
-    if number != 0.0 && number.abs() < 1e-4 { format!("{number:e}") } else { number.to_string() }
 }
 
 /// The schedule of learning rates counts the steps that changed the parameters.

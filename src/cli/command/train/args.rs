@@ -114,7 +114,7 @@ pub(super) struct TrainArgs {
     /// Seed of initial weights, batches and the generated sample [default: that of `--resume`, else 1337]
     #[arg(long, value_name = "N")]
     pub(super) seed: Option<u64>,
-    /// Steps between evaluations on held-out data; 0: no evaluation
+    /// Steps between evaluations on held-out data; 0: only after the last step
     #[arg(long, value_name = "N", default_value = "100")]
     pub(super) eval_every: u64,
     /// Threads of each worker [default: OMP_NUM_THREADS, else 1]

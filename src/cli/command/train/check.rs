@@ -47,21 +47,12 @@ impl Workers {
     }
 }
 
-/// What the checks found.
-pub(super) struct CheckedRun {
-    /// Checkpoint from which the run continues.
-    pub(super) saved: Option<SavedTraining>,
-    /// Number of different tokens of a GPT, or the most that is possible.
-    pub(super) vocabulary: usize,
-}
-
-/// Checks everything that this machine can check. Options that were not typed are taken from the
-/// checkpoint of `--resume`.
-pub(super) fn run(
+/// Finds the checkpoint from which the run continues, and takes from it the options that were not typed.
+pub(super) fn resumed(
     args: &mut TrainArgs,
     typed: &CommandLine,
     workers: Workers,
-) -> Result<CheckedRun, CliError> {
+) -> Result<Option<SavedTraining>, CliError> {
     if args.save_every.is_some() && args.checkpoint_dir.is_none() {
         return Err(needs_other(typed, "save_every", "checkpoint_dir").into());
     }
@@ -84,6 +75,19 @@ pub(super) fn run(
         apply_saved(line, args, saved, is_here)?;
         apply_samples(args, saved, workers.count());
     }
+    Ok(saved)
+}
+
+/// Checks everything else that this machine can check. Returns the number of different tokens of a GPT, or the most
+/// that is possible.
+pub(super) fn run(
+    args: &mut TrainArgs,
+    typed: &CommandLine,
+    workers: Workers,
+    saved: Option<&SavedTraining>,
+) -> Result<usize, CliError> {
+    let line = &TypedLine(typed);
+    let is_here = matches!(workers, Workers::Local(_));
     if args.model() == ModelArg::Mlp && !args.data.is_empty() {
         return Err(
             cannot_combine(typed, "model", "data", "the samples of an MLP are synthetic").into()
@@ -93,7 +97,7 @@ pub(super) fn run(
     let data_vocabulary =
         if is_here { check_data(line, args)? } else { args.vocabulary.map(NonZeroUsize::get) };
     let data_vocabulary = data_vocabulary.unwrap_or(VOCABULARY_MAX);
-    let vocabulary = saved.as_ref().map_or(data_vocabulary, |saved| match saved.model {
+    let vocabulary = saved.map_or(data_vocabulary, |saved| match saved.model {
         ModelId::Gpt { vocabulary, .. } => vocabulary,
         ModelId::Mlp { .. } => data_vocabulary,
     });
@@ -104,7 +108,7 @@ pub(super) fn run(
         check_outputs(line, args)?;
         check_unused(line, args)?;
     }
-    Ok(CheckedRun { saved, vocabulary })
+    Ok(vocabulary)
 }
 
 /// Returns the error for `--resume auto` without the directory of the checkpoints.

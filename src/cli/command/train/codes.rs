@@ -123,6 +123,8 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
          train --checkpoint_dir kept --resume kept\n\nTo start a new run, name an empty \
          directory:\n\n    remuda train --checkpoint_dir kept-2\n\nIf the same command is started again \
          and again, as by a Kubernetes Job, use `--resume auto`: the training starts if the directory is \
-         empty, and continues if it is not.",
+         empty, and continues if it is not.\n\nA run that goes on from an earlier step \
+         (`--resume kept/step-00000100`) would replace the later checkpoints there, so it is refused too: name \
+         another directory for it.",
     ),
 ];

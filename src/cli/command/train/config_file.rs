@@ -16,14 +16,16 @@ use crate::config::{
     OptimizerConfig, PrecisionConfig, ReportConfig, ScheduleConfig, TrainingConfig, UpdateRule,
     WorldSize, ZeroStage, read_config,
 };
+use crate::report::diagnostic::{Paint, show_place, show_problems};
 use crate::train::{ScalarFormat, ScalarNames, ScalarOutput};
 
-/// Takes the settings of the engine from the file of the line, if there is one. Returns notes about keys
-/// without effect.
+/// Takes the settings of the engine from the file of the line, if there is one. Returns its warnings, and notes
+/// about keys without effect.
 pub(super) fn apply(
     line: &TypedLine<'_>,
     args: &mut TrainArgs,
     cluster: &ResolvedCluster,
+    paint: Paint,
 ) -> Result<String, CliError> {
     let Some(path) = args.deepspeed_config.clone() else { return Ok(String::new()) };
     let reading = read(&path, &inputs(line, args, cluster.workers()))?;
@@ -48,7 +50,7 @@ pub(super) fn apply(
     args.activation_checkpointing = engine.plan.recompute != 0;
     args.engine = Some(engine);
     args.monitor = monitors(&config.reports);
-    Ok(notes(&reading))
+    Ok(show_problems(&reading.findings, paint) + &notes(&reading))
 }
 
 /// Returns the number of workers that a file of accelerate names. A file with errors is reported by [`apply`].
@@ -223,9 +225,10 @@ fn monitors(reports: &ReportConfig) -> Vec<ScalarOutput> {
 
 /// One line for each key without effect.
 fn notes(reading: &ConfigReading) -> String {
-    let file = &reading.findings.source.name;
-    let line = |Ineffective { path, reason, .. }: &Ineffective| {
-        format!("note: {file}: `{path}` has no effect here: {reason}\n")
+    let source = &reading.findings.source;
+    let line = |Ineffective { path, span, reason }: &Ineffective| {
+        let place = show_place(source, *span);
+        format!("note: {place}: `{path}` has no effect here: {reason}\n")
     };
     reading.ineffective.iter().map(line).collect()
 }

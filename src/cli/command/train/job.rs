@@ -11,10 +11,12 @@ use crate::base::Status;
 use crate::cli::args::{self, ClusterArgs, ElasticArgs, WatchArgs, WorkerArgs};
 use crate::cli::command::parse::parse;
 use crate::cli::command::train::args::{DeviceArg, TrainArgs};
-use crate::cli::command::train::check::{CheckedRun, Workers};
+use crate::cli::command::train::check::Workers;
 use crate::cli::command::train::memory_table::show_memory;
 use crate::cli::command::train::outputs::remote_files;
-use crate::cli::command::train::resume::{kept_state, restart_warning, unsaved_warning};
+use crate::cli::command::train::resume::{
+    check_optimizer, kept_state, restart_warning, unsaved_warning,
+};
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::cli::resolve::{self, ResolvedCluster};
@@ -63,12 +65,8 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     // Errors are reported once here, and not by every worker.
     let workers = Workers::of(&cluster);
     lanes::apply(&mut cli.train, workers.count(), &typed)?;
-    let notes = config_file::apply(&TypedLine(&typed), &mut cli.train, &cluster)?;
-    shard_group::check(&cli.train, workers.count(), &typed)?;
-    if cli.watch.prints_warnings() {
-        print_message(&notes, terminal.paint);
-    }
-    let CheckedRun { saved, vocabulary } = check::run(&mut cli.train, &typed, workers)?;
+    let saved = settle(&mut cli, &typed, &cluster, terminal)?;
+    let vocabulary = check::run(&mut cli.train, &typed, workers, saved.as_ref())?;
     device::check(&cli.train, workers.count(), &typed)?;
     // A run that ended after its last save has not written the last record of its metrics.
     let has_record =
@@ -102,6 +100,28 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         WorkerProgram { files, kept_state, ..WorkerProgram::new(program, words, printed_ranks) };
     let job = JobArgs { watch: &cli.watch, workers: &WorkerArgs::default(), terminal };
     start(cluster, job, worker_program)
+}
+
+/// Takes the settings of the checkpoint and of the file of the line, and prints what they say that the line does
+/// not. Returns the checkpoint from which the run continues.
+fn settle(
+    cli: &mut TrainCli,
+    typed: &CommandLine,
+    cluster: &ResolvedCluster,
+    terminal: Terminal,
+) -> Result<Option<SavedTraining>, CliError> {
+    let (line, workers) = (&TypedLine(typed), Workers::of(cluster));
+    // Before the file: the checkpoint fills what neither the line nor the file says.
+    let saved = check::resumed(&mut cli.train, typed, workers)?;
+    let mut notes = config_file::apply(line, &mut cli.train, cluster, terminal.paint)?;
+    if let Some(saved) = &saved {
+        notes += &check_optimizer(line, &cli.train.resolve().engine.optimizer, saved)?;
+    }
+    shard_group::check(&cli.train, workers.count(), typed)?;
+    if cli.watch.prints_warnings() {
+        print_message(&notes, terminal.paint);
+    }
+    Ok(saved)
 }
 
 /// Resolves where the workers run. Without an option about it, a configuration of accelerate gives their number.

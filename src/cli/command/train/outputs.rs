@@ -14,7 +14,7 @@ use crate::cli::output_files::{check_file, check_writable};
 use crate::launch::{FileOf, WorkersFile};
 use crate::report::text::show_io_error;
 use crate::report::{make_dirs, with_disk_timeout};
-use crate::train::newest_in;
+use crate::train::{inspect, inspect_newest, newest_in};
 use crate::wire::{FileState, ProblemScope, RequiredFile};
 
 /// Returns the files of the run, for checks by the agents of other machines.
@@ -60,15 +60,38 @@ fn continues_in(args: &TrainArgs, dir: &Path) -> bool {
             .is_some_and(|(dir, resume)| resume == dir || resume.parent() == Some(&*dir))
 }
 
-/// Returns the checkpoint directory if it contains checkpoints of another run, and the message.
-pub(super) fn other_run_in_dir(args: &TrainArgs) -> Option<(&Path, String)> {
-    let dir = args.checkpoint_dir.as_deref().filter(|dir| !continues_in(args, dir))?;
+/// Why a run cannot save its checkpoints in a directory: it would replace others.
+pub(super) struct UsedDirectory {
+    pub(super) message: String,
+    pub(super) help: String,
+}
+
+/// Finds out whether the run would replace checkpoints of another run, or later ones of the run that it continues.
+pub(super) fn used_directory(args: &TrainArgs) -> Option<UsedDirectory> {
+    let dir = args.checkpoint_dir.as_deref()?;
+    if continues_in(args, dir) { later_in_dir(args, dir) } else { other_run_in_dir(dir) }
+}
+
+/// Checkpoints after the one from which the run continues: it would replace them one by one, and those of two runs
+/// would be left. Damaged ones do not count.
+fn later_in_dir(args: &TrainArgs, dir: &Path) -> Option<UsedDirectory> {
+    let resume = args.resume.as_deref().filter(|_| !args.is_auto())?;
+    let (from, newest) = (inspect(resume).ok()?.step, inspect_newest(dir).ok()?.step);
+    let shown = dir.display();
+    let message = format!(
+        "`{shown}` has checkpoints after step {from}, up to step {newest}, which this run would replace"
+    );
+    let help = "name an empty directory in `--checkpoint_dir`, or continue from the newest checkpoint with \
+                `--resume auto`";
+    (from < newest).then(|| UsedDirectory { message, help: help.to_owned() })
+}
+
+fn other_run_in_dir(dir: &Path) -> Option<UsedDirectory> {
     let newest = newest_in(dir)?;
     let newest = newest.file_name().unwrap_or_default().display();
-    Some((
-        dir,
-        format!("`{}` contains checkpoints of another run, up to `{newest}`", dir.display()),
-    ))
+    let message =
+        format!("`{}` contains checkpoints of another run, up to `{newest}`", dir.display());
+    Some(UsedDirectory { message, help: other_dir_help(dir) })
 }
 
 fn other_dir_help(dir: &Path) -> String {
@@ -78,11 +101,10 @@ fn other_dir_help(dir: &Path) -> String {
     )
 }
 
-/// Checks that the checkpoint directory contains no other run: each run would replace the steps
-/// of the other.
+/// Checks that the run replaces no checkpoints of another one.
 pub(super) fn check_unused(line: &TypedLine<'_>, args: &TrainArgs) -> Result<(), CliError> {
-    let Some((dir, message)) = other_run_in_dir(args) else { return Ok(()) };
-    let (place, help) = (line.0.value_or_end("checkpoint_dir"), other_dir_help(dir));
+    let Some(UsedDirectory { message, help }) = used_directory(args) else { return Ok(()) };
+    let place = line.0.value_or_end("checkpoint_dir");
     Err(line
         .refuse(Status::Config, IN_USE, place, message, |found| found.label("in use").help(help)))
 }

@@ -9,6 +9,7 @@ use std::{fs, io, thread};
 
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Findings, Status};
+use crate::cli::command::optimizer_text::show_settings;
 use crate::cli::command::train::args::{ModelArg, TrainArgs};
 use crate::cli::command::train::codes::{CHECKPOINT_DIFFERS, CHECKPOINT_UNUSABLE};
 use crate::cli::command::train::sizes::has_shards;
@@ -17,6 +18,7 @@ use crate::cli::error::CliError;
 use crate::launch::KeptState;
 use crate::report::with_disk_timeout;
 use crate::runtime::checkpoint::OpenError;
+use crate::runtime::optim::Optimizer;
 use crate::train::{
     ALL_DAMAGED_HELP, Corpus, ModelId, SavedTraining, TOKENS_OF_SHARDS, inspect_newest,
 };
@@ -203,6 +205,37 @@ pub(super) fn apply_samples(args: &mut TrainArgs, saved: &SavedTraining, workers
     let (lanes, workers) = (samples.lanes as usize, workers.max(1));
     let each = lanes.is_multiple_of(workers).then(|| lanes / workers);
     args.accumulate = args.accumulate.or(each.and_then(NonZeroUsize::new));
+}
+
+/// Compares the optimizer with that of the checkpoint. Returns a note if its settings differ.
+///
+/// # Errors
+/// If the checkpoint has no state for it.
+pub(super) fn check_optimizer(
+    line: &TypedLine<'_>,
+    now: &Optimizer,
+    saved: &SavedTraining,
+) -> Result<String, CliError> {
+    let Some(before) = saved.optimizer.as_ref().filter(|before| *before != now) else {
+        return Ok(String::new());
+    };
+    let (shown, shown_before) = (show_settings(now), show_settings(before));
+    if now.state_names() == before.state_names() {
+        return Ok(format!(
+            "note: the optimizer is {} now, {} when the checkpoint was saved\n",
+            shown.join(", "),
+            shown_before.join(", ")
+        ));
+    }
+    let (name, name_before) = (&shown[0], &shown_before[0]);
+    let message =
+        format!("the optimizer is {name}, but the checkpoint has the state of {name_before}");
+    let help =
+        "continue with the optimizer of the checkpoint, or leave `--resume` out to start a new run";
+    let decides =
+        if line.0.last("deepspeed_config").is_some() { "deepspeed_config" } else { "resume" };
+    let place = line.0.value_or_end(decides);
+    Err(line.refuse(Status::Config, CHECKPOINT_DIFFERS, place, message, |found| found.help(help)))
 }
 
 /// Describes the checkpoints of a run for the report of a failure.

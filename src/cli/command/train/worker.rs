@@ -12,7 +12,7 @@ use crate::cli::command::train::args::{DeviceArg, TrainArgs};
 use crate::cli::command::train::codes::IN_USE;
 #[cfg(feature = "nccl")]
 use crate::cli::command::train::device;
-use crate::cli::command::train::outputs::{bad_output, other_run_in_dir};
+use crate::cli::command::train::outputs::{UsedDirectory, bad_output, used_directory};
 use crate::cli::error::CliError;
 use crate::cli::line::codes::BAD_VALUE;
 use crate::cli::start::join_group;
@@ -78,7 +78,7 @@ fn check_files(args: &TrainArgs, is_first: bool) -> Result<(), (Status, String)>
     }
     let in_use =
         |message, help| (Status::Config, format!("error[{IN_USE}]: {message}\nhelp: {help}"));
-    if let Some((_, message)) = other_run_in_dir(args).filter(|_| is_first) {
+    if let Some(UsedDirectory { message, .. }) = used_directory(args).filter(|_| is_first) {
         let help = "to continue that run, now and after restarts: `--resume auto`; otherwise use another \
                     `--checkpoint_dir`";
         return Err(in_use(message, help));

@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use sha2::{Digest as _, Sha256};
-
 use super::error::ShardError;
 use super::reader::TokenShard;
 use crate::train::data::windows::{self, TokenText};
@@ -108,24 +106,6 @@ impl TokenData {
             tokens.iter().max().copied()
         });
         largest.max()
-    }
-
-    /// Returns a number that other tokens, or the same in another order, are unlikely to have: a hash of their
-    /// count and of tokens at evenly spaced places.
-    pub fn fingerprint(&self) -> u64 {
-        const PLACES: usize = 1024;
-        const READ_AT_ONCE: usize = 16;
-        let mut hash = Sha256::new();
-        hash.update((self.len as u64).to_le_bytes());
-        let mut tokens = vec![0; READ_AT_ONCE.min(self.len)];
-        let last = self.len - tokens.len();
-        for place in 0..PLACES {
-            self.read((last as f64 * place as f64 / PLACES as f64) as usize, &mut tokens);
-            hash.update(bytemuck::cast_slice(&tokens));
-        }
-        let digest: [u8; 32] = hash.finalize().into();
-        let (first, _) = digest.split_first_chunk().expect("it has 32 bytes");
-        u64::from_le_bytes(*first)
     }
 
     /// Reads the tokens `begin..begin + out.len()`, which must be in the data.
