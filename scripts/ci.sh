@@ -66,7 +66,7 @@ documentation() {
 # Checks the library without features, and with each feature alone; the lints check it with all.
 features() {
     local features problems=0
-    for features in "" cli train nccl; do
+    for features in "" cli train nccl capi; do
         cargo check --locked --quiet --lib --no-default-features --features "$features" || {
             echo "failed: cargo check --lib --no-default-features --features \"$features\""
             problems=1

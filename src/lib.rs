@@ -99,17 +99,19 @@
 //! | start a job from a program (feature `cli`) | `launch::Job` |
 //! | start workers with a launcher of your own | [`runtime::contract`], [`base::env_vars`] |
 //! | use collectives on GPUs (feature `nccl`; not yet run on several) | `runtime::device` |
+//! | call collectives from C, C++, Julia or Python (feature `capi`) | `capi`, `docs/c_interface.md`, `docs/python.md` |
 //! | reuse the bundled models and trainer (feature `train`) | `train` |
 //!
 //! # Features
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `cli` | the launcher: all modules except `base`, `os`, `secure`, `cuda`, `runtime` and `train` |
+//! | `cli` | the launcher: all modules except `base`, `os`, `secure`, `cuda`, `runtime`, `capi` and `train` |
 //! | `train` | the bundled models and trainer |
+//! | `capi` | the C interface, for a library of its own; not a default feature |
 //! | `nccl` | collectives on GPUs; NVIDIA's libraries are opened at run time |
 //!
-//! All three are default features.
+//! All but `capi` are default features.
 //!
 //! The modules form layers: a module imports only modules of a lower layer. ARCHITECTURE.md contains the
 //! table of layers, and `tests/architecture.rs` enforces it.
@@ -129,6 +131,9 @@ pub mod secure;
 pub mod agent;
 #[cfg(feature = "cli")]
 pub mod bench;
+// Its tests run with those of the crate.
+#[cfg(any(test, feature = "capi"))]
+pub mod capi;
 #[cfg(feature = "cli")]
 pub mod cli;
 #[cfg(feature = "cli")]

@@ -40,18 +40,20 @@ const LAYERS: [&[&str]; 7] = [
     &["plan", "cuda"],
     &["job", "wire", "inventory"],
     &["transport", "report", "runtime"],
-    &["launch", "agent", "doctor", "train", "bench"],
+    &["launch", "agent", "doctor", "train", "bench", "capi"],
     &["cli", "simulation"],
 ];
 
 /// Modules that may import less than their layer allows.
-const NARROW: [(&str, &[&str]); 3] = [
+const NARROW: [(&str, &[&str]); 4] = [
     // A worker needs only `runtime`, and `runtime` does not depend on how it was launched.
     ("runtime", &["base", "os", "secure", "cuda"]),
     // The bundled worker uses what a user's worker can use; `report` prints its lines.
     ("train", &["base", "os", "cuda", "runtime", "report"]),
     // Likewise; its charts are drawn by `base`.
     ("bench", &["base", "runtime"]),
+    // Programs in other languages load it; they need no launcher.
+    ("capi", &["base", "runtime"]),
 ];
 
 /// The modules of `runtime`, lowest layer first; `comm` alone is its own files. A module imports only
@@ -126,6 +128,7 @@ const BLOCKING: &[&str] = &[
     "src/runtime/",
     "src/train/",
     "src/bench/",
+    "src/capi/",
 ];
 
 /// Names of files that may contain `unsafe`, in addition to all files of `os`.

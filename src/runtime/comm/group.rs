@@ -4,6 +4,7 @@ use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
+use std::time::Duration;
 
 use crate::os::process::peak_memory::peak_private_memory;
 use crate::runtime::comm::bootstrap::join::{self, Links, Membership};
@@ -399,6 +400,32 @@ impl Group {
     /// Returns how many times the job was restarted.
     pub fn restart_count(&self) -> u32 {
         self.inner.restart_count
+    }
+
+    /// Sets the deadline of the operations of this rank that begin after the current one; groups that are made
+    /// from this one later keep the timeout of its options.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use remuda::runtime::{Cause, Error, Group};
+    /// let results = Group::on_threads(2, |group| {
+    ///     if group.rank() == 1 {
+    ///         return Ok(true);
+    ///     }
+    ///     group.set_timeout(Duration::from_millis(1));
+    ///     let error = group.barrier().expect_err("rank 1 never calls it");
+    ///     Ok(matches!(error.cause, Cause::Deadline { .. } | Cause::PeerLost { .. }))
+    /// })?;
+    /// assert_eq!(results, [true; 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.inner.executor.run_after_current(|backend| backend.set_timeout(timeout));
+    }
+
+    /// Returns why the group has failed, if that is known; does not wait for other ranks.
+    pub fn failure(&self) -> Option<Cause> {
+        self.abort_cause()
     }
 
     /// Allocates `len` zeros in memory that operations do not need to copy within the node.

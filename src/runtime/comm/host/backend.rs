@@ -99,6 +99,11 @@ impl HostBackend {
         self.roster.placement.world_size()
     }
 
+    /// Sets the time limit of the following operations.
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
     /// Aborts the group: further operations fail on all ranks.
     pub(crate) fn abort(&mut self, record: AbortRecord) {
         if self.failed.is_none() {

@@ -1,6 +1,7 @@
 //! Memory arguments of operations, and how a round accesses them.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::core::operation::DividedReduction;
@@ -54,6 +55,14 @@ impl<'a, T: Element> SourceMemory<'a, T> {
         }
     }
 
+    /// Memory of the caller of an operation; read in place if it lies in `segment`.
+    pub(crate) fn of_caller(values: &'a [T], segment: &Arc<Segment>) -> Self {
+        match Window::on_slice(segment, values) {
+            Some(window) => Self::Shared(SharedMemory(window)),
+            None => Self::Slice(values),
+        }
+    }
+
     /// Number of elements.
     pub(crate) fn len(&self) -> usize {
         match self {
@@ -89,6 +98,14 @@ impl<'a, T: Element> CallMemory<'a, T> {
             Self::Shared(SharedMemory(window))
         } else {
             Self::Slice(lent)
+        }
+    }
+
+    /// Memory of the caller of an operation; used in place if it lies in `segment`.
+    pub(crate) fn of_caller(values: &'a mut [T], segment: &Arc<Segment>) -> Self {
+        match Window::on_slice(segment, values) {
+            Some(window) => Self::Shared(SharedMemory(window)),
+            None => Self::Slice(values),
         }
     }
 }

@@ -52,6 +52,12 @@ impl<T: Element> Window<T> {
         })
     }
 
+    /// Window on memory of a caller; `None` if it is outside the segment. The caller keeps the memory.
+    pub(crate) fn on_slice(segment: &Arc<Segment>, values: &[T]) -> Option<Self> {
+        let offset = segment.offset_of(&values.as_ptr_range())?;
+        Self::new(segment, offset, values.len())
+    }
+
     /// Window on `len` elements from the beginning of an allocation, which lives as long as the window.
     pub(crate) fn on_allocation(allocation: Allocation, len: usize) -> Self {
         Self {

@@ -1,0 +1,142 @@
+"""The C library, by ctypes: ``remuda.h`` documents its functions."""
+
+import ctypes
+import os
+import pathlib
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any, Optional
+
+from remuda.errors import KINDS, EnvironmentMismatch, RemudaError
+
+#: Version of the interface that this package calls.
+ABI = 1
+
+OK = 0
+IN_PROGRESS = 100
+FOREVER = 2**64 - 1
+
+F32, F64, I32, I64, U8, F16, BF16 = range(1, 8)
+SUM, PROD, MIN, MAX, AVG = range(1, 6)
+ORDER_CANONICAL, ORDER_ANY = range(2)
+
+
+class Options(Structure):
+    """``remuda_options``."""
+
+    _fields_ = [
+        ("size", c_uint32),
+        ("streams", c_uint32),
+        ("timeout_ms", c_uint64),
+        ("order", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class Message(Structure):
+    """``remuda_message``."""
+
+    _fields_ = [("data", c_void_p), ("count", c_size_t), ("dtype", c_uint32), ("peer", c_uint32)]
+
+
+_GROUP = _WORK = _DATA = c_void_p
+_PLACE = POINTER(c_void_p)
+_COUNTS = POINTER(c_size_t)
+
+#: Results and parameters of the functions.
+PROTOTYPES: "dict[str, tuple[Any, list[Any]]]" = {
+    "remuda_abi": (c_uint32, []),
+    "remuda_version": (c_char_p, []),
+    "remuda_last_error": (c_size_t, [c_char_p, c_size_t, POINTER(c_int32), POINTER(c_int64)]),
+    "remuda_hint": (c_char_p, [c_int32]),
+    "remuda_init": (c_int32, [POINTER(Options), _PLACE]),
+    "remuda_threads": (c_int32, [c_uint32, POINTER(Options), _PLACE]),
+    "remuda_group_of": (c_int32, [_GROUP, POINTER(c_uint32), c_size_t, c_char_p, POINTER(Options), _PLACE]),
+    "remuda_free": (c_int32, [_GROUP]),
+    "remuda_rank": (c_uint32, [_GROUP]),
+    "remuda_size": (c_uint32, [_GROUP]),
+    "remuda_set_timeout": (c_int32, [_GROUP, c_uint64]),
+    "remuda_check": (c_int32, [_GROUP]),
+    "remuda_abort": (c_int32, [_GROUP, c_char_p]),
+    "remuda_note_step": (c_int32, [_GROUP, c_uint64, c_uint64, c_double, c_double]),
+    "remuda_all_reduce": (c_int32, [_GROUP, _DATA, c_size_t, c_uint32, c_uint32, _PLACE]),
+    "remuda_reduce": (c_int32, [_GROUP, _DATA, c_size_t, c_uint32, c_uint32, c_uint32, _PLACE]),
+    "remuda_broadcast": (c_int32, [_GROUP, _DATA, c_size_t, c_uint32, c_uint32, _PLACE]),
+    "remuda_all_gather": (c_int32, [_GROUP, _DATA, _DATA, c_size_t, c_uint32, _PLACE]),
+    "remuda_reduce_scatter": (c_int32, [_GROUP, _DATA, _DATA, c_size_t, c_uint32, c_uint32, _PLACE]),
+    "remuda_gather": (c_int32, [_GROUP, _DATA, _DATA, c_size_t, c_uint32, c_uint32, _PLACE]),
+    "remuda_scatter": (c_int32, [_GROUP, _DATA, _DATA, c_size_t, c_uint32, c_uint32, _PLACE]),
+    "remuda_all_to_all": (c_int32, [_GROUP, _DATA, _DATA, c_size_t, c_uint32, _PLACE]),
+    "remuda_all_to_all_v": (c_int32, [_GROUP, _DATA, _COUNTS, _DATA, _COUNTS, c_uint32, _PLACE]),
+    "remuda_barrier": (c_int32, [_GROUP, _PLACE]),
+    "remuda_send": (c_int32, [_GROUP, _DATA, c_size_t, c_uint32, c_uint32, _PLACE]),
+    "remuda_recv": (c_int32, [_GROUP, _DATA, c_size_t, c_uint32, c_uint32, _PLACE]),
+    "remuda_exchange": (c_int32, [_GROUP, POINTER(Message), c_size_t, POINTER(Message), c_size_t, _PLACE]),
+    "remuda_wait": (c_int32, [_WORK, c_uint64]),
+    "remuda_test": (c_int32, [_WORK, POINTER(c_int32)]),
+    "remuda_alloc": (c_int32, [_GROUP, c_size_t, _PLACE]),
+    "remuda_release": (c_int32, [_DATA]),
+}
+
+_library: Optional[ctypes.CDLL] = None
+
+
+def path() -> pathlib.Path:
+    """Path of the C library: that of ``REMUDA_LIBRARY``, else ``libremuda.so`` beside this file."""
+    named = os.environ.get("REMUDA_LIBRARY")
+    return pathlib.Path(named) if named else pathlib.Path(__file__).with_name("libremuda.so")
+
+
+def library() -> ctypes.CDLL:
+    """The C library, opened at the first call.
+
+    Raises `EnvironmentMismatch` if it is missing, cannot be opened, or has another version of the interface.
+    """
+    global _library
+    if _library is None:
+        _library = _open(path())
+    return _library
+
+
+def _open(file: pathlib.Path) -> ctypes.CDLL:
+    try:
+        opened = ctypes.CDLL(str(file))
+        found = opened.remuda_abi()
+    except (AttributeError, OSError) as error:
+        hint = "install the wheel of remuda, or set REMUDA_LIBRARY to the path of `libremuda.so`"
+        raise EnvironmentMismatch(f"cannot open the C library `{file}`: {error}", hint=hint) from error
+    if found != ABI:
+        hint = "install the package and the library of the same version of remuda"
+        problem = f"the C library `{file}` has version {found} of the interface, this package uses version {ABI}"
+        raise EnvironmentMismatch(problem, hint=hint)
+    for name, (result, parameters) in PROTOTYPES.items():
+        function = getattr(opened, name)
+        function.restype, function.argtypes = result, parameters
+    return opened
+
+
+def check(status: int, kinds: "dict[int, type[RemudaError]]" = KINDS) -> None:
+    """Raises the error of a call that did not return `OK`; ``kinds`` has its class."""
+    if status != OK:
+        raise last_error(kinds)
+
+
+def last_error(kinds: "dict[int, type[RemudaError]]" = KINDS) -> RemudaError:
+    """The last error of this thread."""
+    opened = library()
+    kind, rank = c_int32(), c_int64()
+    length = opened.remuda_last_error(None, 0, kind, rank)
+    message = ctypes.create_string_buffer(length + 1)
+    opened.remuda_last_error(message, length + 1, None, None)
+    hint = opened.remuda_hint(kind.value)
+    return kinds.get(kind.value, RemudaError)(
+        message.value.decode(errors="replace"),
+        rank.value if 0 <= rank.value else None,
+        hint.decode() if hint else None,
+    )
+
+
+def options(timeout_s: Optional[float] = None, streams: int = 0, order: int = ORDER_CANONICAL) -> Options:
+    """Options of a group; ``timeout_s`` is in seconds."""
+    # 0 would mean the default.
+    timeout_ms = 0 if timeout_s is None else max(1, round(timeout_s * 1000))
+    return Options(ctypes.sizeof(Options), streams, timeout_ms, order, 0)

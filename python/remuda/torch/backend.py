@@ -1,0 +1,586 @@
+"""The backend: one object for each group of torch, over a group of remuda."""
+
+import ctypes
+import hashlib
+import os
+import threading
+import weakref
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Backend as C10dBackend
+from torch._C._distributed_c10d import Work
+
+from remuda import group as groups
+from remuda import native
+from remuda.errors import RemudaError
+from remuda.torch.errors import KINDS, BadArgument, EnvironmentMismatch, SystemFailure
+from remuda.torch.tensors import (
+    BITWISE,
+    block,
+    copier,
+    dense,
+    empty_for,
+    folded,
+    reduction,
+    spread,
+    summand,
+)
+from remuda.torch.work import Completer, Done, Pending, Several, Started
+
+#: Longest name of a group in bytes.
+_NAME_BYTES_MAX = 128
+
+_world_lock = threading.Lock()
+_world: Optional[groups.Group] = None
+
+
+def _join_job(timeout_s: float) -> "Tuple[groups.Group, bool]":
+    """The group of all workers of the job, and whether this call has joined it: a process joins once."""
+    global _world
+    with _world_lock:
+        if _world is not None:
+            return _world, False
+        place = ctypes.c_void_p()
+        native.check(native.library().remuda_init(native.options(timeout_s), place), KINDS)
+        _world = groups.Group(place.value or 0)
+        return _world, True
+
+
+def _member_group(options: Any) -> groups.Group:
+    """The group of remuda for a group of torch, whose members call this."""
+    timeout_s = options.timeout.total_seconds()
+    world, is_new = _join_job(timeout_s)
+    ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
+    if world.size <= max(ranks) or ranks[options.group_rank] != world.rank:
+        problem = f"torch says that this is rank {ranks[options.group_rank]} of at least {max(ranks) + 1}"
+        hint = "leave `rank` and `world_size` of init_process_group to the environment of the job"
+        raise EnvironmentMismatch(f"{problem}, the job has rank {world.rank} of {world.size}", hint=hint)
+    if is_new and ranks == list(range(world.size)):
+        return world
+    name = f"torch {options.group_id}"
+    if _NAME_BYTES_MAX < len(name.encode()):
+        name = f"torch {hashlib.sha256(name.encode()).hexdigest()}"
+    place, listed = ctypes.c_void_p(), (ctypes.c_uint32 * len(ranks))(*ranks)
+    library, own = native.library(), native.options(timeout_s)
+    native.check(library.remuda_group_of(world.handle, listed, len(ranks), name.encode(), own, place), KINDS)
+    return groups.Group(place.value or 0)
+
+
+def _free(group: groups.Group) -> None:
+    if group is not _world and group.handle is not None:
+        group.free()
+
+
+def empty(*size: int, dtype: Optional[torch.dtype] = None) -> torch.Tensor:
+    """A tensor like that of `torch.empty`, filled with zeros, in memory that collectives use in place.
+
+    Raises `SystemFailure` if the shared memory is too small, and `EnvironmentMismatch` before the process has joined
+    its group.
+    """
+    if _world is None:
+        raise EnvironmentMismatch("this process has joined no group", hint='call init_process_group("remuda") first')
+    return _allocate(_world, size, dtype or torch.get_default_dtype())
+
+
+def _allocate(group: groups.Group, size: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    count = 1
+    for extent in size:
+        count *= extent
+    place, library = ctypes.c_void_p(), native.library()
+    bytes_ = max(1, count * dtype.itemsize)
+    native.check(library.remuda_alloc(group.handle, bytes_, place), KINDS)
+    memory = (ctypes.c_char * bytes_).from_address(place.value or 0)
+    weakref.finalize(memory, groups.release, library, place.value, os.getpid()).atexit = False
+    # The tensor keeps `memory`.
+    return torch.frombuffer(memory, dtype=dtype, count=count).view(*size) if count else torch.empty(*size, dtype=dtype)
+
+
+class _Operations:
+    """The operations of c10d, under the names of all versions of torch, for both kinds of backends."""
+
+    _rank: int
+    _size: int
+    _group: groups.Group
+
+    def _join(self, options: Any) -> None:
+        self._rank, self._size = options.group_rank, options.group_size
+        self._timeout_s = options.timeout.total_seconds()
+        self._group = _member_group(options)
+        self._library = native.library()
+        self._futures = Completer("remuda-futures")
+        self._dropped = Completer("remuda-dropped")
+        self._name, self._description = "", ""
+        self._bracket: Optional[List[Work]] = None
+        self._freed = weakref.finalize(self, _close, self._group, self._futures, self._dropped)
+        self._freed.atexit = False
+
+    # ---- how an operation runs ----
+
+    def _run(
+        self,
+        call: "Callable[..., int]",
+        arguments: "Tuple[Any, ...]",
+        kept: Any,
+        result: List[torch.Tensor],
+        options: Any,
+        finish: "Optional[Callable[[], None]]" = None,
+    ) -> Work:
+        """Starts an operation, or runs it if the program waits for it anyway. ``finish`` runs at its end."""
+        if getattr(options, "asyncOp", True):
+            place = ctypes.c_void_p()
+            native.check(call(self._handle(), *arguments, place), KINDS)
+            pending = Pending(place.value or 0, kept, result, finish)
+            work = Started(pending, self._futures, self._dropped)
+            if self._bracket is not None:
+                self._bracket.append(work)
+            return work
+        native.check(call(self._handle(), *arguments, None), KINDS)
+        if finish is not None:
+            finish()
+        return Done(result)
+
+    def _handle(self) -> int:
+        handle = self._group.handle
+        if handle is None:
+            raise BadArgument("the process group was destroyed", hint="create it again on all of its ranks")
+        return handle
+
+    def _together(self, works: List[Work], result: List[torch.Tensor]) -> Work:
+        if all(isinstance(work, Done) for work in works):
+            return Done(result)
+        return Several(works, result)
+
+    # ---- reductions ----
+
+    def allreduce(self, tensors: List[torch.Tensor], opts: Any = None) -> Work:
+        if len(tensors) == 1:
+            return self._all_reduce(tensors[0], tensors, opts)
+        return self._together([self._all_reduce(one, [one], opts) for one in tensors], tensors)
+
+    def allreduce_coalesced(self, tensors: List[torch.Tensor], opts: Any = None) -> Work:
+        return self.allreduce(tensors, opts)
+
+    def _all_reduce(self, tensor: torch.Tensor, result: List[torch.Tensor], opts: Any) -> Work:
+        given = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
+        if reduction(given) in BITWISE and tensor.dtype is not torch.bool:
+            parts = tensor.new_empty((self._size, *tensor.shape))
+
+            def fold() -> None:
+                tensor.copy_(folded(given, list(parts)))
+
+            return self._gather_all(dense(tensor), parts, result, opts, fold)
+        memory, op = own = summand(tensor, given)
+        arguments = (*own.block, op)
+        return self._run(
+            self._library.remuda_all_reduce, arguments, memory, result, opts, copier(tensor, memory)
+        )
+
+    def reduce(self, tensors: List[torch.Tensor], opts: Any) -> Work:
+        (tensor,) = tensors
+        memory, op = own = summand(tensor, opts.reduceOp)
+        finish = copier(tensor, memory) if self._rank == opts.rootRank else None
+        arguments = (*own.block, op, opts.rootRank)
+        return self._run(self._library.remuda_reduce, arguments, memory, tensors, opts, finish)
+
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
+        given = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
+        if reduction(given) in BITWISE and input.dtype is not torch.bool:
+            parts = input.new_empty((self._size, *output.shape))
+
+            def fold() -> None:
+                output.copy_(folded(given, list(parts)))
+
+            work = self.all_to_all_single(parts, input, [], [], opts)
+            return self._then(work, fold, [output], opts)
+        memory, op = own = summand(input, given)
+        target = self._target(output, memory)
+        address, _, code = own.block
+        arguments = (address, target.data_ptr(), target.numel(), code, op)
+        return self._run(
+            self._library.remuda_reduce_scatter, arguments, (memory, target), [output], opts, copier(output, target)
+        )
+
+    def _target(self, output: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        """Where a reduction of ``memory`` writes the elements of an output."""
+        direct = summand(output, dist.ReduceOp.SUM).memory if output.is_contiguous() else None
+        if direct is not None and direct.data_ptr() == output.data_ptr() and direct.dtype == memory.dtype:
+            return direct
+        return torch.empty(memory.numel() // self._size, dtype=memory.dtype)
+
+    def _then(self, work: Work, finish: "Callable[[], None]", result: List[torch.Tensor], opts: Any) -> Work:
+        """Runs ``finish`` after a work that a program may not see."""
+        work.wait()
+        finish()
+        return Done(result)
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any = None
+    ) -> Work:
+        pairs = zip(outputs, inputs)
+        return self._together([self.reduce_scatter_single(*pair, opts) for pair in pairs], outputs)
+
+    def reduce_scatter(
+        self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any = None
+    ) -> Work:
+        return self._together([self._reduce_parts(*pair, opts) for pair in zip(outputs, inputs)], outputs)
+
+    def _reduce_parts(self, output: torch.Tensor, parts: List[torch.Tensor], opts: Any) -> Work:
+        if len({part.numel() for part in parts}) == 1:
+            return self.reduce_scatter_single(output, torch.cat([part.reshape(-1) for part in parts]), opts)
+        # Parts of different lengths: every rank is the root of its own.
+        works: List[Work] = []
+        for root, part in enumerate(parts):
+            memory, op = own = summand(part.clone(), getattr(opts, "reduceOp", dist.ReduceOp.SUM))
+            finish = copier(output, memory) if root == self._rank else None
+            works.append(
+                self._run(self._library.remuda_reduce, (*own.block, op, root), memory, [output], opts, finish)
+            )
+        return self._together(works, [output])
+
+    # ---- copies ----
+
+    def broadcast(self, tensors: List[torch.Tensor], opts: Any) -> Work:
+        (tensor,) = tensors
+        memory = dense(tensor)
+        arguments = (memory.data_ptr(), *block(memory), opts.rootRank)
+        return self._run(
+            self._library.remuda_broadcast, arguments, memory, tensors, opts, copier(tensor, memory)
+        )
+
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
+        if output.is_contiguous():
+            return self._gather_all(dense(input), output, [output], opts, None)
+        parts = torch.empty(output.shape, dtype=output.dtype)
+        return self._gather_all(dense(input), parts, [output], opts, copier(output, parts))
+
+    def _gather_all(
+        self,
+        own: torch.Tensor,
+        parts: torch.Tensor,
+        result: List[torch.Tensor],
+        opts: Any,
+        finish: "Optional[Callable[[], None]]",
+    ) -> Work:
+        """Fills the dense tensor ``parts`` with those of all ranks."""
+        if parts.numel() != self._size * own.numel() or parts.dtype != own.dtype:
+            problem = f"expected {self._size} × {own.numel()} elements of type {own.dtype}"
+            raise BadArgument(f"{problem}, got {parts.numel()} of type {parts.dtype}")
+        count, code = block(own)
+        arguments = (own.data_ptr(), dense(parts).data_ptr(), count, code)
+        return self._run(self._library.remuda_all_gather, arguments, (own, parts), result, opts, finish)
+
+    def all_gather_single_coalesced(
+        self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any = None
+    ) -> Work:
+        pairs = zip(outputs, inputs)
+        return self._together([self.all_gather_single(*pair, opts) for pair in pairs], outputs)
+
+    def allgather(self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor], opts: Any = None) -> Work:
+        works = [self._gather_parts(*pair, opts) for pair in zip(outputs, inputs)]
+        return self._together(works, [part for parts in outputs for part in parts])
+
+    def allgather_coalesced(
+        self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor], opts: Any = None
+    ) -> Work:
+        # `outputs` has a list for each rank, not for each input.
+        return self.allgather([list(parts) for parts in zip(*outputs)], inputs, opts)
+
+    def _gather_parts(self, parts: List[torch.Tensor], own: torch.Tensor, opts: Any) -> Work:
+        if len({part.numel() for part in parts}) == 1:
+            flat = empty_for(parts)
+            return self._gather_all(dense(own), flat, parts, opts, spread(flat, parts))
+        # Parts of different lengths are messages.
+        sends = [(rank, own) for rank in range(self._size)]
+        return self._exchange(sends, list(enumerate(parts)), parts, opts)
+
+    def gather(self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor], opts: Any) -> Work:
+        own, root = dense(inputs[0]), opts.rootRank
+        parts = outputs[0] if self._rank == root else []
+        if len({own.numel(), *(part.numel() for part in parts)}) != 1:
+            raise BadArgument("the tensors of a gather have one size", hint="use all_gather for different sizes")
+        flat = empty_for(parts) if parts else None
+        count, code = block(own)
+        arguments = (own.data_ptr(), None if flat is None else flat.data_ptr(), count, code, root)
+        finish = None if flat is None else spread(flat, parts)
+        return self._run(self._library.remuda_gather, arguments, (own, flat), parts or inputs, opts, finish)
+
+    def scatter(self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any) -> Work:
+        (output,) = outputs
+        root, flat = opts.rootRank, None
+        if self._rank == root:
+            flat = torch.cat([dense(part).view(-1) for part in inputs[0]])
+        target = dense(output)
+        count, code = block(target)
+        arguments = (None if flat is None else flat.data_ptr(), target.data_ptr(), count, code, root)
+        if flat is not None and flat.numel() != self._size * target.numel():
+            raise BadArgument(f"expected {self._size} tensors of {target.numel()} elements")
+        return self._run(
+            self._library.remuda_scatter, arguments, (flat, target), outputs, opts, copier(output, target)
+        )
+
+    def alltoall(self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any = None) -> Work:
+        return self._exchange(list(enumerate(inputs)), list(enumerate(outputs)), outputs, opts)
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_split_sizes: Optional[List[int]] = None,
+        input_split_sizes: Optional[List[int]] = None,
+        opts: Any = None,
+    ) -> Work:
+        own, target = dense(input), dense(output)
+        sends = self._counts(own, input_split_sizes)
+        recvs = self._counts(target, output_split_sizes)
+        # Both count in the unit of one type.
+        code = block(own)[1]
+        arguments = (own.data_ptr(), sends, target.data_ptr(), recvs, code)
+        return self._run(
+            self._library.remuda_all_to_all_v, arguments, (own, target), [output], opts, copier(output, target)
+        )
+
+    def _counts(self, tensor: torch.Tensor, splits: Optional[List[int]]) -> "ctypes.Array[ctypes.c_size_t]":
+        """Elements of every rank's part, along the first dimension."""
+        count, _ = block(tensor)
+        rows = tensor.shape[0] if tensor.dim() else 1
+        if not splits:
+            if rows % self._size:
+                raise BadArgument(f"{rows} rows cannot be divided among {self._size} ranks", hint="pass split sizes")
+            splits = [rows // self._size] * self._size
+        if len(splits) != self._size or sum(splits) != rows:
+            raise BadArgument(f"expected {self._size} split sizes whose sum is {rows}, got {list(splits)}")
+        unit = count // rows if rows else 0
+        return (ctypes.c_size_t * self._size)(*(split * unit for split in splits))
+
+    def barrier(self, opts: Any = None) -> Work:
+        return self._run(self._library.remuda_barrier, (), None, [], opts)
+
+    def monitored_barrier(self, opts: Any = None, wait_all_ranks: bool = False) -> None:
+        """A barrier whose error names the ranks that are missing; all of them, with and without ``wait_all_ranks``."""
+        timeout = getattr(opts, "timeout", None)
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else 0
+        with self._limited(seconds):
+            native.check(self._library.remuda_barrier(self._handle(), None), KINDS)
+
+    @contextmanager
+    def _limited(self, seconds: float) -> Iterator[None]:
+        """Sets another deadline for a while; torch's "no timeout" is 0 or negative."""
+        if seconds <= 0:
+            yield
+            return
+        self._set_deadline(seconds)
+        try:
+            yield
+        finally:
+            self._set_deadline(self._timeout_s)
+
+    # ---- messages ----
+
+    def send(self, tensors: List[torch.Tensor], dstRank: int, tag: int = 0) -> Work:
+        (tensor,) = tensors
+        _check_tag(tag)
+        memory = dense(tensor)
+        arguments = (memory.data_ptr(), *block(memory), dstRank)
+        return self._run(self._library.remuda_send, arguments, memory, tensors, None)
+
+    def recv(self, tensors: List[torch.Tensor], srcRank: int, tag: int = 0) -> Work:
+        (tensor,) = tensors
+        _check_tag(tag)
+        memory = dense(tensor)
+        arguments = (memory.data_ptr(), *block(memory), srcRank)
+        return self._run(self._library.remuda_recv, arguments, memory, tensors, None, copier(tensor, memory))
+
+    def recv_anysource(self, tensors: List[torch.Tensor], tag: int = 0) -> Work:
+        raise BadArgument("a message is received from a rank that is named", hint="pass `src`")
+
+    def _exchange(
+        self,
+        sends: "List[Tuple[int, torch.Tensor]]",
+        recvs: "List[Tuple[int, torch.Tensor]]",
+        result: List[torch.Tensor],
+        opts: Any,
+    ) -> Work:
+        """Sends and receives tensors of any sizes at the same time."""
+        kept = [[(peer, dense(tensor)) for peer, tensor in part] for part in (sends, recvs)]
+        arrays = []
+        for part in kept:
+            messages = [native.Message(one.data_ptr(), *block(one), peer) for peer, one in part]
+            arrays.append((native.Message * len(part))(*messages))
+        copies = [copier(tensor, memory) for (_, tensor), (_, memory) in zip(recvs, kept[1])]
+
+        def finish() -> None:
+            for copy in copies:
+                if copy is not None:
+                    copy()
+
+        arguments = (arrays[0], len(sends), arrays[1], len(recvs))
+        return self._run(self._library.remuda_exchange, arguments, kept, result, opts, finish)
+
+    def start_coalescing(self, *device: torch.device) -> None:
+        """Begins operations of which the program waits for the last Work only."""
+        self._bracket = []
+
+    def end_coalescing(self, *device: torch.device) -> Work:
+        works, self._bracket = self._bracket or [], None
+        return self._together(works, [])
+
+    # ---- the group ----
+
+    def abort(self) -> None:
+        """Aborts the group: running and later operations fail on all of its ranks."""
+        if self._group.handle is not None:
+            self._group.abort(f"rank {self._rank} of the process group called abort")
+
+    def shutdown(self) -> None:
+        """Leaves the group after its started operations have ended."""
+        self._freed()
+        if self._group is _world:
+            # A process joins once, so a later group of torch uses it again.
+            self._group = groups.Group(0)
+        self._group.handle = None
+
+    def get_error(self) -> Any:
+        """`ErrorType` of the failure of the group, if it is known to have failed."""
+        from torch._C._distributed_c10d import ErrorType
+
+        try:
+            self._group.check()
+        except RemudaError as error:
+            names = {KINDS[2].__name__: "TIMEOUT", KINDS[3].__name__: "REMOTE_ERROR", KINDS[5].__name__: "REMOTE_ERROR"}
+            return getattr(ErrorType, names.get(type(error).__name__, "COMM_ERROR"))
+        return ErrorType.SUCCESS
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Sets the deadline of the operations that begin later."""
+        self._timeout_s = timeout.total_seconds()
+        self._set_deadline(self._timeout_s)
+
+    def _set_deadline(self, seconds: float) -> None:
+        milliseconds = max(1, round(seconds * 1000))
+        native.check(self._library.remuda_set_timeout(self._handle(), milliseconds), KINDS)
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return torch.device(device).type == "cpu"
+
+    def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """A tensor that collectives use in place; an ordinary one if the shared memory is full."""
+        try:
+            return _allocate(self._group, (size,), dtype)
+        except SystemFailure:
+            return torch.empty(size, dtype=dtype, device=device)
+
+    def name(self) -> str:
+        return "remuda"
+
+    def getBackendName(self) -> str:
+        return "remuda"
+
+    def _get_backend_name(self) -> str:
+        return "remuda"
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Operations have numbers from the first on, which ranks compare."""
+
+    # Names of other versions of torch.
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+    setTimeout = set_timeout
+    monitoredBarrier = monitored_barrier
+    _start_coalescing = start_coalescing
+    _end_coalescing = end_coalescing
+
+
+def _close(group: groups.Group, *completers: Completer) -> None:
+    for completer in completers:
+        completer.close()
+    _free(group)
+
+
+def _check_tag(tag: int) -> None:
+    if tag != 0:
+        hint = "receive the messages of a rank in the order in which it sends them, and leave out the tag"
+        raise BadArgument(f"tag {tag}: messages are matched by their order", hint=hint)
+
+
+def _can_subclass_backend() -> bool:
+    """Whether this version of torch calls methods of Python classes that derive from its Backend."""
+    try:
+        type("Probe", (C10dBackend,), {})(0, 1)
+    except TypeError:
+        return False
+    return True
+
+
+class RemudaProcessGroup(_Operations, dist.ProcessGroup):
+    """A whole process group over remuda, for versions of torch whose Backend has no subclasses in Python.
+
+    It replaces the groups of all devices, so these versions cannot use ``"cpu:remuda,cuda:nccl"``.
+    """
+
+    def __init__(self, options: Any) -> None:
+        dist.ProcessGroup.__init__(self, options.group_rank, options.group_size)
+        self._join(options)
+
+    def getSize(self) -> int:
+        return self._size
+
+    def getRank(self) -> int:
+        return self._rank
+
+    def _get_backend(self, device: torch.device) -> "RemudaProcessGroup":
+        return self
+
+    @property
+    def supports_coalescing(self) -> bool:
+        return False
+
+    def setGroupName(self, name: str) -> None:
+        self._name = name
+
+    def getGroupName(self) -> str:
+        return self._name
+
+    def setGroupDesc(self, description: str) -> None:
+        self._description = description
+
+    def getGroupDesc(self) -> str:
+        return self._description
+
+
+if _can_subclass_backend():
+
+    class RemudaBackend(_Operations, C10dBackend):
+        """The backend of a process group for host memory; other devices have backends of their own."""
+
+        def __init__(self, options: Any) -> None:
+            C10dBackend.__init__(self, options.group_rank, options.group_size)
+            self._join(options)
+
+        @property
+        def supports_coalescing(self) -> bool:
+            return False
+
+        @property
+        def supports_splitting(self) -> bool:
+            return False
+
+else:
+    RemudaBackend = RemudaProcessGroup  # type: ignore[misc,assignment]
+
+
+def create(options: Any, backend_options: Any = None) -> Any:
+    """Creator that torch calls on every member of a new group."""
+    return RemudaBackend(options)
+
+
+def register() -> None:
+    """Makes the name ``remuda`` known to torch."""
+    if "REMUDA" not in dist.Backend._plugins:
+        dist.Backend.register_backend("remuda", create, extended_api=True, devices=["cpu"])

@@ -1,0 +1,117 @@
+"""torch over remuda: jobs of `remuda run` with the scenarios of `torch_worker.py`."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).parent
+LAUNCHER = os.environ.get("REMUDA_LAUNCHER")
+
+
+def installed(directory):
+    """Writes the metadata of an installed package, with the entry points of the project."""
+    groups = re.findall(
+        r'^\[project\.entry-points\."(.*)"\]\n(.*)$', (HERE.parents[1] / "pyproject.toml").read_text(), flags=re.MULTILINE
+    )
+    info = pathlib.Path(directory) / "remuda-0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: remuda\nVersion: 0\n")
+    lines = (f"[{name}]\n{line.replace(chr(34), '')}\n" for name, line in groups)
+    (info / "entry_points.txt").write_text("\n".join(lines))
+
+
+class WithTorch(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = directory.name
+        installed(self.directory)
+        paths = [self.directory, os.environ.get("PYTHONPATH", "")]
+        self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "GLOO_SOCKET_IFNAME": "lo"}
+        self.environment["TORCH_WORKER_DIRECTORY"] = self.directory
+
+    def run_python(self, code):
+        line = [sys.executable, "-c", code]
+        return subprocess.run(line, env=self.environment, capture_output=True, text=True, check=False)
+
+    def job(self, ranks, scenario, kind="backend"):
+        """Runs a scenario; every rank that does not leave must have finished every case."""
+        options = ["--no_local_rank", "--accelerator", "cpu", "--quiet", "--python", sys.executable]
+        program = [str(HERE / "torch_worker.py"), scenario, kind]
+        line = [LAUNCHER, "run", "-n", str(ranks), *options, "--", *program]
+        finished = subprocess.run(line, env=self.environment, capture_output=True, text=True, check=False)
+        self.assertEqual(finished.returncode, 0, finished.stdout + finished.stderr)
+        text = (HERE / "torch_worker.py").read_text()
+        cases = re.findall(rf'^@case\("{scenario}"\)\ndef (\w+)', text, flags=re.MULTILINE)
+        self.assertTrue(cases)
+        for name in cases:
+            expected = ranks if scenario != "lost" else 1
+            self.assertEqual(finished.stdout.count(f"ok {name}\n"), expected, finished.stdout)
+
+
+class EntryPoints(WithTorch):
+    def test_name_is_found_without_an_import(self):
+        code = (
+            "import sys, torch, torch.distributed as dist; print('remuda.torch' in sys.modules, end=' ');"
+            "dist.Backend._ensure_backend_registered('remuda'); print(dist.Backend('remuda'))"
+        )
+        finished = self.run_python(code)
+        self.assertEqual(finished.stdout, "False remuda\n", finished.stderr)
+
+    def test_older_torch_learns_the_name_at_its_import(self):
+        code = (
+            "import torch.distributed as dist, remuda._autoload, sys; del dist.Backend._ensure_backend_registered;"
+            "remuda._autoload.load(); print('remuda' in dist.Backend.backend_list, 'remuda.torch' in sys.modules);"
+            "print(dist.Backend.default_device_backend_map['cpu'])"
+        )
+        finished = self.run_python(code)
+        self.assertEqual(finished.stdout, "True False\ngloo\n", finished.stderr)
+
+    def test_process_without_a_job_is_told_how_to_start(self):
+        code = (
+            "import torch.distributed as dist\n"
+            "store = dist.HashStore()\n"
+            "try: dist.init_process_group('remuda', store=store, rank=0, world_size=1)\n"
+            "except dist.DistBackendError as error: print(type(error).__name__, error.hint)"
+        )
+        for name in ("RANK", "WORLD_SIZE", "REMUDA_RANK_FD"):
+            self.environment.pop(name, None)
+        finished = self.run_python(code)
+        expected = "EnvironmentMismatch start the program as a worker: `remuda run -n 2 PROGRAM`\n"
+        self.assertEqual(finished.stdout, expected, finished.stderr)
+
+
+@unittest.skipUnless(LAUNCHER, "REMUDA_LAUNCHER is not set")
+class Jobs(WithTorch):
+    def test_operations_of_a_backend(self):
+        self.job(3, "operations")
+
+    def test_operations_of_a_process_group(self):
+        self.job(3, "operations", "group")
+
+    def test_groups_of_a_backend(self):
+        self.job(4, "groups")
+
+    def test_groups_of_a_process_group(self):
+        self.job(4, "groups", "group")
+
+    def test_training(self):
+        self.job(2, "training")
+
+    def test_errors(self):
+        self.job(2, "errors")
+
+    def test_lost_rank(self):
+        self.job(2, "lost")
+
+
+if __name__ == "__main__":
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        sys.exit("torch is not installed")
+    unittest.main()
