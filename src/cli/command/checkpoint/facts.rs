@@ -85,6 +85,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::runtime::optim::{AdamOptions, Optimizer};
 
     #[test]
     fn state_is_shown_in_the_words_of_options() {

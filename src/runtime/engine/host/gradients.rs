@@ -212,9 +212,8 @@ impl GradientStore {
                 options: &self.options,
             };
             let UnitGradient { own, open, .. } = &mut self.units[unit];
-            let (mut work, mut buffer) = match open.take() {
-                Some(Open::Reducing(work, buffer)) => (work, buffer),
-                _ => unreachable!("a unit in this queue is being reduced"),
+            let Some(Open::Reducing(mut work, mut buffer)) = open.take() else {
+                unreachable!("a unit in this queue is being reduced")
             };
             let is_due = 0 < needed || work.is_completed();
             if is_due {
