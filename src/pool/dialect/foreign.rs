@@ -19,6 +19,7 @@ pub(super) fn not_a_hostfile(text: &str) -> Option<Diagnostic> {
         _ if is_json(first) => ("JSON", LINES),
         _ if first == "---" || is_yaml_key(first) => ("YAML", LINES),
         _ if is_section(first) => ("an inventory or INI file", INVENTORY),
+        _ if is_prose(text) => ("a log or another text", LINES),
         _ => return None,
     };
     let message = format!("this is {what}, not a hostfile");
@@ -68,6 +69,17 @@ fn is_section(first: &str) -> bool {
     })
 }
 
+/// Whether at least half of the lines, and at least 3, are sentences: three words or more, and none of them is a
+/// setting or a number as in the lines of hostfiles.
+fn is_prose(text: &str) -> bool {
+    let is_word = |word: &str| !word.contains('=') && word.bytes().any(|c| !c.is_ascii_digit());
+    let is_sentence =
+        |line: &&str| 2 < line.split_whitespace().count() && line.split_whitespace().all(is_word);
+    let lines = || text.lines().filter(|line| !line.trim().is_empty());
+    let sentences = lines().filter(is_sentence).count();
+    3 <= sentences && lines().count() <= 2 * sentences
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,6 +104,8 @@ mod tests {
         check("x = 1\ndef main():\n    pass\n", Some("a script of Python"));
         check("[workers]\nn1\n", Some("an inventory or INI file"));
         check(&"\u{fffd}\u{1}x".repeat(20), Some("a program or other binary data"));
+        let log = "rank 1 starts here\nTraceback (most recent call last):\n  File \"a.py\", line 3, in f\n";
+        check(&format!("{log}ValueError: no such layer\n"), Some("a log or another text"));
         for text in [
             "",
             "# a\n",
@@ -102,6 +116,9 @@ mod tests {
             "n[1-",
             "a\u{7}b",
             "def x",
+            "n1 slots = 4\nn2 slots = 4\nn3 slots = 4\n",
+            "n1 8 gpus\nn2 8 gpus\nn3 8 gpus\n",
+            "a log of one line",
         ] {
             check(text, None);
         }
