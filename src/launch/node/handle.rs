@@ -514,6 +514,9 @@ async fn absent_fault(acceptor: &Acceptor, context: &LinkContext, limit: JoinLim
         message += "; its first connection was lost";
     }
     let Some(rejected) = acceptor.wrong_keys(node).await else {
+        if let Some(last) = acceptor.last_rejection().await {
+            message += &format!("; a connection was rejected, {last}");
+        }
         return Fault::new(FaultKind::NotJoined, message);
     };
     let own_key = acceptor.key_label();

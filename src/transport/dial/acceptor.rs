@@ -59,6 +59,7 @@ type JoinResult = Result<Joined, Fault>;
 enum AcceptorRequest {
     WaitFor(NodeRank, oneshot::Sender<JoinResult>),
     WrongKeys(NodeRank, oneshot::Sender<Option<String>>),
+    LastRejection(oneshot::Sender<Option<String>>),
     EpochStarted(Epoch, u32),
     /// Close all connections; this is the last message to send.
     Close(Control),
@@ -115,6 +116,13 @@ impl Acceptor {
     pub async fn wrong_keys(&self, node: NodeRank) -> Option<String> {
         let (sender, receiver) = oneshot::channel();
         let _ = self.requests.send(AcceptorRequest::WrongKeys(node, sender));
+        receiver.await.ok().flatten()
+    }
+
+    /// Where the connection came from that was rejected last, and why; `None` if there was none.
+    pub async fn last_rejection(&self) -> Option<String> {
+        let (sender, receiver) = oneshot::channel();
+        let _ = self.requests.send(AcceptorRequest::LastRejection(sender));
         receiver.await.ok().flatten()
     }
 
@@ -198,6 +206,9 @@ impl Service {
                 }
                 AcceptorEvent::Requested(Some(AcceptorRequest::WrongKeys(node, reply))) => {
                     let _ = reply.send(self.nodes[node.index()].wrong_keys.describe());
+                }
+                AcceptorEvent::Requested(Some(AcceptorRequest::LastRejection(reply))) => {
+                    let _ = reply.send(self.auth_failures.last());
                 }
                 AcceptorEvent::Requested(Some(AcceptorRequest::EpochStarted(
                     epoch,

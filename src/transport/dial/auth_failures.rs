@@ -13,6 +13,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 pub(super) struct AuthFailures {
     last_line_at: Option<Instant>,
     suppressed: u64,
+    last: Option<String>,
 }
 
 impl AuthFailures {
@@ -23,6 +24,7 @@ impl AuthFailures {
         peer: IpAddr,
         why: &dyn Display,
     ) -> Option<String> {
+        self.last = Some(format!("from {peer}: {why}"));
         if self.last_line_at.is_some_and(|last| now < last + PAUSE) {
             self.suppressed += 1;
             return None;
@@ -34,6 +36,11 @@ impl AuthFailures {
             more => format!(" (and {more} more since the last such line)"),
         };
         Some(format!("note: rejected connection from {peer}: {why}{before}\n"))
+    }
+
+    /// Where the connection came from that was rejected last, and why; `None` if there was none.
+    pub(super) fn last(&self) -> Option<String> {
+        self.last.clone()
     }
 }
 
@@ -84,6 +91,8 @@ mod tests {
         let line =
             "note: rejected connection from 10.0.0.9: why (and 2 more since the last such line)\n";
         assert_eq!(at(10).as_deref(), Some(line));
+        assert_eq!(AuthFailures::default().last(), None);
+        assert_eq!(failures.last().as_deref(), Some("from 10.0.0.9: why"));
     }
 
     #[test]
