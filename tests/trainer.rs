@@ -619,7 +619,7 @@ fn stderr_of(scratch: &Scratch, line: &str) -> String {
 }
 
 #[test]
-fn unknown_keys_of_a_configuration_are_warnings_of_the_training_too() {
+fn unknown_keys_of_a_configuration_are_warnings_of_a_run() {
     let scratch = Scratch::new("train", "warnings");
     scratch.write("ds.json", "{\"train_batch_size\": 2,\n \"zero_optimisation\": {\"stage\": 1}}");
     let line = format!("{SMALL} --num_gpus 2 --eval_every 0 --deepspeed_config ds.json");
@@ -634,7 +634,7 @@ fn unknown_keys_of_a_configuration_are_warnings_of_the_training_too() {
 }
 
 #[test]
-fn accumulation_that_a_file_leaves_open_keeps_the_batch_of_the_checkpoint() {
+fn open_accumulation_keeps_the_batch_of_the_checkpoint() {
     let scratch = Scratch::new("train", "kept-batch");
     scratch.write("ds.json", "{\"train_micro_batch_size_per_gpu\": 2}");
     let line = format!("{SMALL} --eval_every 0 --deepspeed_config ds.json --metrics m");
@@ -648,7 +648,7 @@ fn accumulation_that_a_file_leaves_open_keeps_the_batch_of_the_checkpoint() {
 }
 
 #[test]
-fn changed_settings_of_the_optimizer_are_told_when_a_run_continues() {
+fn changed_settings_of_the_optimizer_are_told_at_resume() {
     let scratch = Scratch::new("train", "other-decay");
     let line = format!("{SMALL} --eval_every 0 --checkpoint_dir kept");
     scratch.succeed(&format!("{line} --steps 1 --weight_decay 0"));

@@ -11,7 +11,7 @@ use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::{Element, ReduceOp};
 use crate::runtime::engine::buffers::UnitBuffers;
 use crate::runtime::engine::host::groups::UnitGroups;
-use crate::runtime::engine::host::reduction::{GradientOptions, Reduction, ReductionInFlight};
+use crate::runtime::engine::host::reduction::{GradientOptions, UnitReduction, ReductionInFlight};
 use crate::runtime::engine::host::rounding::round_to;
 use crate::runtime::error::Result;
 use crate::runtime::flat::accumulate::BinaryCounter;
@@ -166,7 +166,7 @@ impl GradientStore {
             return self.add_to_subtrees(unit, is_last);
         }
         let UnitGradient { own, open, earlier, .. } = &mut self.units[unit];
-        let reduction = Reduction {
+        let reduction = UnitReduction {
             groups: &self.groups,
             shards: &self.layout.units()[unit],
             options: &self.options,
@@ -206,7 +206,7 @@ impl GradientStore {
             None => 0,
         };
         while let Some(unit) = self.in_shard_groups.front().copied() {
-            let reduction = Reduction {
+            let reduction = UnitReduction {
                 groups: &self.groups,
                 shards: &self.layout.units()[unit],
                 options: &self.options,

@@ -42,13 +42,13 @@ impl ReductionInFlight {
 }
 
 /// How the gradient of a unit is reduced.
-pub(super) struct Reduction<'a> {
+pub(super) struct UnitReduction<'a> {
     pub(super) groups: &'a UnitGroups,
     pub(super) shards: &'a UnitShards,
     pub(super) options: &'a GradientOptions,
 }
 
-impl Reduction<'_> {
+impl UnitReduction<'_> {
     /// Starts to reduce a unit in place; without other ranks it is done at once.
     pub(super) fn start(&self, buffer: &mut SharedBuffer<f32>) -> Option<ReductionInFlight> {
         let Self { groups, shards, options } = self;
