@@ -91,8 +91,11 @@ class _Elements:
         self.count = view.nbytes // size
         # A read-only buffer has no address for ctypes.
         data = bytearray(view) if view.readonly else view
-        self.kept: Any = (ctypes.c_char * view.nbytes).from_buffer(data) if view.nbytes else None
-        self.address = ctypes.addressof(self.kept) if view.nbytes else 0
+        self.kept: Any = None
+        self.address = 0
+        if view.nbytes:
+            self.kept = (ctypes.c_char * view.nbytes).from_buffer(data)
+            self.address = ctypes.addressof(self.kept)
 
 
 def _type_of(view: memoryview) -> "tuple[int, int]":

@@ -385,6 +385,9 @@ def ddp_starts_buckets_while_it_computes():
 
 @case("training")
 def fsdp_trains_like_ddp():
+    if not hasattr(torch.cpu.Stream(), "record_event"):
+        # FSDP2 of this version of torch needs a GPU.
+        return
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 

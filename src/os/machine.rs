@@ -27,9 +27,10 @@ pub fn neighbourhood() -> Option<String> {
 
 /// Returns 64 random hexadecimal digits.
 pub fn random_digits() -> std::io::Result<String> {
-    let mut bytes = [0; 32];
+    let mut bytes = [0u8; 32];
     let filled =
         rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty()))?;
     assert_eq!(filled, bytes.len(), "the kernel returns up to 256 bytes at once");
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    let [low, high]: [u128; 2] = bytemuck::cast(bytes);
+    Ok(format!("{low:032x}{high:032x}"))
 }

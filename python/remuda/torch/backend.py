@@ -138,8 +138,9 @@ def _allocate(group: groups.Group, size: Sequence[int], dtype: torch.dtype) -> t
     place, library = ctypes.c_void_p(), native.library()
     bytes_ = max(1, count * dtype.itemsize)
     native.check(library.remuda_alloc(group.handle, bytes_, place), KINDS)
-    memory = (ctypes.c_char * bytes_).from_address(place.value or 0)
-    weakref.finalize(memory, groups.release, library, place.value, os.getpid()).atexit = False
+    address = place.value or 0
+    memory = (ctypes.c_char * bytes_).from_address(address)
+    weakref.finalize(memory, groups.release, library, address, os.getpid()).atexit = False
     # The tensor keeps `memory`.
     return torch.frombuffer(memory, dtype=dtype, count=count).view(*size) if count else torch.empty(*size, dtype=dtype)
 
@@ -563,7 +564,7 @@ def _can_subclass_backend() -> bool:
     return True
 
 
-class RemudaProcessGroup(_Operations, dist.ProcessGroup):
+class RemudaProcessGroup(_Operations, dist.ProcessGroup):  # type: ignore[misc]
     """A whole process group over remuda, for versions of torch whose Backend has no subclasses in Python.
 
     It replaces the groups of all devices, so these versions cannot use ``"cpu:remuda,cuda:nccl"``.
@@ -579,7 +580,7 @@ class RemudaProcessGroup(_Operations, dist.ProcessGroup):
     def getRank(self) -> int:
         return self._rank
 
-    def _get_backend(self, device: torch.device) -> "RemudaProcessGroup":
+    def _get_backend(self, device: torch.device) -> Any:
         return self
 
     @property

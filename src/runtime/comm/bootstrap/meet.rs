@@ -116,12 +116,11 @@ impl<'a> Meeting<'a> {
             let (place, host) =
                 text.split_once(' ').ok_or_else(|| malformed("rank", Some(rank), &text))?;
             let rank = Rank(rank as u32);
-            match nodes.iter_mut().find(|(known, _)| known == place) {
-                Some((_, node)) => node.ranks.push(rank),
-                None => {
-                    let node = NodeRanks { host: host.to_owned(), ranks: vec![rank] };
-                    nodes.push((place.to_owned(), node));
-                }
+            if let Some((_, node)) = nodes.iter_mut().find(|(known, _)| known == place) {
+                node.ranks.push(rank);
+            } else {
+                let node = NodeRanks { host: host.to_owned(), ranks: vec![rank] };
+                nodes.push((place.to_owned(), node));
             }
         }
         Ok(nodes.into_iter().map(|(_, node)| node).collect())
