@@ -27,7 +27,7 @@ from remuda.errors import (
 )
 
 if TYPE_CHECKING:
-    from remuda.group import Group, Memory, Work, init, threads, version
+    from remuda.group import Group, Memory, Work, init, meet, threads, version
 
 __all__ = [
     "Aborted",
@@ -43,11 +43,12 @@ __all__ = [
     "TransportFailure",
     "Work",
     "init",
+    "meet",
     "threads",
     "version",
 ]
 
-_OF_GROUP = ("Group", "Memory", "Work", "init", "threads", "version")
+_OF_GROUP = ("Group", "Memory", "Work", "init", "meet", "threads", "version")
 
 
 def __getattr__(name: str) -> Any:

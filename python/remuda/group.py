@@ -91,8 +91,11 @@ class _Elements:
         self.count = view.nbytes // size
         # A read-only buffer has no address for ctypes.
         data = bytearray(view) if view.readonly else view
-        self.kept: Any = (ctypes.c_char * view.nbytes).from_buffer(data) if view.nbytes else None
-        self.address = ctypes.addressof(self.kept) if view.nbytes else 0
+        self.kept: Any = None
+        self.address = 0
+        if view.nbytes:
+            self.kept = (ctypes.c_char * view.nbytes).from_buffer(data)
+            self.address = ctypes.addressof(self.kept)
 
 
 def _type_of(view: memoryview) -> "tuple[int, int]":
@@ -293,6 +296,48 @@ def init(timeout: Optional[float] = None, streams: int = 0) -> Group:
     place = ctypes.c_void_p()
     native.check(native.library().remuda_init(native.options(timeout, streams), place))
     return Group(place.value or 0)
+
+
+def meet(store: Any, rank: int, size: int, address: str = "127.0.0.1", timeout: Optional[float] = None) -> Group:
+    """Joins a group of ranks that any program has started, through a key-value store that no other group has used.
+
+    ``store`` has ``set(key, value)`` and ``get(key)``, which waits for the key, as the stores of torch have. Ranks of
+    one machine share memory; other hosts reach rank 0 at ``address``. An exception of the store is raised again.
+    """
+    place, raised = ctypes.c_void_p(), []  # type: ignore[var-annotated]
+    own = native.options(timeout)
+    table = native.Store(None, *_functions(store, raised))
+    status = native.library().remuda_meet(table, address.encode(), rank, size, own, place)
+    if raised:
+        raise raised[0]
+    native.check(status)
+    return Group(place.value or 0)
+
+
+def _functions(store: Any, raised: "list[BaseException]") -> "tuple[Any, Any]":
+    """The functions of a store for C; their exceptions are kept, because C cannot pass them on."""
+
+    def set_value(_: Any, key: bytes, value: bytes) -> int:
+        try:
+            store.set(key.decode(), value.decode())
+        except BaseException as error:
+            raised.append(error)
+            return -1
+        return 0
+
+    def get_value(_: Any, key: bytes, place: int, size: int) -> int:
+        try:
+            value = store.get(key.decode())
+        except BaseException as error:
+            raised.append(error)
+            return -1
+        found = value.encode() if isinstance(value, str) else bytes(value)
+        if size <= len(found):
+            return -1
+        ctypes.memmove(place, found + b"\0", len(found) + 1)
+        return 0
+
+    return native.SetFunction(set_value), native.GetFunction(get_value)
 
 
 def threads(ranks: int, timeout: Optional[float] = None) -> "list[Group]":

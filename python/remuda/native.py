@@ -3,7 +3,19 @@
 import ctypes
 import os
 import pathlib
-from ctypes import POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char_p,
+    c_double,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from typing import Any, Optional
 
 from remuda.errors import KINDS, EnvironmentMismatch, RemudaError
@@ -38,6 +50,17 @@ class Message(Structure):
     _fields_ = [("data", c_void_p), ("count", c_size_t), ("dtype", c_uint32), ("peer", c_uint32)]
 
 
+#: Functions of ``remuda_store``.
+SetFunction = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_char_p)
+GetFunction = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_void_p, c_size_t)
+
+
+class Store(Structure):
+    """``remuda_store``."""
+
+    _fields_ = [("context", c_void_p), ("set", SetFunction), ("get", GetFunction)]
+
+
 _GROUP = _WORK = _DATA = c_void_p
 _PLACE = POINTER(c_void_p)
 _COUNTS = POINTER(c_size_t)
@@ -49,6 +72,7 @@ PROTOTYPES: "dict[str, tuple[Any, list[Any]]]" = {
     "remuda_last_error": (c_size_t, [c_char_p, c_size_t, POINTER(c_int32), POINTER(c_int64)]),
     "remuda_hint": (c_char_p, [c_int32]),
     "remuda_init": (c_int32, [POINTER(Options), _PLACE]),
+    "remuda_meet": (c_int32, [POINTER(Store), c_char_p, c_uint32, c_uint32, POINTER(Options), _PLACE]),
     "remuda_threads": (c_int32, [c_uint32, POINTER(Options), _PLACE]),
     "remuda_group_of": (c_int32, [_GROUP, POINTER(c_uint32), c_size_t, c_char_p, POINTER(Options), _PLACE]),
     "remuda_free": (c_int32, [_GROUP]),

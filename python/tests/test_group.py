@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -238,6 +239,75 @@ class Errors(unittest.TestCase):
     def test_errors_survive_pickling(self):
         error = pickle.loads(pickle.dumps(remuda.PeerLost("rank 3 is gone", 3, "look")))
         self.assertEqual((type(error), error.rank, str(error)), (remuda.PeerLost, 3, "rank 3 is gone\nhint: look"))
+
+
+class Store:
+    """A key-value store of threads."""
+
+    def __init__(self):
+        self.values, self.changed = {}, threading.Condition()
+
+    def set(self, key, value):
+        with self.changed:
+            self.values[key] = value
+            self.changed.notify_all()
+
+    def get(self, key):
+        with self.changed:
+            self.changed.wait_for(lambda: key in self.values)
+            return self.values[key]
+
+
+class Meeting(unittest.TestCase):
+    def test_ranks_meet_through_a_store(self):
+        store, sums = Store(), [None] * RANKS
+
+        def run(rank):
+            group = remuda.meet(store, rank, RANKS, timeout=120)
+            data = array.array("i", [rank])
+            group.all_reduce(data)
+            sums[rank] = (data[0], group.rank, group.size)
+            group.barrier()
+            group.free()
+
+        running = [threading.Thread(target=run, args=(rank,)) for rank in range(RANKS)]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+        self.assertEqual(sums, [(3, rank, RANKS) for rank in range(RANKS)])
+
+    def test_exception_of_a_store_is_raised_again(self):
+        class Broken(Store):
+            def get(self, key):
+                raise KeyError(key)
+
+        with self.assertRaisesRegex(KeyError, "remuda/rank/0"):
+            remuda.meet(Broken(), 0, 2)
+
+    def test_end_of_a_process_is_noticed(self):
+        code = (
+            "import array, os, pathlib, remuda, sys, time\n"
+            "class Files:\n"
+            "    def set(self, key, value):\n"
+            "        part = pathlib.Path(sys.argv[2], key.replace('/', '-') + '.part')\n"
+            "        part.write_text(value); part.rename(part.with_suffix(''))\n"
+            "    def get(self, key):\n"
+            "        path = pathlib.Path(sys.argv[2], key.replace('/', '-'))\n"
+            "        while not path.exists(): time.sleep(0.01)\n"
+            "        return path.read_text()\n"
+            "rank = int(sys.argv[1])\n"
+            "group = remuda.meet(Files(), rank, 3, timeout=120)\n"
+            "group.barrier()\n"
+            "if rank == 1: os._exit(9)\n"
+            "try: group.barrier()\n"
+            "except remuda.PeerLost as error: print('lost', error.rank)\n"
+        )
+        with tempfile.TemporaryDirectory() as directory:
+            lines = [[sys.executable, "-c", code, str(rank), directory] for rank in range(3)]
+            ranks = [subprocess.Popen(line, stdout=subprocess.PIPE, text=True) for line in lines]
+            outputs = [rank.communicate()[0] for rank in ranks]
+        self.assertEqual(outputs, ["lost 1\n", "", "lost 1\n"])
 
 
 class Job(unittest.TestCase):

@@ -36,6 +36,7 @@ def expected(kind):
         "remuda_group*": [ctypes.c_void_p],
         "remuda_work*": [ctypes.c_void_p],
         "remuda_options*": [ctypes.POINTER(native.Options)],
+        "remuda_store*": [ctypes.POINTER(native.Store)],
         "remuda_message*": [ctypes.POINTER(native.Message)],
     }
     places = {name: [ctypes.POINTER(ctypes.c_void_p)] for name in ("void**", "remuda_group**", "remuda_work**")}
@@ -62,7 +63,8 @@ class Header(unittest.TestCase):
         self.assertEqual({int(number) for number in kinds.values()}, {*remuda.errors.KINDS, 9})
 
     def test_structs_have_the_sizes_of_the_header(self):
-        self.assertEqual((ctypes.sizeof(native.Options), ctypes.sizeof(native.Message)), (24, 24))
+        sizes = [ctypes.sizeof(kind) for kind in (native.Options, native.Message, native.Store)]
+        self.assertEqual(sizes, [24, 24, 24])
 
 
 class Loading(unittest.TestCase):

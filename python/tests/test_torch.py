@@ -57,32 +57,63 @@ class EntryPoints(WithTorch):
     def test_name_is_found_without_an_import(self):
         code = (
             "import sys, torch, torch.distributed as dist; print('remuda.torch' in sys.modules, end=' ');"
-            "dist.Backend._ensure_backend_registered('remuda'); print(dist.Backend('remuda'))"
+            "getattr(dist.Backend, '_ensure_backend_registered', str)('remuda'); print(dist.Backend('remuda'))"
         )
         finished = self.run_python(code)
         self.assertEqual(finished.stdout, "False remuda\n", finished.stderr)
 
     def test_older_torch_learns_the_name_at_its_import(self):
         code = (
-            "import torch.distributed as dist, remuda._autoload, sys; del dist.Backend._ensure_backend_registered;"
+            "import torch.distributed as dist, remuda._autoload, sys\n"
+            "if hasattr(dist.Backend, '_ensure_backend_registered'): del dist.Backend._ensure_backend_registered\n"
             "remuda._autoload.load(); print('remuda' in dist.Backend.backend_list, 'remuda.torch' in sys.modules);"
             "print(dist.Backend.default_device_backend_map['cpu'])"
         )
         finished = self.run_python(code)
         self.assertEqual(finished.stdout, "True False\ngloo\n", finished.stderr)
 
-    def test_process_without_a_job_is_told_how_to_start(self):
+    def test_group_of_one_process_needs_no_launcher(self):
+        code = (
+            "import torch, torch.distributed as dist\n"
+            "dist.init_process_group('remuda', store=dist.HashStore(), rank=0, world_size=1)\n"
+            "one = torch.ones(2); dist.all_reduce(one); print(one.tolist())"
+        )
+        finished = self.without_a_job(code)
+        self.assertEqual(finished.stdout, "[1.0, 1.0]\n", finished.stderr)
+
+    def test_subgroup_alone_is_refused(self):
         code = (
             "import torch.distributed as dist\n"
-            "store = dist.HashStore()\n"
-            "try: dist.init_process_group('remuda', store=store, rank=0, world_size=1)\n"
+            "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
+            "try: dist.new_group([0], backend='remuda')\n"
             "except dist.DistBackendError as error: print(type(error).__name__, error.hint)"
         )
-        for name in ("RANK", "WORLD_SIZE", "REMUDA_RANK_FD"):
+        finished = self.without_a_job(code)
+        self.assertTrue(finished.stdout.startswith("EnvironmentMismatch initialize the default group"), finished.stderr)
+
+    def without_a_job(self, code):
+        for name in ("RANK", "WORLD_SIZE", "REMUDA_RANK_FD", "REMUDA_KEY_FILE"):
             self.environment.pop(name, None)
-        finished = self.run_python(code)
-        expected = "EnvironmentMismatch start the program as a worker: `remuda run -n 2 PROGRAM`\n"
-        self.assertEqual(finished.stdout, expected, finished.stderr)
+        return self.run_python(code)
+
+
+class OtherLaunchers(WithTorch):
+    """Ranks that meet through torch's store."""
+
+    def test_torchrun(self):
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "--standalone"]
+        program = [str(HERE / "torch_worker.py"), "met", "backend"]
+        line = [*torchrun, *program]
+        finished = subprocess.run(line, env=self.environment, capture_output=True, text=True, check=False)
+        self.assertEqual(finished.returncode, 0, finished.stdout + finished.stderr)
+        self.assertEqual(finished.stdout.count("ok ranks_share_memory"), 3, finished.stdout + finished.stderr)
+
+    def test_spawned_processes(self):
+        program = [sys.executable, str(HERE / "torch_worker.py"), "spawn", "backend"]
+        environment = {**self.environment, "RANK": "0", "WORLD_SIZE": "2"}
+        finished = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+        self.assertEqual(finished.returncode, 0, finished.stdout + finished.stderr)
+        self.assertEqual(finished.stdout.count("spawned rank"), 2, finished.stdout)
 
 
 @unittest.skipUnless(LAUNCHER, "REMUDA_LAUNCHER is not set")
@@ -99,8 +130,11 @@ class Jobs(WithTorch):
     def test_groups_of_a_process_group(self):
         self.job(4, "groups", "group")
 
-    def test_training(self):
+    def test_training_over_a_backend(self):
         self.job(2, "training")
+
+    def test_training_over_a_process_group(self):
+        self.job(2, "training", "group")
 
     def test_errors(self):
         self.job(2, "errors")

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::capi::call_error::CallErrorKind;
-use crate::capi::{ABI_VERSION, CallOptions, FOREVER, IN_PROGRESS, PeerMessage};
+use crate::capi::{ABI_VERSION, CallOptions, CallerStore, FOREVER, IN_PROGRESS, PeerMessage};
 use crate::runtime::{Dtype, ReduceOp, ReduceOrder};
 
 const HEADER: &str = include_str!("remuda.h");
@@ -13,6 +13,7 @@ const FILES: &[&str] = &[
     include_str!("ffi_collective.rs"),
     include_str!("ffi_error.rs"),
     include_str!("ffi_group.rs"),
+    include_str!("ffi_meet.rs"),
     include_str!("ffi_memory.rs"),
     include_str!("ffi_message.rs"),
     include_str!("ffi_work.rs"),
@@ -50,7 +51,7 @@ fn header_declares_the_functions_of_the_code() {
         HEADER.lines().filter(|line| !line.starts_with(['/', ' ']) || line.contains(';')).collect();
     let mut declared = functions(&HEADER.replace("*remuda_", "* remuda_"), " remuda_");
     declared.retain(|name, _| declarations.contains(&format!("{name}(")));
-    assert!(28 <= code.len(), "{code:?}");
+    assert!(30 <= code.len(), "{code:?}");
     assert_eq!(declared, code);
 }
 
@@ -101,6 +102,7 @@ fn header_has_the_constants_of_the_code() {
 #[test]
 fn structs_have_the_layout_of_the_header() {
     assert_eq!((size_of::<CallOptions>(), size_of::<PeerMessage>()), (24, 24));
+    assert_eq!(size_of::<CallerStore>(), 24);
     let offsets =
         [std::mem::offset_of!(CallOptions, timeout_ms), std::mem::offset_of!(PeerMessage, dtype)];
     assert_eq!(offsets, [8, 16]);

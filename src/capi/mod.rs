@@ -14,7 +14,7 @@
 //! | `call_error` | kinds of errors, their hints, the last error of a thread |
 //! | `started_work` | operations in flight of any kind |
 //! | `ffi_arguments` | checks of pointers and codes; the guard around every call |
-//! | `ffi_group` | groups, aborts, notes |
+//! | `ffi_group`, `ffi_meet` | groups, aborts, notes; meeting without the launcher |
 //! | `ffi_collective`, `ffi_message` | operations |
 //! | `ffi_work`, `ffi_memory`, `ffi_error` | handles, shared memory, the last error |
 
@@ -23,6 +23,7 @@ mod ffi_arguments;
 mod ffi_collective;
 mod ffi_error;
 mod ffi_group;
+mod ffi_meet;
 mod ffi_memory;
 mod ffi_message;
 mod ffi_work;
@@ -35,6 +36,7 @@ pub use ffi_arguments::{ABI_VERSION, CallOptions};
 pub use ffi_collective::*;
 pub use ffi_error::*;
 pub use ffi_group::*;
+pub use ffi_meet::*;
 pub use ffi_memory::*;
 pub use ffi_message::*;
 pub use ffi_work::*;

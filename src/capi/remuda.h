@@ -112,6 +112,17 @@ typedef struct remuda_message {
     uint32_t peer;
 } remuda_message;
 
+/* A key-value store of the program, for remuda_meet. Keys and values are texts of less than 4096 bytes. */
+typedef struct remuda_store {
+    /* First argument of the functions. */
+    void *context;
+    /* Sets a key; returns 0, or -1 if that fails. */
+    int32_t (*set)(void *context, const char *key, const char *value);
+    /* Waits for a key and copies its value with the zero byte at its end, at most size bytes; returns 0, or -1 if there
+     * is no value or it is longer. */
+    int32_t (*get)(void *context, const char *key, char *value, size_t size);
+} remuda_store;
+
 /* ---- The library ------------------------------------------------------------------------------------------------ */
 
 /* REMUDA_ABI of the library. */
@@ -132,6 +143,12 @@ const char *remuda_hint(int32_t kind);
  * WORLD_SIZE, MASTER_ADDR and MASTER_PORT. At most once for each process. options may be NULL.
  * Errors: REMUDA_ENVIRONMENT, REMUDA_TRANSPORT, REMUDA_SYSTEM. */
 int32_t remuda_init(const remuda_options *options, remuda_group **group);
+/* Joins a group of `size` ranks that any program has started, through a key-value store that no other group has used.
+ * Ranks of one boot of one machine, one network namespace and one user share memory; other hosts reach rank 0 at
+ * address, a name or an IP address. Programs that can read the store can join the group.
+ * Errors: REMUDA_ARGUMENT, REMUDA_TRANSPORT, REMUDA_SYSTEM (also if a function of the store fails). */
+int32_t remuda_meet(const remuda_store *store, const char *address, uint32_t rank, uint32_t size,
+                    const remuda_options *options, remuda_group **group);
 /* Makes a group of `ranks` ranks in this process and fills groups[0] to groups[ranks - 1], one for each thread that
  * acts as a rank. For tests. */
 int32_t remuda_threads(uint32_t ranks, const remuda_options *options, remuda_group **groups);

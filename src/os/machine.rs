@@ -1,4 +1,6 @@
-//! The name of this machine.
+//! The name of this machine, and what its processes share.
+
+use rustix::rand::GetRandomFlags;
 
 use crate::base::env_vars;
 
@@ -11,4 +13,24 @@ pub fn machine_name() -> String {
 /// The name that users know: that of the node of Slurm, which may differ from the machine's, else the machine's.
 pub fn node_name() -> String {
     env_vars::get_text(env_vars::SLURMD_NODENAME).unwrap_or_else(machine_name)
+}
+
+/// Returns a text that processes share exactly if they are on one boot of one machine, in one network namespace, with
+/// one user: then they can pass descriptors to each other. `None` on a system without `/proc`.
+pub fn neighbourhood() -> Option<String> {
+    use std::os::unix::fs::MetadataExt as _;
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let network = std::fs::metadata("/proc/self/ns/net").ok()?.ino();
+    let user = rustix::process::geteuid().as_raw();
+    Some(format!("{}-{network}-{user}", boot.trim()))
+}
+
+/// Returns 64 random hexadecimal digits.
+pub fn random_digits() -> std::io::Result<String> {
+    let mut bytes = [0u8; 32];
+    let filled =
+        rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty()))?;
+    assert_eq!(filled, bytes.len(), "the kernel returns up to 256 bytes at once");
+    let [low, high]: [u128; 2] = bytemuck::cast(bytes);
+    Ok(format!("{low:032x}{high:032x}"))
 }

@@ -74,6 +74,7 @@ pub mod schedule;
 
 #[cfg(feature = "nccl")]
 pub use crate::cuda::{library, nvrtc};
+pub use comm::bootstrap::meet::KeyValue;
 pub use comm::collectives::{
     Collectives, GradientCollectives, HostMemory, Lend, Plan, PlanDigest, StepCheck,
 };

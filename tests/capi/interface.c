@@ -258,6 +258,76 @@ static int32_t late(remuda_group *group, uint32_t rank)
 	return remuda_wait(work, REMUDA_FOREVER);
 }
 
+/* A store of the threads of this process. */
+static struct entry {
+	char key[100], value[1000];
+} entries[32];
+static int entry_count;
+static pthread_mutex_t store_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t store_changed = PTHREAD_COND_INITIALIZER;
+
+static int32_t store_set(void *context, const char *key, const char *value)
+{
+	pthread_mutex_lock(&store_lock);
+	struct entry *entry = &entries[entry_count++];
+	snprintf(entry->key, sizeof entry->key, "%s", key);
+	snprintf(entry->value, sizeof entry->value, "%s", value);
+	pthread_cond_broadcast(&store_changed);
+	pthread_mutex_unlock(&store_lock);
+	return context == entries ? 0 : -1;
+}
+
+static int32_t store_get(void *context, const char *key, char *value, size_t size)
+{
+	int at;
+	pthread_mutex_lock(&store_lock);
+	for (;;) {
+		for (at = 0; at < entry_count && strcmp(entries[at].key, key) != 0; at++)
+			;
+		if (at < entry_count)
+			break;
+		pthread_cond_wait(&store_changed, &store_lock);
+	}
+	int length = snprintf(value, size, "%s", entries[at].value);
+	pthread_mutex_unlock(&store_lock);
+	return context == entries && length < (int)size ? 0 : -1;
+}
+
+static int32_t store_fails(void *context, const char *key, char *value, size_t size)
+{
+	(void)context, (void)key, (void)value, (void)size;
+	return -1;
+}
+
+static void *run_met(void *argument)
+{
+	uint32_t rank = *(uint32_t *)argument;
+	remuda_store store = {entries, store_set, store_get};
+	remuda_options options = {.size = sizeof options, .timeout_ms = 120000};
+	remuda_group *group = NULL;
+	OK(remuda_meet(&store, "127.0.0.1", rank, RANKS, &options, &group));
+	CHECK(remuda_rank(group) == rank && remuda_size(group) == RANKS);
+	return run_rank(group);
+}
+
+static void meeting(void)
+{
+	pthread_t threads[RANKS];
+	uint32_t ranks[RANKS];
+	for (uint32_t rank = 0; rank < RANKS; rank++) {
+		ranks[rank] = rank;
+		pthread_create(&threads[rank], NULL, run_met, &ranks[rank]);
+	}
+	for (int rank = 0; rank < RANKS; rank++)
+		pthread_join(threads[rank], NULL);
+	remuda_store store = {entries, store_set, store_fails}, empty = {entries, NULL, store_get};
+	remuda_group *group = NULL;
+	CHECK(remuda_meet(NULL, "", 0, 1, NULL, &group) == REMUDA_ARGUMENT);
+	CHECK(remuda_meet(&empty, "", 0, 1, NULL, &group) == REMUDA_ARGUMENT);
+	CHECK(remuda_meet(&store, "", 1, 1, NULL, &group) == REMUDA_ARGUMENT);
+	CHECK(remuda_meet(&store, "", 0, 1, NULL, &group) == REMUDA_SYSTEM && group == NULL);
+}
+
 static void *run_call(void *argument)
 {
 	struct call *call = argument;
@@ -314,6 +384,7 @@ int main(void)
 		pthread_create(&threads[rank], NULL, run_rank, groups[rank]);
 	for (int rank = 0; rank < RANKS; rank++)
 		pthread_join(threads[rank], NULL);
+	meeting();
 	failure(mismatch, REMUDA_MISMATCH, "this rank called all_reduce");
 	failure(aborted, REMUDA_ABORTED, "rank 0 aborted the group: the data is bad");
 	failure(lost, REMUDA_PEER_LOST, "dropped the group before it took part");

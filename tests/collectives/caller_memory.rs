@@ -1,4 +1,4 @@
-//! Started operations on memory of the caller: the results of the blocking ones, for every element type.
+//! Started and blocking operations on memory of the caller: the results of the blocking ones, for every element type.
 
 use remuda::runtime::{Bf16, Dtype, Element, Error, F16, Group, RawSlice, ReduceOp};
 
@@ -44,8 +44,75 @@ fn run<T: Element>(group: &Group, number: fn(u8) -> T) -> Result<Vec<Vec<T>>, Er
     Ok(vec![sum, max, cast, all, share, gathered, scattered, received])
 }
 
+/// [`run`] with operations that block.
+fn run_blocking<T: Element>(group: &Group, number: fn(u8) -> T) -> Result<Vec<Vec<T>>, Error> {
+    let (rank, world) = (group.rank() as u8, group.world_size());
+    let own = |len: usize| (0..len as u8).map(|at| number(rank + at)).collect::<Vec<T>>();
+    let zeros = |len: usize| vec![number(0); len];
+    let (mut sum, mut max, mut cast) = (own(5), own(3), own(2));
+    let (mut part, mut all) = (own(2), zeros(2 * world));
+    let (mut whole, mut share) = (own(world), zeros(1));
+    let (mut gathered, mut scattered) = (zeros(if rank == 1 { world } else { 0 }), zeros(1));
+    let (mut sent, mut received) = (own(world), zeros(world));
+    group.all_reduce_raw(memory(&mut sum), ReduceOp::Sum)?;
+    group.reduce_raw(memory(&mut max), ReduceOp::Max, 1)?;
+    group.broadcast_raw(memory(&mut cast), 2)?;
+    group.all_gather_raw(memory(&mut part), memory(&mut all))?;
+    group.reduce_scatter_raw(memory(&mut whole), memory(&mut share), ReduceOp::Sum)?;
+    group.gather_raw(memory(&mut share), memory(&mut gathered), 1)?;
+    group.scatter_raw(memory(&mut gathered), memory(&mut scattered), 1)?;
+    let counts = vec![1; world];
+    group.all_to_all_raw(memory(&mut sent), counts.clone(), memory(&mut received), counts)?;
+    let mut passed = own(1);
+    match rank {
+        0 => group.send_raw(&memory(&mut passed), 2)?,
+        2 => group.recv_raw(memory(&mut passed), 0)?,
+        _ => {}
+    }
+    assert_eq!(passed[0], number(u8::from(rank == 1)));
+    Ok(vec![sum, max, cast, all, share, gathered, scattered, received])
+}
+
+/// Reductions in memory of [`Group::alloc`] at an offset, on some ranks only: they give what other memory gives.
+#[test]
+fn shared_memory_of_the_caller_is_used_in_place() {
+    const LEN: usize = 300_000;
+    let groups = Group::threads(3).expect("threads form a group");
+    let results = super::sample::on_ranks(groups, |group| {
+        let rank = group.rank();
+        let (mut shared, mut own) = (group.alloc::<f32>(LEN + 8).unwrap(), vec![0.0; LEN]);
+        let values = if rank == 1 { &mut own[..] } else { &mut shared[8..] };
+        for (at, value) in values.iter_mut().enumerate() {
+            *value = (at * (rank + 1)) as f32;
+        }
+        let describe = |values: &mut [f32]| {
+            // SAFETY: the slice is not used before the operations below have ended.
+            unsafe { RawSlice::new(values.as_mut_ptr().cast(), values.len(), Dtype::F32) }.unwrap()
+        };
+        group.all_reduce_raw(describe(values), ReduceOp::Max).unwrap();
+        group.start_broadcast_raw(describe(values), 0).wait().unwrap();
+        let mut part = vec![0.0; LEN / 3];
+        let (input, output) = (describe(values), describe(&mut part));
+        group.reduce_scatter_raw(input, output, ReduceOp::Sum).unwrap();
+        (values[LEN - 1], part[1])
+    });
+    for (rank, (last, second)) in results.into_iter().enumerate() {
+        let first = (rank * LEN / 3) as f32;
+        assert_eq!((last, second), (3.0 * (LEN - 1) as f32, 9.0 * (first + 1.0)));
+    }
+}
+
 #[track_caller]
 fn check<T: Element + PartialEq + std::fmt::Debug>(number: fn(u8) -> T) {
+    check_results(run, number);
+    check_results(run_blocking, number);
+}
+
+/// Every operation on a group, with the results of one rank.
+type Operations<T> = fn(&Group, fn(u8) -> T) -> Result<Vec<Vec<T>>, Error>;
+
+#[track_caller]
+fn check_results<T: Element>(run: Operations<T>, number: fn(u8) -> T) {
     for groups in [Group::threads(3), Group::threads_on(&[1, 2])] {
         let results = super::sample::on_ranks(groups.expect("threads form a group"), |group| {
             run(group, number).expect("all operations succeed")

@@ -1,8 +1,12 @@
 """The backend: one object for each group of torch, over a group of remuda."""
 
+import atexit
 import ctypes
+import functools
 import hashlib
+import multiprocessing.util
 import os
+import sys
 import threading
 import weakref
 from contextlib import contextmanager
@@ -12,12 +16,12 @@ from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Backend as C10dBackend
-from torch._C._distributed_c10d import Work
+from torch._C._distributed_c10d import Work, _create_work_from_future
 
 from remuda import group as groups
 from remuda import native
 from remuda.errors import RemudaError
-from remuda.torch.errors import KINDS, BadArgument, EnvironmentMismatch, SystemFailure
+from remuda.torch.errors import KINDS, BadArgument, EnvironmentMismatch, SystemFailure, of_torch
 from remuda.torch.tensors import (
     BITWISE,
     block,
@@ -38,22 +42,63 @@ _world_lock = threading.Lock()
 _world: Optional[groups.Group] = None
 
 
-def _join_job(timeout_s: float) -> "Tuple[groups.Group, bool]":
-    """The group of all workers of the job, and whether this call has joined it: a process joins once."""
+#: Variables of a job in which remuda knows the ranks itself.
+_OF_JOB = ("REMUDA_RANK_FD", "REMUDA_KEY_FILE")
+
+
+def _join_job(options: Any) -> "Tuple[groups.Group, bool]":
+    """The group of all ranks, and whether this call has joined it: a process joins once.
+
+    Under another launcher the ranks of the default group meet through its store.
+    """
     global _world
+    timeout_s = options.timeout.total_seconds()
     with _world_lock:
         if _world is not None:
             return _world, False
-        place = ctypes.c_void_p()
-        native.check(native.library().remuda_init(native.options(timeout_s), place), KINDS)
-        _world = groups.Group(place.value or 0)
+        if any(name in os.environ for name in _OF_JOB):
+            place = ctypes.c_void_p()
+            native.check(native.library().remuda_init(native.options(timeout_s), place), KINDS)
+            _world = groups.Group(place.value or 0)
+            return _world, True
+        if options.global_ranks_in_group:
+            hint = 'initialize the default group with "remuda", or start the program with `remuda run`'
+            raise EnvironmentMismatch("this process has joined no group of all ranks", hint=hint)
+        address = _address_of(options.store)
+        try:
+            met = groups.meet(options.store, options.group_rank, options.group_size, address, timeout_s)
+        except RemudaError as error:
+            raise of_torch(error) from None
+        _leave_at_exit(met)
+        _world = met
         return _world, True
+
+
+def _leave_at_exit(group: groups.Group) -> None:
+    """Tells the other ranks at the exit of this process that it has not failed: no launcher does."""
+    process = os.getpid()
+
+    def leave() -> None:
+        # A forked process is not a rank.
+        if os.getpid() == process:
+            group.free()
+
+    atexit.register(leave)
+    # Processes of multiprocessing do not run what is registered above.
+    multiprocessing.util.Finalize(None, leave, exitpriority=0)
+
+
+def _address_of(store: Any) -> str:
+    """Address at which other hosts reach rank 0: that of its store."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    return str(getattr(store, "host", "") or os.environ.get("MASTER_ADDR", "") or "127.0.0.1")
 
 
 def _member_group(options: Any) -> groups.Group:
     """The group of remuda for a group of torch, whose members call this."""
     timeout_s = options.timeout.total_seconds()
-    world, is_new = _join_job(timeout_s)
+    world, is_new = _join_job(options)
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     if world.size <= max(ranks) or ranks[options.group_rank] != world.rank:
         problem = f"torch says that this is rank {ranks[options.group_rank]} of at least {max(ranks) + 1}"
@@ -93,8 +138,9 @@ def _allocate(group: groups.Group, size: Sequence[int], dtype: torch.dtype) -> t
     place, library = ctypes.c_void_p(), native.library()
     bytes_ = max(1, count * dtype.itemsize)
     native.check(library.remuda_alloc(group.handle, bytes_, place), KINDS)
-    memory = (ctypes.c_char * bytes_).from_address(place.value or 0)
-    weakref.finalize(memory, groups.release, library, place.value, os.getpid()).atexit = False
+    address = place.value or 0
+    memory = (ctypes.c_char * bytes_).from_address(address)
+    weakref.finalize(memory, groups.release, library, address, os.getpid()).atexit = False
     # The tensor keeps `memory`.
     return torch.frombuffer(memory, dtype=dtype, count=count).view(*size) if count else torch.empty(*size, dtype=dtype)
 
@@ -518,7 +564,7 @@ def _can_subclass_backend() -> bool:
     return True
 
 
-class RemudaProcessGroup(_Operations, dist.ProcessGroup):
+class RemudaProcessGroup(_Operations, dist.ProcessGroup):  # type: ignore[misc]
     """A whole process group over remuda, for versions of torch whose Backend has no subclasses in Python.
 
     It replaces the groups of all devices, so these versions cannot use ``"cpu:remuda,cuda:nccl"``.
@@ -534,7 +580,7 @@ class RemudaProcessGroup(_Operations, dist.ProcessGroup):
     def getRank(self) -> int:
         return self._rank
 
-    def _get_backend(self, device: torch.device) -> "RemudaProcessGroup":
+    def _get_backend(self, device: torch.device) -> Any:
         return self
 
     @property
@@ -552,6 +598,32 @@ class RemudaProcessGroup(_Operations, dist.ProcessGroup):
 
     def getGroupDesc(self) -> str:
         return self._description
+
+
+def _with_works_of_cpp(method: "Callable[..., Any]") -> "Callable[..., Any]":
+    """An operation whose Work outlives its Python object.
+
+    Older versions of torch keep the C++ half of a Work alone, if C++ has called the operation: it never ends. So C++
+    gets a Work of its own. torch's Python functions get that of remuda, whose errors have their class.
+    """
+
+    @functools.wraps(method)
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        work = method(self, *arguments, **named)
+        if not isinstance(work, Work) or sys._getframe(1).f_globals.get("__name__") == dist.distributed_c10d.__name__:
+            return work
+        return _create_work_from_future(work.get_future())
+
+    return call
+
+
+for _name in (
+    "allreduce allreduce_coalesced reduce broadcast allgather allgather_coalesced _allgather_base all_gather_single "
+    "allgather_into_tensor_coalesced all_gather_single_coalesced gather scatter reduce_scatter _reduce_scatter_base "
+    "reduce_scatter_single reduce_scatter_tensor_coalesced reduce_scatter_single_coalesced alltoall alltoall_base "
+    "all_to_all_single send recv barrier"
+).split():
+    setattr(RemudaProcessGroup, _name, _with_works_of_cpp(getattr(_Operations, _name)))
 
 
 if _can_subclass_backend():

@@ -51,3 +51,11 @@ KINDS: "dict[int, type[errors.RemudaError]]" = {
     7: SystemFailure,
     8: EnvironmentMismatch,
 }
+
+
+def of_torch(error: errors.RemudaError) -> errors.RemudaError:
+    """The same error as an error of torch."""
+    for status, kind in errors.KINDS.items():
+        if type(error) is kind:
+            return KINDS[status](error.message, error.rank, error.hint)
+    return error

@@ -1,6 +1,6 @@
 """Tensors as memory of operations: element types, dense copies, and types that remuda cannot sum."""
 
-from typing import Callable, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch.distributed import ReduceOp
@@ -19,7 +19,7 @@ CODES = {
     torch.bfloat16: native.BF16,
 }
 
-_RED = ReduceOp.RedOpType
+_RED: Any = ReduceOp.RedOpType
 REDUCTIONS = {
     _RED.SUM: native.SUM,
     _RED.AVG: native.AVG,

@@ -2,6 +2,7 @@
 
 pub mod connect_from;
 pub mod interfaces;
+pub mod local_sockets;
 #[cfg(feature = "cli")]
 pub mod name_lock;
 #[cfg(feature = "cli")]

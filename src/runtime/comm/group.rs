@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::os::process::peak_memory::peak_private_memory;
 use crate::runtime::comm::bootstrap::join::{self, Links, Membership};
+use crate::runtime::comm::bootstrap::meet::{KeyValue, Meeting};
 use crate::runtime::comm::bootstrap::members::Meetings;
 use crate::runtime::comm::bootstrap::split::SplitRequest;
 use crate::runtime::comm::bootstrap::subgroup::{Founder, Subgroup};
@@ -117,6 +118,23 @@ impl Group {
         let group = Self::from_membership(Membership::from_env(options)?, options);
         group.note(&Note::Ready);
         Ok(group)
+    }
+
+    /// Joins a group of ranks that another launcher has started, through a key-value store of their program, which
+    /// no other group has used. Ranks of one machine find each other by its boot identifier, never by its name, and
+    /// share memory; other hosts reach rank 0 at `address`, a name or an IP address.
+    ///
+    /// Programs that can read the store can join the group. Ranks of one node notice the end of its first rank, and
+    /// it notices theirs.
+    pub fn meet(
+        store: &dyn KeyValue,
+        address: &str,
+        rank: usize,
+        world_size: usize,
+        options: &InitOptions,
+    ) -> Result<Self> {
+        let member = Meeting::new(store, address, rank, world_size).join(options)?;
+        Ok(Self::from_membership(member, options))
     }
 
     /// Returns a group of one rank, whose operations return immediately.

@@ -89,7 +89,7 @@ impl Membership {
         check_world(&welcome)?;
         stream.set_nonblocking(true).map_err(Error::os("set up the socket to the agent"))?;
         let notes = stream.try_clone().map_err(Error::os("duplicate the socket to the agent"))?;
-        let sources = Sources { agent: Some((stream, reader)), store: None };
+        let sources = Sources { agent: Some((stream, reader)), ..Sources::default() };
         let mut membership = Self::from_welcome(&welcome, segment, sources, options)?;
         membership.agent = Some(Arc::new(AgentLink::new(notes)));
         Ok(membership)
@@ -356,7 +356,7 @@ fn read_welcome(
     }
 }
 
-fn serve_store(
+pub(super) fn serve_store(
     address: SocketAddr,
     job: &JobId,
     epoch: Epoch,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
-use crate::base::clock;
+use crate::base::{Rank, clock};
 use crate::os::files::io_errors::is_temporary;
 use crate::runtime::comm::core::abort::{AbortRecord, Loss};
 use crate::runtime::comm::core::error::Departure;
@@ -30,6 +30,23 @@ pub(crate) struct Sources {
     pub(crate) agent: Option<(UnixStream, FrameReader)>,
     /// A connection to the store for this purpose.
     pub(crate) store: Option<Client>,
+    /// Connections to ranks of this node, if no agent reports their end.
+    pub(crate) neighbours: Vec<Neighbour>,
+}
+
+/// Connection to a rank of this node, on which no data follows: its end is that of the process.
+pub(crate) struct Neighbour {
+    pub(crate) rank: Rank,
+    pub(crate) socket: OwnedFd,
+}
+
+/// What the thread has been woken for.
+struct Wakeup {
+    stop: bool,
+    agent: bool,
+    store: bool,
+    /// Indexes of the neighbours that have ended, ascending.
+    neighbours: Vec<usize>,
 }
 
 /// Handle of the watchdog thread; its drop stops the thread.
@@ -85,34 +102,54 @@ struct WatchdogThread {
 impl WatchdogThread {
     fn run(mut self) {
         self.on_agent_messages();
-        while self.sources.agent.is_some() || self.sources.store.is_some() {
-            let Ok([stop, agent, store]) = self.poll() else { return };
-            if stop {
+        while self.has_sources() {
+            let Ok(woken) = self.poll() else { return };
+            if woken.stop {
                 return;
             }
-            if agent {
+            if woken.agent {
                 self.read_agent();
             }
-            if store {
+            if woken.store {
                 self.read_store();
+            }
+            for index in woken.neighbours.into_iter().rev() {
+                self.on_neighbour_ended(index);
             }
         }
     }
 
-    /// Waits for events: whether to stop, whether the agent and the store can be read.
-    fn poll(&self) -> io::Result<[bool; 3]> {
+    fn has_sources(&self) -> bool {
+        let Sources { agent, store, neighbours } = &self.sources;
+        agent.is_some() || store.is_some() || !neighbours.is_empty()
+    }
+
+    /// Waits for events.
+    fn poll(&self) -> io::Result<Wakeup> {
         let agent = self.sources.agent.as_ref().map(|(stream, _)| stream.as_fd());
         let store = self.sources.store.as_ref().map(|client| client.stream().as_fd());
-        let all = [Some(self.stop.as_fd()), agent, store];
-        let present = all.iter().flatten();
+        let neighbours = self.sources.neighbours.iter().map(|neighbour| neighbour.socket.as_fd());
+        let first = [Some(self.stop.as_fd()), agent, store];
+        let present = first.iter().flatten().copied().chain(neighbours);
         let mut fds: Vec<_> =
-            present.map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+            present.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match rustix::event::poll(&mut fds, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         let mut found = fds.iter().map(|fd| !fd.revents().is_empty());
-        Ok(all.map(|fd| fd.is_some() && found.next() == Some(true)))
+        let [stop, agent, store] = first.map(|fd| fd.is_some() && found.next() == Some(true));
+        let ended = found.enumerate().filter(|(_, has_ended)| *has_ended);
+        Ok(Wakeup { stop, agent, store, neighbours: ended.map(|(index, _)| index).collect() })
+    }
+
+    /// The process of a rank has ended. If it has left its group before, that was its last action.
+    fn on_neighbour_ended(&mut self, index: usize) {
+        let Neighbour { rank, .. } = self.sources.neighbours.remove(index);
+        let local = self.roster.local_index(rank.index());
+        if local.is_some_and(|local| self.segment.departure(local).is_none()) {
+            self.abort(Some(Loss { rank, how: Departure::Gone }), "its process has ended");
+        }
     }
 
     fn read_agent(&mut self) {
