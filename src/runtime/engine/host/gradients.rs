@@ -11,7 +11,7 @@ use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::{Element, ReduceOp};
 use crate::runtime::engine::buffers::UnitBuffers;
 use crate::runtime::engine::host::groups::UnitGroups;
-use crate::runtime::engine::host::reduction::{GradientOptions, UnitReduction, ReductionInFlight};
+use crate::runtime::engine::host::reduction::{GradientOptions, ReductionInFlight, UnitReduction};
 use crate::runtime::engine::host::rounding::round_to;
 use crate::runtime::error::Result;
 use crate::runtime::flat::accumulate::BinaryCounter;
