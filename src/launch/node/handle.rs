@@ -514,10 +514,11 @@ async fn absent_fault(acceptor: &Acceptor, context: &LinkContext, limit: JoinLim
         message += "; its first connection was lost";
     }
     let Some(rejected) = acceptor.wrong_keys(node).await else {
-        if let Some(last) = acceptor.last_rejection().await {
-            message += &format!("; a connection was rejected, {last}");
-        }
-        return Fault::new(FaultKind::NotJoined, message);
+        let rejected = match acceptor.last_rejection().await {
+            Some(last) => format!("; a connection was rejected, {last}"),
+            None => String::new(),
+        };
+        return Fault::new(FaultKind::NotJoined, message + &rejected);
     };
     let own_key = acceptor.key_label();
     let message = format!(
