@@ -621,8 +621,8 @@ fn stderr_of(scratch: &Scratch, line: &str) -> String {
 #[test]
 fn unknown_keys_of_a_configuration_are_warnings_of_a_run() {
     let scratch = Scratch::new("train", "warnings");
-    scratch.write("ds.json", "{\"train_batch_size\": 2,\n \"zero_optimisation\": {\"stage\": 1}}");
-    let line = format!("{SMALL} --num_gpus 2 --eval_every 0 --deepspeed_config ds.json");
+    scratch.write("ds.json", "{\"train_batch_size\": 4,\n \"zero_optimisation\": {\"stage\": 1}}");
+    let line = format!("{SMALL} --eval_every 0 --deepspeed_config ds.json");
     for more in ["--steps 1", "--dry_run"] {
         let shown = stderr_of(&scratch, &format!("{line} {more}"));
         assert!(
@@ -637,7 +637,8 @@ fn unknown_keys_of_a_configuration_are_warnings_of_a_run() {
 fn open_accumulation_keeps_the_batch_of_the_checkpoint() {
     let scratch = Scratch::new("train", "kept-batch");
     scratch.write("ds.json", "{\"train_micro_batch_size_per_gpu\": 2}");
-    let line = format!("{SMALL} --eval_every 0 --deepspeed_config ds.json --metrics m");
+    let sizes = "--layers 1 --heads 2 --width 8 --block 8 --eval_every 0";
+    let line = format!("{sizes} --deepspeed_config ds.json --metrics m");
     scratch.succeed(&format!("{line} --num_gpus 4 --steps 4"));
     let whole = digest(&scratch, "m");
     scratch.succeed(&format!("{line} --num_gpus 4 --steps 4 --checkpoint_dir kept --save_every 2"));
