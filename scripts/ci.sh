@@ -47,7 +47,8 @@ report_check() {
 }
 
 lints() {
-    cargo clippy --locked --quiet --all-targets -- -D warnings
+    cargo clippy --locked --quiet --all-targets -- -D warnings &&
+        cargo clippy --locked --quiet --lib --no-default-features --features capi -- -D warnings
 }
 
 # Checks the links of the documentation: that of all features, also of private items, and that without features.
@@ -63,7 +64,7 @@ documentation() {
     return "$problems"
 }
 
-# Checks the library without features, and with each feature alone; the lints check it with all.
+# Checks the library without features, and with each feature alone; the lints check it with the default ones too.
 features() {
     local features problems=0
     for features in "" cli train nccl capi; do
