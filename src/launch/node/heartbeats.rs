@@ -76,10 +76,11 @@ impl NodeTable {
         self.silent_since(node, until).or(ended).unwrap_or(until)
     }
 
-    /// Nodes that have sent nothing for a while.
+    /// Nodes that have sent nothing for a while. One that cannot take part is not missed: its link may be closed, and
+    /// its refusal is what the job must name.
     pub(crate) fn silence(&self, now: Instant) -> Silence {
         let mut silence = Silence::default();
-        for node in self.all() {
+        for node in self.all().filter(|node| !self.is_refused(*node)) {
             let Some(received_at) = self.last_message_at(node) else { continue };
             let time = now.saturating_duration_since(received_at);
             if self.limits.lease < time {
@@ -104,6 +105,17 @@ mod tests {
         let silent =
             |(node, since): &(u32, Instant)| SilentNode { node: NodeRank(*node), since: *since };
         nodes.iter().map(silent).collect()
+    }
+
+    #[test]
+    fn node_that_cannot_take_part_is_not_missed() {
+        let start = clock::now();
+        let mut table = table(start);
+        table.on_message(NodeRank(0), start);
+        table.on_message(NodeRank(1), start);
+        table.on_refused(NodeRank(0));
+        let silence = table.silence(start + 31 * SECOND);
+        assert_eq!(silence.expired, silent(&[(1, start)]));
     }
 
     #[test]

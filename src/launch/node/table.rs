@@ -209,6 +209,11 @@ impl NodeTable {
         self.node(node).answer = Answer::Refused;
     }
 
+    /// Whether the node has answered that it cannot take part, or was not asked because it cannot.
+    pub(super) fn is_refused(&self, node: NodeRank) -> bool {
+        matches!(self.nodes[node.index()].answer, Answer::Refused)
+    }
+
     /// The answer of a node that is ready.
     pub(crate) fn prepared(&self, node: NodeRank) -> Option<&PreparedNode> {
         match &self.nodes[node.index()].answer {
