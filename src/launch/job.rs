@@ -14,6 +14,7 @@ use crate::launch::options::{
 use crate::launch::outcome::LaunchEnd;
 use crate::launch::run::run_to_end;
 use crate::os::files::input_file;
+use crate::os::random::random_bytes;
 use crate::plan::{
     self, Accelerator, Conventions, Export, JobSpec, LaunchPlan, MasterAddr, PlanError, Program,
     RendezvousPort,
@@ -394,13 +395,4 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// Every host, this machine included, over ssh as the user has configured it.
 fn over_ssh(users: Users) -> Transport {
     Transport::Ssh(SshOptions { users, ..SshOptions::default() })
-}
-
-/// Random bytes of the kernel.
-fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())? {
-        count if count == N => Ok(bytes),
-        _ => Err(io::ErrorKind::UnexpectedEof.into()),
-    }
 }

@@ -1,7 +1,5 @@
 //! The name of this machine, and what its processes share.
 
-use rustix::rand::GetRandomFlags;
-
 use crate::base::env_vars;
 
 /// The name of this machine; empty on a system without `/proc`.
@@ -23,14 +21,4 @@ pub fn neighbourhood() -> Option<String> {
     let network = std::fs::metadata("/proc/self/ns/net").ok()?.ino();
     let user = rustix::process::geteuid().as_raw();
     Some(format!("{}-{network}-{user}", boot.trim()))
-}
-
-/// Returns 64 random hexadecimal digits.
-pub fn random_digits() -> std::io::Result<String> {
-    let mut bytes = [0u8; 32];
-    let filled =
-        rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty()))?;
-    assert_eq!(filled, bytes.len(), "the kernel returns up to 256 bytes at once");
-    let [low, high]: [u128; 2] = bytemuck::cast(bytes);
-    Ok(format!("{low:032x}{high:032x}"))
 }

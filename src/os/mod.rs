@@ -12,6 +12,7 @@ pub mod net;
 pub mod process;
 #[cfg(feature = "cli")]
 pub mod procfs;
+pub mod random;
 #[cfg(any(feature = "cli", feature = "nccl"))]
 pub mod shared_libraries;
 #[cfg(feature = "cli")]

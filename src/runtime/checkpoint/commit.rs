@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::clock;
 use crate::base::show_io_error;
+use crate::os::random::random_bytes;
 use crate::runtime::checkpoint::directory::{SavedEntry, latest_text, list};
 use crate::runtime::checkpoint::durable::{
     own_files, remove_checkpoint, remove_leftovers, rename_dir, replace_file, sync_dir,
@@ -167,9 +168,8 @@ fn remove(dir: &Path, step: u64, name: &str) -> io::Result<()> {
 
 /// Number that no other save has.
 pub(super) fn new_token() -> u64 {
-    let mut bytes = [0; 8];
-    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-        Ok(8) => u64::from_ne_bytes(bytes),
-        _ => clock::wall().as_nanos() as u64 ^ u64::from(std::process::id()).rotate_right(24),
+    match random_bytes() {
+        Ok(bytes) => u64::from_ne_bytes(bytes),
+        Err(_) => clock::wall().as_nanos() as u64 ^ u64::from(std::process::id()).rotate_right(24),
     }
 }

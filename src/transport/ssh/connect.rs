@@ -17,6 +17,7 @@ use super::options::{SshConfig, SshOptions, without_brackets};
 use super::session::{BootstrapSession, NoReply};
 use super::{config, known_key, settings, sockets};
 use crate::base::{HostName, JobId, NodeRank, clock};
+use crate::os::random::random_bytes;
 use crate::transport::stderr::LineCallback;
 use crate::transport::{Link, SessionInfo};
 
@@ -392,9 +393,7 @@ fn fault_from_ssh(words: &str) -> Fault {
 /// Random pause between 0.2 s and 2 s that grows with every attempt, so that dropped hosts do not
 /// reconnect together.
 fn jitter(tries: u32) -> Duration {
-    let mut random = [0; 2];
-    let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
-    let spread = u64::from(u16::from_ne_bytes(random)) % 600;
+    let spread = u64::from(u16::from_ne_bytes(random_bytes().unwrap_or_default())) % 600;
     Duration::from_millis(200 + spread * u64::from(tries))
 }
 

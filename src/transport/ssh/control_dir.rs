@@ -22,6 +22,7 @@ use crate::os::files::fds;
 use crate::os::process::fork::{self, ForkSide};
 use crate::os::process::process_tree::{self, ProcessRef};
 use crate::os::process::signals;
+use crate::os::random::random_bytes;
 
 /// Most bytes of the directory's path. The kernel allows 108 bytes for a socket's path; ssh appends
 /// up to 18 while it makes one, remuda appends a node's number.
@@ -91,9 +92,7 @@ impl Drop for ControlDir {
 
 /// Candidate paths of the directory, with a random name.
 fn candidate_paths() -> io::Result<Vec<PathBuf>> {
-    let mut random = [0; 8];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-    let name = format!("{PREFIX}{:016x}", u64::from_ne_bytes(random));
+    let name = format!("{PREFIX}{:016x}", u64::from_ne_bytes(random_bytes()?));
     let runtime_dir = env_vars::get(env_vars::XDG_RUNTIME_DIR).map(PathBuf::from);
     let parents = runtime_dir.into_iter().filter(|dir| dir.is_dir());
     let all = parents.chain(["/tmp".into(), "/var/tmp".into()]).map(|parent| parent.join(&name));

@@ -20,8 +20,9 @@ use std::time::Instant;
 
 use crate::base::{Epoch, JobId, Rank, clock};
 use crate::os::files::fds::{recv_packet, send_packet};
-use crate::os::machine::{machine_name, neighbourhood, random_digits};
+use crate::os::machine::{machine_name, neighbourhood};
 use crate::os::net::local_sockets::{accept, connect, has_own_user, listen, wait_readable};
+use crate::os::random::random_digits;
 use crate::runtime::comm::bootstrap::join::{Membership, serve_store};
 use crate::runtime::comm::bootstrap::watchdog::{Neighbour, Sources};
 use crate::runtime::comm::core::options::InitOptions;
