@@ -597,7 +597,7 @@ fn continued_run_that_is_complete_writes_its_last_record() {
 }
 
 #[test]
-fn other_shards_than_those_of_the_checkpoint_are_a_warning() {
+fn other_data_than_that_of_the_checkpoint_is_a_warning() {
     let scratch = Scratch::new("train", "other-shards");
     write_shard(&scratch, "a.bin");
     shards::write_shard(&scratch.path("b.bin"), (0..4000).map(|at| at * 7 % 100));
@@ -606,6 +606,15 @@ fn other_shards_than_those_of_the_checkpoint_are_a_warning() {
     let warning = "warning: `--data` is not the same as when the checkpoint was saved";
     for (data, is_other) in [("a.bin b.bin", false), ("b.bin a.bin", true), ("a.bin", true)] {
         let shown = scratch.succeed(&format!("{line} --steps 3 --data {data} --resume kept"));
+        assert_eq!(shown.contains(warning), is_other, "{data}: {shown}");
+    }
+    let text = "the quick brown fox jumps over the lazy dog. ".repeat(40);
+    scratch.write("text", &text);
+    scratch.write("shuffled", text.split_inclusive(' ').rev().collect::<String>());
+    let line = format!("{SMALL} --eval_every 0");
+    scratch.succeed(&format!("{line} --steps 2 --data text --checkpoint_dir of-text"));
+    for (data, is_other) in [("text", false), ("shuffled", true)] {
+        let shown = scratch.succeed(&format!("{line} --steps 3 --data {data} --resume of-text"));
         assert_eq!(shown.contains(warning), is_other, "{data}: {shown}");
     }
 }

@@ -62,21 +62,24 @@ impl Metrics {
     /// # Errors
     /// If another process has the file open as its metrics: each would write over the other's lines.
     pub(crate) fn open(path: &Path, step: u64) -> io::Result<(Self, Curve)> {
-        let mut file =
-            File::options().read(true).write(true).create(true).truncate(false).open(path)?;
-        match file.try_lock() {
-            // Some file systems have no locks.
-            Ok(()) | Err(TryLockError::Error(_)) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(io::Error::other("another run is writing it"));
+        let (mut options, mut old) = (File::options(), String::new());
+        options.read(0 < step).write(true).create(true).truncate(false);
+        let mut file = options.open(path)?;
+        // Pipes and devices keep nothing, and any number of runs can write to them.
+        if file.metadata()?.is_file() {
+            match file.try_lock() {
+                // Some file systems have no locks.
+                Ok(()) | Err(TryLockError::Error(_)) => {}
+                Err(TryLockError::WouldBlock) => {
+                    return Err(io::Error::other("another run is writing it"));
+                }
             }
+            if 0 < step {
+                file.read_to_string(&mut old)?;
+                file.rewind()?;
+            }
+            file.set_len(0)?;
         }
-        let mut old = String::new();
-        if 0 < step {
-            file.read_to_string(&mut old)?;
-            file.rewind()?;
-        }
-        file.set_len(0)?;
         let mut metrics = Self { file: BufWriter::new(file) };
         let mut curve = Curve::default();
         let lines = old.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
@@ -119,5 +122,24 @@ impl Metrics {
             (memory.map(|bytes| bytes.peak), memory.map(|bytes| bytes.forecast));
         self.push(&LastLine { step, val_loss, memory_peak, memory_forecast, digest })?;
         self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_has_one_writer_and_a_device_any_number() {
+        let path = std::env::temp_dir().join(format!("remuda-metrics-{}", std::process::id()));
+        let first = Metrics::open(&path, 0).expect("nobody writes it");
+        let refused = Metrics::open(&path, 3).map(drop).expect_err("the first one writes it");
+        assert_eq!(refused.to_string(), "another run is writing it");
+        drop(first);
+        drop(Metrics::open(&path, 3).expect("nobody writes it any more"));
+        std::fs::remove_file(&path).expect("it was created");
+        let device = Path::new("/dev/null");
+        let writers = [0, 3].map(|step| Metrics::open(device, step).expect("it takes everything"));
+        drop(writers);
     }
 }
