@@ -10,7 +10,7 @@ use crate::capi::ffi_arguments::{
     array, elements, of_all_ranks, on_group, reduction, start_or_block,
 };
 use crate::capi::started_work::StartedWork;
-use crate::runtime::Group;
+use crate::runtime::{Group, RawSlice};
 
 /// Replaces `count` elements on every rank by their reduction over all ranks.
 ///
@@ -108,10 +108,8 @@ pub unsafe extern "C" fn remuda_all_gather(
 ) -> i32 {
     let call = |group: &Group| {
         let all = of_all_ranks(group, count)?;
-        // SAFETY: the caller promises it; the input is only read.
-        let input = unsafe { elements(input.cast_mut(), count, dtype) }?;
         // SAFETY: the caller promises it.
-        let output = unsafe { elements(output, all, dtype) }?;
+        let (input, output) = unsafe { input_and_output((input, count), (output, all), dtype) }?;
         let start = |(input, output)| group.start_all_gather_raw(input, output);
         let block = |(input, output)| group.all_gather_raw(input, output);
         // SAFETY: the caller promises it.
@@ -141,10 +139,8 @@ pub unsafe extern "C" fn remuda_reduce_scatter(
     let call = |group: &Group| {
         let all = of_all_ranks(group, count)?;
         let op = reduction(op)?;
-        // SAFETY: the caller promises it; the input is only read.
-        let input = unsafe { elements(input.cast_mut(), all, dtype) }?;
         // SAFETY: the caller promises it.
-        let output = unsafe { elements(output, count, dtype) }?;
+        let (input, output) = unsafe { input_and_output((input, all), (output, count), dtype) }?;
         let start = |(input, output)| group.start_reduce_scatter_raw(input, output, op);
         let block = |(input, output)| group.reduce_scatter_raw(input, output, op);
         // SAFETY: the caller promises it.
@@ -174,10 +170,8 @@ pub unsafe extern "C" fn remuda_gather(
     let call = |group: &Group| {
         let root = root as usize;
         let all = if root == group.rank() { of_all_ranks(group, count)? } else { 0 };
-        // SAFETY: the caller promises it; the input is only read.
-        let input = unsafe { elements(input.cast_mut(), count, dtype) }?;
         // SAFETY: the caller promises it.
-        let output = unsafe { elements(output, all, dtype) }?;
+        let (input, output) = unsafe { input_and_output((input, count), (output, all), dtype) }?;
         let start = |(input, output)| group.start_gather_raw(input, output, root);
         let block = |(input, output)| group.gather_raw(input, output, root);
         // SAFETY: the caller promises it.
@@ -207,10 +201,8 @@ pub unsafe extern "C" fn remuda_scatter(
     let call = |group: &Group| {
         let root = root as usize;
         let all = if root == group.rank() { of_all_ranks(group, count)? } else { 0 };
-        // SAFETY: the caller promises it; the input is only read.
-        let input = unsafe { elements(input.cast_mut(), all, dtype) }?;
         // SAFETY: the caller promises it.
-        let output = unsafe { elements(output, count, dtype) }?;
+        let (input, output) = unsafe { input_and_output((input, all), (output, count), dtype) }?;
         let start = |(input, output)| group.start_scatter_raw(input, output, root);
         let block = |(input, output)| group.scatter_raw(input, output, root);
         // SAFETY: the caller promises it.
@@ -267,10 +259,9 @@ pub unsafe extern "C" fn remuda_all_to_all_v(
         let sends = unsafe { array(send_counts, ranks, "send_counts") }?.to_vec();
         // SAFETY: the caller promises it.
         let recvs = unsafe { array(recv_counts, ranks, "recv_counts") }?.to_vec();
-        // SAFETY: the caller promises it; the input is only read.
-        let input = unsafe { elements(input.cast_mut(), sum(&sends)?, dtype) }?;
         // SAFETY: the caller promises it.
-        let output = unsafe { elements(output, sum(&recvs)?, dtype) }?;
+        let (input, output) =
+            unsafe { input_and_output((input, sum(&sends)?), (output, sum(&recvs)?), dtype) }?;
         let start =
             |(input, sends, output, recvs)| group.start_all_to_all_raw(input, sends, output, recvs);
         let block =
@@ -294,6 +285,22 @@ pub unsafe extern "C" fn remuda_barrier(group: *const Group, work: *mut *mut Sta
     };
     // SAFETY: the caller promises it.
     unsafe { on_group(group, call) }
+}
+
+/// Address and number of elements of the input and of the output of an operation; the input is only read.
+///
+/// # Safety
+/// As for [`elements`], of both.
+unsafe fn input_and_output(
+    (input, input_count): (*const c_void, usize),
+    (output, output_count): (*mut c_void, usize),
+    dtype: u32,
+) -> Result<(RawSlice, RawSlice), CallError> {
+    // SAFETY: the caller promises it.
+    unsafe {
+        let input = elements(input.cast_mut(), input_count, dtype)?;
+        Ok((input, elements(output, output_count, dtype)?))
+    }
 }
 
 fn sum(counts: &[usize]) -> Result<usize, CallError> {

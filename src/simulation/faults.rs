@@ -467,11 +467,10 @@ impl Simulation {
     /// SIGTERM to the process of a node that has connected by itself.
     fn evict(&mut self, node: usize) -> bool {
         let rank = NodeRank(node as u32);
-        let is_dial = self.scenario.reach == Reach::Dial;
-        if !(is_dial || self.connects_by_itself(rank)) || !self.launcher.is_alive {
+        if matches!(self.scenario.reach, Reach::Local | Reach::Ssh) || !self.launcher.is_alive {
             return false;
         }
-        if is_dial && node == 0 {
+        if !self.connects_by_itself(rank) {
             self.launcher.signals.push_back(SIGTERM);
             self.soon(Happening::LauncherRuns);
             return true;

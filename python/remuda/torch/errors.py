@@ -40,22 +40,28 @@ class BadArgument(errors.BadArgument, TorchError):  # type: ignore[misc,valid-ty
     """`remuda.BadArgument`, as an error of torch."""
 
 
+#: The class of torch for every class of remuda.
+OF_REMUDA = {
+    kind.__bases__[0]: kind
+    for kind in (
+        BadArgument,
+        Deadline,
+        PeerLost,
+        Mismatch,
+        Aborted,
+        TransportFailure,
+        SystemFailure,
+        EnvironmentMismatch,
+    )
+}
+
 #: Classes by the statuses of ``remuda.h``.
 KINDS: "dict[int, type[errors.RemudaError]]" = {
-    1: BadArgument,
-    2: Deadline,
-    3: PeerLost,
-    4: Mismatch,
-    5: Aborted,
-    6: TransportFailure,
-    7: SystemFailure,
-    8: EnvironmentMismatch,
+    status: OF_REMUDA[kind] for status, kind in errors.KINDS.items()
 }
 
 
 def of_torch(error: errors.RemudaError) -> errors.RemudaError:
     """The same error as an error of torch."""
-    for status, kind in errors.KINDS.items():
-        if type(error) is kind:
-            return KINDS[status](error.message, error.rank, error.hint)
-    return error
+    kind = OF_REMUDA.get(type(error))
+    return error if kind is None else kind(error.message, error.rank, error.hint)

@@ -106,24 +106,28 @@ impl Acceptor {
     /// Waits until the node has joined, or returns why it cannot take part. A node that has joined
     /// already is requested to join again. `None`: the acceptor is closed.
     pub async fn wait_for(&self, node: NodeRank) -> Option<Result<Joined, Fault>> {
-        let (sender, receiver) = oneshot::channel();
-        let _ = self.requests.send(AcceptorRequest::WaitFor(node, sender));
-        receiver.await.ok()
+        self.ask(|reply| AcceptorRequest::WaitFor(node, reply)).await
     }
 
     /// Description of the connections that claimed to be this node with another key; `None` if
     /// there were none.
     pub async fn wrong_keys(&self, node: NodeRank) -> Option<String> {
-        let (sender, receiver) = oneshot::channel();
-        let _ = self.requests.send(AcceptorRequest::WrongKeys(node, sender));
-        receiver.await.ok().flatten()
+        self.ask(|reply| AcceptorRequest::WrongKeys(node, reply)).await.flatten()
     }
 
     /// Where the connection came from that was rejected last, and why; `None` if there was none.
     pub async fn last_rejection(&self) -> Option<String> {
+        self.ask(AcceptorRequest::LastRejection).await.flatten()
+    }
+
+    /// Sends a request, and waits for its answer; `None` if the acceptor is closed.
+    async fn ask<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<T>) -> AcceptorRequest,
+    ) -> Option<T> {
         let (sender, receiver) = oneshot::channel();
-        let _ = self.requests.send(AcceptorRequest::LastRejection(sender));
-        receiver.await.ok().flatten()
+        let _ = self.requests.send(request(sender));
+        receiver.await.ok()
     }
 
     /// Fingerprint of node 0's key, and the file from which the key was read.
