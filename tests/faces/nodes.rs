@@ -112,9 +112,9 @@ fn nodes_are_called_by_the_names_of_their_machines() {
     let options = ["--nnodes=2", "--rdzv_backend=c10d", "--rdzv_endpoint", &endpoint, "--tee=3"];
     let met = Scratch::new("torchrun", "nodes-met");
     let met = met.path("met").display().to_string();
-    // Rank 1 fails after rank 0 has printed its line.
+    // Rank 1 fails after both lines are on the screen: later lines of other ranks would not be shown.
     let script = format!(
-        "echo here; if [ $RANK = 0 ]; then : >{met}; exec sleep 60; fi; \
+        "echo here; if [ $RANK = 0 ]; then exec sleep 60; fi; \
          while [ ! -e {met} ]; do sleep 0.01; done; exit 7"
     );
     // Each command has a machine's name of its own.
@@ -125,7 +125,10 @@ fn nodes_are_called_by_the_names_of_their_machines() {
     };
     let first = on("alpha").start();
     first.wait_for_error("Waiting");
-    let second = on("beta").end();
+    let second = on("beta").start();
+    first.wait_for_lines("here", 2);
+    std::fs::write(&met, "").expect("a file");
+    let second = second.end();
     let outcome = first.end().code(7).says("error[R101]: rank 1 (beta) exited with code 7");
     assert_eq!(lines(&outcome), ["alpha:0 here", "beta:1 here"]);
     let _outcome = second.code(7);
