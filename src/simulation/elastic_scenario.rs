@@ -9,9 +9,6 @@ use super::scenario::{Habits, InjectedFault, InjectedKind, Reach, Scenario};
 use crate::job::{ElasticNodes, MeetingPoint, Newcomers, OnFailure, OnTerm, Policy};
 use crate::launch::scale::proof::Random;
 
-/// Time around another fault in which a fault hits what the other one has begun.
-const NEARBY: u64 = 2 * SECOND;
-
 impl Scenario {
     /// Lets the number of nodes vary, in one of three seeds.
     pub(super) fn vary_nodes(&mut self, random: &mut Random) {
@@ -70,38 +67,5 @@ impl Scenario {
             // The nodes of such a job are alike.
             lanes: Some(lanes).filter(|_| is_equal && random.one_in(2)),
         }
-    }
-
-    fn draw_elastic_fault(&self, random: &mut Random) -> InjectedFault {
-        let node = random.below(self.workers.len());
-        let rank = random.below(self.habits.len());
-        let kind = match random.below(20) {
-            0 | 1 => InjectedKind::WorkerExits { rank, code: 1 + random.below(255) as u8 },
-            2 => InjectedKind::WorkerIsKilled { rank, signal: 9 },
-            3 => InjectedKind::AgentIsKilled { node },
-            4 => InjectedKind::ShimIsKilled { node },
-            5 | 6 => {
-                let back_after = Some(random.between(SECOND, 40 * SECOND));
-                InjectedKind::PowerFails { node, back_after }
-            }
-            7 => InjectedKind::LinkBreaks { node },
-            8 | 9 => InjectedKind::LinkIsCut { node, time: random.between(MS, 4 * self.lease) },
-            10..=12 => {
-                InjectedKind::NodeIsLate { node, time: random.between(100 * MS, 50 * SECOND) }
-            }
-            13..=15 => InjectedKind::NodeIsEvicted { node },
-            16 => InjectedKind::NodeKeepsFailing { node },
-            17 if random.one_in(3) => InjectedKind::Refuses { node },
-            _ => return self.draw_fault(random),
-        };
-        let last = self.run_time.min(60 * SECOND);
-        let at = match (random.below(6), self.faults.last()) {
-            (0 | 1, Some(other)) => other.at + random.between(0, NEARBY),
-            (2, _) => last + random.between(0, NEARBY),
-            _ => random.between(0, last + 5 * SECOND),
-        };
-        let is_early =
-            matches!(kind, InjectedKind::Refuses { .. } | InjectedKind::NodeIsLate { .. });
-        InjectedFault { at: if is_early { 0 } else { at }, kind }
     }
 }

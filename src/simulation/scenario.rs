@@ -110,9 +110,6 @@ pub(super) enum InjectedKind {
     ManagerIsKilled,
 }
 
-/// Number of kinds of faults of jobs whose number of nodes is fixed.
-const FIXED_KINDS: usize = 24;
-
 impl InjectedKind {
     /// Number of kinds.
     pub(super) const COUNT: usize = 27;
@@ -246,57 +243,6 @@ impl Scenario {
         let at = random.between(0, self.run_time.min(40 * SECOND) + 5 * SECOND);
         self.faults.push(InjectedFault { at, kind });
         self.faults.sort_by_key(|fault| fault.at);
-    }
-
-    pub(super) fn draw_fault(&self, random: &mut Random) -> InjectedFault {
-        let node = random.below(self.workers.len());
-        let rank = random.below(self.habits.len());
-        // Around the lease, where the decisions are.
-        let silence = match random.below(3) {
-            0 => random.between(MS, self.lease / 2),
-            1 => random.between(self.lease / 2, self.lease * 3 / 2),
-            _ => random.between(self.lease * 3 / 2, self.lease * 4),
-        };
-        let kind = match random.below(FIXED_KINDS + 4) {
-            0 | 24 => InjectedKind::WorkerExits { rank, code: 1 + random.below(255) as u8 },
-            1 | 25 => InjectedKind::WorkerIsKilled { rank, signal: [9, 9, 11, 6][random.below(4)] },
-            2 => InjectedKind::CannotExecute { node },
-            3 => InjectedKind::Refuses { node },
-            4 => InjectedKind::AgentIsKilled { node },
-            5 => InjectedKind::ShimIsKilled { node },
-            6 => InjectedKind::AgentIsSuspended { node, time: silence },
-            7 => InjectedKind::ShimIsSuspended { node, time: silence },
-            8 => InjectedKind::NodeIsSuspended { node, time: silence },
-            9 => {
-                let back_after = random.one_in(2).then(|| random.between(SECOND, 90 * SECOND));
-                InjectedKind::PowerFails { node, back_after }
-            }
-            10 => InjectedKind::LinkBreaks { node },
-            11 | 26 => InjectedKind::LinkIsCut { node, time: silence },
-            12 | 27 => {
-                let way = Way::BOTH[random.below(2)];
-                InjectedKind::OneWayIsCut { node, way, time: silence }
-            }
-            13 => InjectedKind::NodeIsLate { node, time: random.between(SECOND, 90 * SECOND) },
-            14 => InjectedKind::DiskIsSlow { node, time: random.between(SECOND, 90 * SECOND) },
-            15 => InjectedKind::LauncherDiskIsSlow { time: random.between(SECOND, 60 * SECOND) },
-            16 => InjectedKind::LauncherIsKilled,
-            17 => InjectedKind::LauncherLosesPower,
-            18 => InjectedKind::LauncherIsSuspended { time: silence },
-            19 => InjectedKind::JobIsSuspended { time: silence },
-            20 => InjectedKind::UserSignals { signal: [2, 15, 2, 1][random.below(4)] },
-            21 => InjectedKind::NodeIsEvicted { node },
-            22 => InjectedKind::EverythingIsSuspended { time: silence },
-            _ => InjectedKind::LauncherIsReplaced { after: random.between(SECOND, 30 * SECOND) },
-        };
-        let at = match kind {
-            // These exist before the launcher asks.
-            InjectedKind::CannotExecute { .. }
-            | InjectedKind::Refuses { .. }
-            | InjectedKind::NodeIsLate { .. } => 0,
-            _ => random.between(0, self.run_time.min(40 * SECOND) + 5 * SECOND),
-        };
-        InjectedFault { at, kind }
     }
 }
 

@@ -3,12 +3,12 @@
 //! inconsistent, and the parent-death signal of a worker means that this process has exited.
 
 mod agent_watch;
-mod end_workers;
 mod handle;
 mod leftovers;
 mod message;
 mod run;
 mod shim_process;
+mod signal_workers;
 mod start_worker;
 
 pub(super) use handle::Shim;

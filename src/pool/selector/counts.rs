@@ -6,7 +6,7 @@ use crate::base::{Diagnostic, Findings, Source, Span, show_typed};
 use crate::pool::codes;
 use crate::pool::host_source::HostSource;
 use crate::pool::hostfile::hosts::{Pool, SLOTS_MAX};
-use crate::pool::selector::filter_text::python_int;
+use crate::pool::selector::filter_parse::python_int;
 
 /// The values of the two flags; `None`: not given, or invalid.
 pub(crate) struct FlagCounts {

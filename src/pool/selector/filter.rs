@@ -7,7 +7,7 @@ use crate::pool::codes;
 use crate::pool::host_source::HostSource;
 use crate::pool::hostfile::hosts::{Pool, Users};
 use crate::pool::nodeset::{fold_set, siblings};
-use crate::pool::selector::filter_text::{Spec, parse_selector};
+use crate::pool::selector::filter_parse::{Spec, parse_selector};
 use crate::pool::similar_hosts::nearest_host;
 
 /// Filter of a pool: whole hosts, and slots of hosts.

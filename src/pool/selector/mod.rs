@@ -2,6 +2,6 @@
 
 pub(crate) mod counts;
 pub(crate) mod filter;
-pub(crate) mod filter_text;
+pub(crate) mod filter_parse;
 pub(crate) mod selection;
 pub(crate) mod world_info;

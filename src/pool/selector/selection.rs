@@ -8,7 +8,7 @@ use crate::pool::host_source::HostSource;
 use crate::pool::hostfile::hosts::Pool;
 use crate::pool::selector::counts::{FlagCounts, parse_counts};
 use crate::pool::selector::filter::{Filter, SlotFilter, parse_filter};
-use crate::pool::selector::filter_text::python_int;
+use crate::pool::selector::filter_parse::python_int;
 
 /// The texts of the flags, as typed; an empty text is a flag that was not given, as in DeepSpeed.
 #[derive(Clone, Debug, Default)]

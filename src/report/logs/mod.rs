@@ -10,6 +10,7 @@ mod private_files;
 mod rank_log;
 mod retention;
 mod run_dir;
+mod run_json;
 mod saved_run;
 
 pub use attempts::{AttemptDir, AttemptPlace};

@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::disk::Disk;
-use super::private_files::{create_private, epoch_dir, make_private_dir, replace_private};
+use super::private_files::{create_private, epoch_dir, make_private_dir};
 use super::retention::{self, RunClass};
+use super::run_json::write_run_json;
 use super::saved_run;
 use crate::base::{Epoch, JobId, Rank, clock, env_vars, show_create_dir_error};
 use crate::os::process::io_with_timeout;
@@ -70,7 +71,7 @@ impl RunDir {
         let (path, lock_cell) = (self.path.clone(), Arc::clone(&self.lock));
         let written = self.disk.run(STALL_LIMIT, move || {
             let _ = saved_run::lock(&path).map(|lock| lock_cell.set(lock));
-            write_record(&path, &json)
+            write_run_json(&path, &json)
         });
         let Some(parent) = self.path.parent().map(Path::to_owned) else {
             return;
@@ -95,7 +96,7 @@ impl RunDir {
         let (done, pruned) = mpsc::sync_channel(1);
         let (own, class) = (self.path.clone(), self.class);
         let work = move || {
-            retention::prune(&parent, &own, class, write_record);
+            retention::prune(&parent, &own, class, write_run_json);
             let _ = done.send(());
         };
         if std::thread::Builder::new().name("prune".to_owned()).spawn(work).is_ok() {
@@ -119,13 +120,13 @@ impl RunDir {
     /// Writes the current record. A write error is reported at the end.
     pub fn update(&self, json: String) {
         let path = self.path.clone();
-        let _ = self.disk.run(STALL_LIMIT, move || write_record(&path, &json));
+        let _ = self.disk.run(STALL_LIMIT, move || write_run_json(&path, &json));
     }
 
     /// Writes the final record.
     pub fn end(&self, json: String) -> io::Result<()> {
         let path = self.path.clone();
-        let written = self.disk.run(LONG_STALL_LIMIT, move || write_record(&path, &json));
+        let written = self.disk.run(LONG_STALL_LIMIT, move || write_run_json(&path, &json));
         if let (Ok(()), Some(pruned)) = (&written, self.prune_done.get()) {
             let pruned = pruned.lock().expect("its thread does not panic while holding it");
             let _ = pruned.recv_timeout(STALL_LIMIT);
@@ -152,11 +153,6 @@ impl RunDir {
     pub fn path(&self) -> &Path {
         &self.path
     }
-}
-
-/// Writes `run.json` atomically: a reader sees the old or the new one.
-fn write_record(directory: &Path, json: &str) -> io::Result<()> {
-    replace_private(&directory.join("run.json"), &directory.join(".run.json"), json.as_bytes())
 }
 
 fn default_parents() -> Vec<PathBuf> {

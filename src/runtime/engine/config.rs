@@ -11,7 +11,7 @@ use crate::runtime::dtype::element::Dtype;
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::optim::{LossScaling, LrSchedule, Optimizer};
 use crate::runtime::parallel::zero::lanes::{LaneAssignment, LaneOrder};
-use crate::runtime::parallel::zero::sharding::Sharding;
+use crate::runtime::parallel::zero::stage::Sharding;
 use crate::runtime::parallel::zero::step_plan::{PlanOptions, Prefetch};
 
 /// Settings of an engine; equal on all ranks.

@@ -15,7 +15,7 @@ use super::agent::DialledAgent;
 use super::auth_failures::{AuthFailures, WrongKeys};
 use super::bind::BoundListener;
 use super::control_messages::{Control, JobOver, JoinRefusal};
-use super::handshake::{Joiner, Rejection, UnfitNode, receive};
+use super::join_handshake::{Joiner, Rejection, UnfitNode, receive};
 use super::relay::{LocalLink, RelayEvent, relay};
 use super::rules::Rules;
 use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};

@@ -8,7 +8,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Notify;
 
 use super::control_messages::{Join, JoinRefusal};
-use super::handshake::{Introduction, JoinOutcome, request_join};
+use super::join_handshake::{Introduction, JoinOutcome, request_join};
 use super::member::MemberConnection;
 use super::notices::WaitNotices;
 use super::rules::KeyOrigin;

@@ -18,7 +18,7 @@ mod auth_failures;
 mod bind;
 mod control_messages;
 mod dialer;
-mod handshake;
+mod join_handshake;
 mod member;
 mod notices;
 mod probe;

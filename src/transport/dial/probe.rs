@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 
 use super::bind::without_brackets;
-use super::handshake::{FlightReply, send_first_flight};
+use super::join_handshake::{FlightReply, send_first_flight};
 use crate::base::{Epoch, JobId, NodeRank};
 use crate::secure::JobKey;
 

@@ -6,12 +6,12 @@
 //! the master's socket. Otherwise OpenSSH implements it, in a process of its own.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use openssh::{Child, Session};
 
 use super::bootstrap;
+use super::command_line;
 use super::fault::{Fault, FaultKind};
 use super::master::SshMaster;
 use super::options::Mux;
@@ -74,7 +74,7 @@ impl CommandChannel {
                 Self::Native(child.map_err(|error| other(error.to_string()))?)
             }
             Mux::Process => {
-                let mut command = client_command(config, master);
+                let mut command = command_line::client(config, master.socket(), master.host());
                 command.stdin(stdin).stdout(stdout).stderr(stderr);
                 Self::Process(HelperProcess::start(&mut command)?)
             }
@@ -107,15 +107,4 @@ impl CommandChannel {
             },
         }
     }
-}
-
-/// If the master has exited, ssh would open a connection of its own: a proxy command that always
-/// fails prevents that. The destination can be any word, because the socket determines the host.
-#[expect(clippy::disallowed_methods, reason = "a transport is what starts ssh")]
-fn client_command(config: &Path, master: &SshMaster) -> Command {
-    let mut command = Command::new("ssh");
-    command.arg("-F").arg(config).arg("-S").arg(master.socket());
-    command.args(["-T", "-o", "ControlMaster=no", "-o", "ProxyCommand=false"]);
-    command.arg("--").arg(master.host()).arg(bootstrap::COMMAND);
-    command
 }

@@ -10,10 +10,11 @@ use tokio::sync::{OnceCell, Semaphore, watch};
 
 use super::binary::Binary;
 use super::bootstrap::{self, AgentFile, BootstrapReply, BootstrapRequest};
+use super::command_line::{Destination, without_brackets};
 use super::control_dir::ControlDir;
 use super::fault::{Fault, FaultKind};
-use super::master::{Destination, SshMaster};
-use super::options::{SshConfig, SshOptions, without_brackets};
+use super::master::SshMaster;
+use super::options::{SshConfig, SshOptions};
 use super::session::{BootstrapSession, NoReply};
 use super::{config, known_key, settings, sockets};
 use crate::base::{HostName, JobId, NodeRank, clock};
@@ -108,7 +109,7 @@ impl Ssh {
                 let link = self.dir.path().join(USER_LINK).display().to_string();
                 fault.detail = fault.detail.replace(&link, &file.display().to_string());
             }
-            fault.commands.ssh_args = self.options.ssh_args(host);
+            fault.commands.ssh_args = self.options.shown_args(host);
             fault
         })
     }
@@ -124,7 +125,7 @@ impl Ssh {
         let _permit = window.acquire().await.expect("the window is never closed");
         let since = clock::now();
         let master = self.log_in(host, node, &on_line).await?;
-        let (login, way) = (Some(clock::now() - since), Some(self.options.ssh_args(host)));
+        let (login, way) = (Some(clock::now() - since), Some(self.options.shown_args(host)));
         let session = SessionInfo { login, ssh_args: way, ..SessionInfo::default() };
         on_login.await;
         self.start_agent((master, session), (job, node), on_line).await

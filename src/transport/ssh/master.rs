@@ -7,12 +7,13 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
+use super::command_line::{self, Destination};
 use super::fault::{Fault, FaultKind};
 use crate::base::{UserName, WorkerExit};
 use crate::os::files::fds;
@@ -36,18 +37,6 @@ pub(super) struct SshMaster {
     words: OutputCapture,
 }
 
-/// The destination of a master and its configuration.
-pub(super) struct Destination<'a> {
-    pub(super) config: &'a Path,
-    pub(super) socket: PathBuf,
-    pub(super) port: Option<u16>,
-    pub(super) user: Option<&'a UserName>,
-    /// Host name; an IPv6 address has no brackets.
-    pub(super) host: &'a str,
-    /// Whether ssh reports its steps (`-v`).
-    pub(super) verbose: bool,
-}
-
 impl SshMaster {
     /// Starts the master. Must be called inside a runtime, from a thread that lives as long as the
     /// launcher.
@@ -56,7 +45,7 @@ impl SshMaster {
             Fault::new(FaultKind::NoProgram, format!("cannot read the output of `ssh`: {error}"))
         };
         let (read_end, write_end) = fds::pipe().map_err(cannot)?;
-        let mut command = command(&to);
+        let mut command = command_line::master(&to);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::from(write_end));
         let process = HelperProcess::start(&mut command)?;
         // The command holds the launcher's copy of the other end.
@@ -108,24 +97,6 @@ impl SshMaster {
             self.wait_for_exit().await;
         }
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a transport is what starts ssh")]
-fn command(to: &Destination<'_>) -> Command {
-    let mut command = Command::new("ssh");
-    command.arg("-F").arg(to.config).arg("-S").arg(&to.socket);
-    command.args(["-M", "-N", "-T", "-o", "ControlPersist=no"]);
-    if to.verbose {
-        command.arg("-v");
-    }
-    if let Some(port) = to.port {
-        command.arg("-p").arg(port.to_string());
-    }
-    if let Some(user) = to.user {
-        command.arg("-l").arg(user.as_str());
-    }
-    command.arg("--").arg(to.host);
-    command
 }
 
 /// Output of a process, read until the process and its children have ended.

@@ -15,6 +15,7 @@ mod binary;
 mod bootstrap;
 mod build_cache;
 mod channel;
+mod command_line;
 mod config;
 mod connect;
 mod control_dir;

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::base::shell::quoted;
 use crate::base::{HostName, UserName};
 
 /// Options for the connections to all hosts of a launch.
@@ -67,29 +66,6 @@ pub enum Mux {
     Process,
 }
 
-impl SshOptions {
-    /// Arguments for `ssh` that reach the host with the same options.
-    pub fn ssh_args(&self, name: &HostName) -> String {
-        let bare = without_brackets(name);
-        let mut words = Vec::new();
-        match &self.config {
-            SshConfig::Default => {}
-            SshConfig::File(file) => words.push(format!("-F {}", quoted(file))),
-            SshConfig::Nothing => words.push("-F none".to_owned()),
-        }
-        words.extend(self.port.map(|port| format!("-p {port}")));
-        let user = self.users.get(name).map(|user| format!("{user}@"));
-        words.push(quoted(user.unwrap_or_default() + bare));
-        words.join(" ")
-    }
-}
-
-/// The destination as ssh expects it: an IPv6 address without brackets.
-pub(super) fn without_brackets(host: &HostName) -> &str {
-    let text = host.as_str();
-    text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text)
-}
-
 impl Default for SshOptions {
     fn default() -> Self {
         Self {
@@ -104,36 +80,5 @@ impl Default for SshOptions {
             wait_limit: Duration::ZERO,
             verbose: false,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(options: &SshOptions, host: &str, expect: &str) {
-        let name = HostName::parse(host).expect("a name");
-        assert_eq!(options.ssh_args(&name), expect);
-    }
-
-    #[test]
-    fn ssh_arguments_contain_port_user_and_config() {
-        check(&SshOptions::default(), "n1", "n1");
-        let users = [("n1", "ada"), ("[fe80::1]", "bob")].map(|(host, user)| {
-            let host = HostName::parse(host).expect("a name");
-            (host, UserName::parse(user).expect("a name"))
-        });
-        let all = SshOptions {
-            port: Some(2222),
-            users: users.into(),
-            config: SshConfig::File("my files/config".into()),
-            ..SshOptions::default()
-        };
-        check(&all, "n1", "-F 'my files/config' -p 2222 ada@n1");
-        check(&all, "n2", "-F 'my files/config' -p 2222 n2");
-        check(&all, "[fe80::1]", "-F 'my files/config' -p 2222 bob@fe80::1");
-        let none = SshOptions { config: SshConfig::Nothing, ..SshOptions::default() };
-        check(&none, "n1", "-F none n1");
     }
 }

@@ -1,8 +1,8 @@
 //! The settings that ssh derives from its configuration for one host (`ssh -G`).
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
+use super::command_line;
 use crate::base::UserName;
 
 /// The settings that remuda uses.
@@ -22,16 +22,9 @@ pub(super) async fn read(config: &Path, user: Option<&UserName>, host: &str) -> 
     output.await.ok().flatten().map_or_else(SshSettings::default, |text| parse(&text))
 }
 
-#[expect(clippy::disallowed_methods, reason = "a transport is what starts ssh")]
 fn run_ssh_g(config: &Path, user: Option<&UserName>, host: &str) -> Option<String> {
-    let mut command = Command::new("ssh");
-    command.arg("-G").arg("-F").arg(config);
-    if let Some(user) = user {
-        command.arg("-l").arg(user.as_str());
-    }
-    command.arg("--").arg(host);
-    command.stdin(Stdio::null()).stderr(Stdio::null());
-    String::from_utf8(command.output().ok()?.stdout).ok()
+    let output = command_line::settings(config, user, host).output().ok()?;
+    String::from_utf8(output.stdout).ok()
 }
 
 fn parse(text: &str) -> SshSettings {

@@ -4,8 +4,8 @@
 //! [`staging_bytes`](crate::runtime::comm::shm::segment::staging_bytes). In a round every rank of the node
 //! publishes a window: a range of its buffer if that lies in the segment, otherwise a staged copy.
 //! Then each rank processes its slice over all windows, block by block; with other nodes it
-//! exchanges data by [`across`](crate::runtime::comm::host::all_reduce_between_nodes). Small reductions on one node are stored
-//! beside the flags and need only one barrier.
+//! exchanges data by [`all_reduce_between_nodes`](crate::runtime::comm::host::all_reduce_between_nodes).
+//! Small reductions on one node are stored beside the flags and need only one barrier.
 
 use std::ops::Range;
 

@@ -26,7 +26,7 @@ use crate::runtime::comm::store::abort::ABORT_KEY;
 use crate::runtime::comm::store::shared::{STORE_TIMEOUT, SharedStore, lock_store};
 use crate::runtime::comm::store::{Client, ClientError, WAITED_KEYS_MAX, departed_key};
 use crate::runtime::comm::tcp::connecting::Connecting;
-use crate::runtime::comm::tcp::handshake::{Dial, HandshakeState, PendingHandshake};
+use crate::runtime::comm::tcp::rank_handshake::{Dial, HandshakeState, PendingHandshake};
 use crate::runtime::comm::tcp::socket::{Idle, backend_error, poll, set_stream_options};
 use crate::runtime::comm::tcp::striping::{Connections, StripedConnection, Transfers};
 use crate::secure::{PeerKey, PeerPublicKey, Preamble, Role, accept_peer, dial_peer, parse_flight};

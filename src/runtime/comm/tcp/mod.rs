@@ -3,11 +3,11 @@
 //! | file | contents |
 //! |---|---|
 //! | `mesh` | connections between the ranks |
-//! | `connecting`, `handshake`, `socket` | opening; authentication; options and waits |
+//! | `connecting`, `rank_handshake`, `socket` | opening; authentication; options and waits |
 //! | `striping` | messages over several streams |
 
 mod connecting;
-mod handshake;
 pub(crate) mod mesh;
+mod rank_handshake;
 mod socket;
 pub(crate) mod striping;

@@ -3,7 +3,7 @@
 use crate::runtime::engine::config::{EngineConfig, Offload};
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::parallel::zero::lanes::LaneOrder;
-use crate::runtime::parallel::zero::sharding::Sharding;
+use crate::runtime::parallel::zero::stage::Sharding;
 
 /// Checks whether a device can train with these settings, in a group of `world` ranks.
 ///

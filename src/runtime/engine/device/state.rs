@@ -10,7 +10,7 @@ use crate::runtime::engine::parameters::ParameterTable;
 use crate::runtime::engine::state::{
     NeededRange, ReadState, ReplicaState, Section, StatePiece, moment_index, sections_of,
 };
-use crate::runtime::parallel::zero::shards::UnitShards;
+use crate::runtime::parallel::zero::shard_ranges::UnitShards;
 
 impl<M: DeviceModel> DeviceReplica<M> {
     fn address(&self, unit: usize, section: Section) -> DeviceAddress {

@@ -16,7 +16,7 @@ use crate::runtime::engine::host::rounding::round_to;
 use crate::runtime::error::Result;
 use crate::runtime::flat::accumulate::BinaryCounter;
 use crate::runtime::parallel::zero::lanes::LaneOrder;
-use crate::runtime::parallel::zero::shards::ShardLayout;
+use crate::runtime::parallel::zero::shard_ranges::ShardLayout;
 
 /// Gradients of all units.
 pub(super) struct GradientStore {

@@ -2,7 +2,7 @@
 
 use crate::runtime::comm::group::Group;
 use crate::runtime::error::Result;
-use crate::runtime::parallel::zero::shards::UnitShards;
+use crate::runtime::parallel::zero::shard_ranges::UnitShards;
 
 /// Groups over which the units of a model are divided.
 #[derive(Clone)]

@@ -8,8 +8,8 @@ use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::{Dtype, Element as _, ReduceOp};
 use crate::runtime::engine::host::groups::UnitGroups;
 use crate::runtime::parallel::zero::lanes::LaneAssignment;
-use crate::runtime::parallel::zero::sharding::Sharding;
-use crate::runtime::parallel::zero::shards::UnitShards;
+use crate::runtime::parallel::zero::shard_ranges::UnitShards;
+use crate::runtime::parallel::zero::stage::Sharding;
 
 /// What the store must know of a step.
 pub(super) struct GradientOptions {

@@ -20,8 +20,8 @@ use crate::runtime::flat::norm::{block_sums, fold_block_sums};
 use crate::runtime::flat::tasks::Serial;
 use crate::runtime::optim::{DecayRange, Optimizer, OptimizerStep};
 use crate::runtime::parallel::zero::lanes::LaneAssignment;
-use crate::runtime::parallel::zero::sharding::Sharding;
-use crate::runtime::parallel::zero::shards::{NORM_BLOCK, ShardLayout};
+use crate::runtime::parallel::zero::shard_ranges::{NORM_BLOCK, ShardLayout};
+use crate::runtime::parallel::zero::stage::Sharding;
 use crate::runtime::parallel::zero::step_plan::{Computation, PlanPass, PlanStep, segments};
 
 /// Rank in host memory.

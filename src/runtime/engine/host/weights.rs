@@ -14,7 +14,7 @@ use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::host::groups::UnitGroups;
 use crate::runtime::engine::host::stored_part::{GatherWork, StoredPart};
 use crate::runtime::error::Result;
-use crate::runtime::parallel::zero::shards::{ShardLayout, UnitShards};
+use crate::runtime::parallel::zero::shard_ranges::{ShardLayout, UnitShards};
 
 /// Weights of all units, of any element type.
 pub(super) trait Weights: Send {

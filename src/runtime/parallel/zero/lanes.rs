@@ -9,7 +9,7 @@
 //! * micro-batch-major, `lane = a · W + r`: if `W` is a power of two, the lanes of a micro-batch are a
 //!   subtree. Every micro-batch is reduced into shards, and no rank keeps a whole gradient.
 
-use crate::runtime::parallel::zero::sharding::Sharding;
+use crate::runtime::parallel::zero::stage::Sharding;
 use crate::runtime::schedule::tree::Lanes;
 
 /// Order of the lanes of a step.

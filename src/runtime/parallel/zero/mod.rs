@@ -7,16 +7,16 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `sharding` | the stages, and what each of them divides |
+//! | `stage` | the stages, and what each of them divides |
 //! | `lanes` | which rank computes which lane in which micro-batch |
-//! | `shards` | ranges of every unit that a rank owns |
+//! | `shard_ranges` | ranges of every unit that a rank owns |
 //! | `step_plan` | the steps of a micro-batch: gather, compute, reduce, free |
 
 pub(crate) mod lanes;
-pub(crate) mod sharding;
-pub(crate) mod shards;
+pub(crate) mod shard_ranges;
+pub(crate) mod stage;
 pub(crate) mod step_plan;
 
 pub use lanes::{LaneAssignment, LaneOrder};
-pub use sharding::Sharding;
+pub use stage::Sharding;
 pub use step_plan::{PlanOptions, Prefetch};
