@@ -1,11 +1,9 @@
-//! What a seed stands for if the number of nodes may vary: the sizes that are allowed, and more of the faults that
-//! change which nodes are there.
+//! What a seed stands for if the number of nodes may vary: the sizes that are allowed.
 
 use std::time::Duration;
 
-use super::clock::{MS, SECOND};
 use super::draw::Draw;
-use super::scenario::{Habits, InjectedFault, InjectedKind, Reach, Scenario};
+use super::scenario::{Habits, Reach, Scenario};
 use crate::job::{ElasticNodes, MeetingPoint, Newcomers, OnFailure, OnTerm, Policy};
 use crate::launch::scale::proof::Random;
 

@@ -67,7 +67,7 @@ impl Dispatcher<'_> {
             };
             let mut fault = Fault::new(kind, format!("no answer within {limit} (--timeout)"));
             if let Transport::Ssh(ssh) = &self.options.transport {
-                fault.commands.ssh_args = ssh.ssh_args(&self.plan.nodes[node.index()].host);
+                fault.commands.ssh_args = ssh.shown_args(&self.plan.nodes[node.index()].host);
             }
             self.startup.faults.push((node, fault));
             self.nodes.close(node);

@@ -77,7 +77,7 @@ impl PendingNodes {
     /// Commands that show what delays the first host of each progress.
     pub(in crate::launch) fn help(&self, options: &Options) -> Vec<String> {
         let destination = |host: &HostName| match &options.transport {
-            Transport::Ssh(ssh) => Some(ssh.ssh_args(host)),
+            Transport::Ssh(ssh) => Some(ssh.shown_args(host)),
             Transport::Local | Transport::Dial(_) | Transport::Managed(_) => None,
         };
         let called = self.connecting.first().and_then(destination);
@@ -101,7 +101,7 @@ pub(in crate::launch) fn help_for_preparing(options: &Options, host: &HostName) 
         None => (format!("ls {}", quoted(&options.command.cwd)), "a file system"),
     };
     let command = match &options.transport {
-        Transport::Ssh(ssh) => format!("ssh {} {}", ssh.ssh_args(host), quoted(&command)),
+        Transport::Ssh(ssh) => format!("ssh {} {}", ssh.shown_args(host), quoted(&command)),
         Transport::Local | Transport::Dial(_) | Transport::Managed(_) => command,
     };
     format!("check that `{command}` returns; {what} there may hang")

@@ -1,6 +1,6 @@
 //! The command lines of ssh: those that the launcher runs, and the one that it shows to the user.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::bootstrap;

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use super::command_line::{self, Destination};
 use super::fault::{Fault, FaultKind};
-use crate::base::{UserName, WorkerExit};
+use crate::base::WorkerExit;
 use crate::os::files::fds;
 use crate::transport::LinkReader;
 use crate::transport::process::HelperProcess;
