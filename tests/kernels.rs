@@ -20,6 +20,7 @@ use remuda::runtime::nvrtc::{Architecture, Compiler};
 use remuda::runtime::{Bf16, Dtype, Element, F16, Group, ReduceOp};
 
 mod activation;
+mod attention;
 mod compilers;
 mod device_checks;
 mod embedding;
@@ -27,7 +28,6 @@ mod emulated;
 mod emulated_streams;
 mod ffi_device;
 mod ffi_emulated;
-mod flash;
 mod gpu;
 mod machine_code;
 mod mistakes;

@@ -13,7 +13,9 @@ use super::command::{accelerate, run, torchrun};
 use super::error::CliError;
 use super::face::torchrun::job::TorchLauncher;
 use super::help;
-use super::line::{CommandLine, Instead, LAUNCHERS, codes, instead_of, is_launcher, is_python};
+use super::line::{
+    CommandLine, Instead, LAUNCHERS, codes, instead_of, is_launcher, is_python, version_line,
+};
 use super::registry::COMMANDS;
 use crate::base::shell::quoted_line;
 use crate::base::{Diagnostic, Span, Status, env_vars, show_typed};
@@ -110,7 +112,7 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
             Err(print_requested(&help::front_page(COMMANDS, help::width()).into()))
         }
         Some("--version" | "-V") => {
-            print(concat!("remuda ", env!("CARGO_PKG_VERSION"), "\n")).map_err(CliError::output)?;
+            print(&version_line()).map_err(CliError::output)?;
             Ok(Status::Success)
         }
         _ => Err(unknown_command(words)),

@@ -1,4 +1,4 @@
-//! Draws the faults of a run: what happens, to whom and when.
+//! Draws the faults of a run: their kinds, the nodes or ranks that they hit, and their times.
 
 use super::clock::{MS, SECOND};
 use super::draw::Draw;

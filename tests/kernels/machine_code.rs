@@ -105,10 +105,10 @@ fn loops_of_attention_are_mostly_tensor_instructions() {
     for (width, [forward, kv, q]) in
         [(HeadWidth::W64, [7.0, 7.0, 6.5]), (HeadWidth::W128, [6.5, 6.5, 5.0])]
     {
-        let kernels = disassemble(KernelProgram::Flash(width, HalfType::Bf16));
-        check_loop(&kernels, Kernel::FlashForward, forward);
-        check_loop(&kernels, Kernel::FlashBackwardKv, kv);
-        check_loop(&kernels, Kernel::FlashBackwardQ, q);
+        let kernels = disassemble(KernelProgram::Attention(width, HalfType::Bf16));
+        check_loop(&kernels, Kernel::AttentionForward, forward);
+        check_loop(&kernels, Kernel::AttentionBackwardKv, kv);
+        check_loop(&kernels, Kernel::AttentionBackwardQ, q);
         for (name, lines) in &kernels {
             assert_eq!(count(lines, "LDL") + count(lines, "STL"), 0, "{name} uses local memory");
         }

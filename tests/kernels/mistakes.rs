@@ -5,9 +5,9 @@ use remuda::cuda::kernels::{
     KernelLaunch, KernelProgram, RowParts,
 };
 
+use super::attention::Attention;
 use super::emulated::{Case, ELEMENT_LINES, SCHEDULES, decode, draw, error_of};
 use super::ffi_emulated::{Mistake, MistakeKind};
-use super::flash::Attention;
 use crate::support::proof::{Random, has, proof_cases};
 use remuda::cuda::device::KernelArgument::{F32, F64};
 
@@ -59,7 +59,7 @@ fn probes(file: KernelFile) -> Vec<Probe> {
         KernelFile::Fold => vec![bias_backward(&mut random), fold(&mut random)],
         KernelFile::Classifier => vec![classifier(&mut random)],
         KernelFile::Optimizer => vec![squares(&mut random), decide_step(&mut random)],
-        KernelFile::Flash => {
+        KernelFile::Attention => {
             let [narrow, wide] = HeadWidth::ALL.map(|width| attention(&mut random, width));
             narrow.into_iter().chain(wide).collect()
         }

@@ -21,6 +21,7 @@ mod salloc_options;
 mod shlex;
 mod typed;
 mod unknown_option;
+mod version;
 
 pub use flags::DEEPSPEED_FLAGS;
 pub use number::BadValue;
@@ -38,3 +39,4 @@ pub(super) use other_launcher::{Instead, LAUNCHERS, instead_of, is_launcher};
 pub(super) use parse::{parse, parse_line_of};
 pub(super) use shlex::split;
 pub(super) use typed::{FileSettings, LineOrigin, in_clap_spelling, scan_options};
+pub(super) use version::version_line;

@@ -9,10 +9,9 @@ use super::clap_error::{NotParsed, explain};
 use super::flags::{Flags, OriginalLauncher};
 use super::lex::{Lexed, lex};
 use super::typed::{CommandLine, RefusedLine};
+use super::version::version_line;
 use crate::cli::args::color;
 use crate::cli::help;
-
-const VERSION: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"), "\n");
 
 /// Result of parsing a command line.
 #[derive(Clone, Debug)]
@@ -47,7 +46,7 @@ pub(in crate::cli) fn parse_line_of<A: FromArgMatches>(
         Lexed::Help(length) => {
             return Ok(Parsed::Text(help::page(&command, length, help::width())));
         }
-        Lexed::Version => return Ok(Parsed::Text(VERSION.into())),
+        Lexed::Version => return Ok(Parsed::Text(version_line().into())),
     };
     typed.find_replaced(&flags);
     let found = command.try_get_matches_from(canonical(&typed, script));

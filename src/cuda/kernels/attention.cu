@@ -232,7 +232,7 @@ DEV void next_keys(const TileCopy &keys, const TileCopy &values, int step, int s
 
 // out and lse from qkv. Blocks are (tiles of FORWARD_ROWS queries, batch · heads), the longest rows first.
 KERNEL void LAUNCH_BOUNDS(THREADS)
-    flash_forward(const element *qkv, element *out, float *lse, int length, int heads, float scale) {
+    attention_forward(const element *qkv, element *out, float *lse, int length, int heads, float scale) {
     SHARED_MEMORY;
     const int first = (gridDim.x - 1 - blockIdx.x) * FORWARD_ROWS, head = blockIdx.y % heads, lane = lane_id();
     const int stride = 3 * heads * HEAD, batch = blockIdx.y / heads, base = first + warp_id() * 16 * QUERY_TILES;
@@ -302,7 +302,7 @@ KERNEL void LAUNCH_BOUNDS(THREADS)
 
 // delta from out and dout. A warp has a row of HEAD features; `rows` = batch · length · heads. Order of each sum: the
 // features of a lane, then the lanes.
-KERNEL void flash_delta(const element *out, const element *dout, float *delta, int length, int heads, u64 rows) {
+KERNEL void attention_delta(const element *out, const element *dout, float *delta, int length, int heads, u64 rows) {
     const u64 row = thread_of_launch() / WARP;
     if (rows <= row)
         return;
@@ -325,7 +325,7 @@ KERNEL void flash_delta(const element *out, const element *dout, float *delta, i
 // heads); a block goes over the queries from its own rows on. Scores are transposed, keys · queriesᵀ, so that their
 // powers and gradients are left operands of the products with dout and queries.
 KERNEL void LAUNCH_BOUNDS(THREADS)
-    flash_backward_kv(const element *qkv, const element *dout, const float *lse, const float *delta, element *dqkv,
+    attention_backward_kv(const element *qkv, const element *dout, const float *lse, const float *delta, element *dqkv,
                       int length, int heads, float scale, float root) {
     SHARED_MEMORY;
     const int first = blockIdx.x * BACKWARD_ROWS, head = blockIdx.y % heads, lane = lane_id(), row = warp_id() * 16;
@@ -419,7 +419,7 @@ KERNEL void LAUNCH_BOUNDS(THREADS)
 // Gradients of queries in dqkv, with root = 1 / √HEAD. Blocks are (tiles of BACKWARD_ROWS queries, batch · heads),
 // the longest rows first; a block goes over the keys up to its own rows.
 KERNEL void LAUNCH_BOUNDS(THREADS)
-    flash_backward_q(const element *qkv, const element *dout, const float *lse, const float *delta, element *dqkv,
+    attention_backward_q(const element *qkv, const element *dout, const float *lse, const float *delta, element *dqkv,
                      int length, int heads, float scale, float root) {
     SHARED_MEMORY;
     const int first = (gridDim.x - 1 - blockIdx.x) * BACKWARD_ROWS, head = blockIdx.y % heads, lane = lane_id();

@@ -17,7 +17,7 @@ pub enum KernelFile {
     /// Embeddings of tokens and positions.
     Embedding,
     /// Causal attention.
-    Flash,
+    Attention,
     /// Sums of rows.
     Fold,
     /// Layer norm.
@@ -33,7 +33,7 @@ impl KernelFile {
         Self::Classifier,
         Self::Convert,
         Self::Embedding,
-        Self::Flash,
+        Self::Attention,
         Self::Fold,
         Self::Norm,
         Self::Optimizer,
@@ -46,7 +46,7 @@ impl KernelFile {
             Self::Classifier => "classifier.cu",
             Self::Convert => "convert.cu",
             Self::Embedding => "embedding.cu",
-            Self::Flash => "attention.cu",
+            Self::Attention => "attention.cu",
             Self::Fold => "fold.cu",
             Self::Norm => "norm.cu",
             Self::Optimizer => "optimizer.cu",
@@ -60,7 +60,7 @@ impl KernelFile {
             Self::Classifier => include_str!("classifier.cu"),
             Self::Convert => include_str!("convert.cu"),
             Self::Embedding => include_str!("embedding.cu"),
-            Self::Flash => include_str!("attention.cu"),
+            Self::Attention => include_str!("attention.cu"),
             Self::Fold => include_str!("fold.cu"),
             Self::Norm => include_str!("norm.cu"),
             Self::Optimizer => include_str!("optimizer.cu"),

@@ -42,10 +42,10 @@ kernels! {
     Embed = "embed" in Embedding: "Embeddings of tokens and positions, added.";
     EmbedBackwardPositions = "embed_backward_positions" in Embedding: "Gradient of the positions.";
     EmbedBackwardTokens = "embed_backward_tokens" in Embedding: "Adds to the gradient of the tokens.";
-    FlashForward = "flash_forward" in Flash: "Causal attention.";
-    FlashDelta = "flash_delta" in Flash: "Products of outputs and their gradients.";
-    FlashBackwardKv = "flash_backward_kv" in Flash: "Gradients of keys and values.";
-    FlashBackwardQ = "flash_backward_q" in Flash: "Gradients of queries.";
+    AttentionForward = "attention_forward" in Attention: "Causal attention.";
+    AttentionDelta = "attention_delta" in Attention: "Products of outputs and their gradients.";
+    AttentionBackwardKv = "attention_backward_kv" in Attention: "Gradients of keys and values.";
+    AttentionBackwardQ = "attention_backward_q" in Attention: "Gradients of queries.";
     BiasBackward = "bias_backward" in Fold: "Sums of columns over parts of the rows.";
     Fold = "fold" in Fold: "Sums of parts.";
     AddOlder = "add_older" in Fold: "Adds the sum of earlier micro-batches.";

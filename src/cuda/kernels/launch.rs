@@ -97,7 +97,7 @@ impl KernelLaunch {
         Self::new([runs, width.div_ceil(WARP * element.pack())], WARP, 0)
     }
 
-    /// A kernel whose warps each have a row: `norm_forward`, `residual_norm_forward`, and `flash_delta`,
+    /// A kernel whose warps each have a row: `norm_forward`, `residual_norm_forward`, and `attention_delta`,
     /// whose rows are the heads of all tokens.
     pub fn warp_for_each_row(rows: u32) -> Self {
         Self::new([rows.div_ceil(THREADS / WARP), 1], THREADS, 0)
@@ -146,7 +146,7 @@ impl AttentionShape {
         self.batch * self.length * self.heads
     }
 
-    /// `flash_forward`.
+    /// `attention_forward`.
     pub fn forward(self) -> KernelLaunch {
         let rows = match self.width {
             HeadWidth::W64 => 128,
@@ -155,7 +155,7 @@ impl AttentionShape {
         self.launch(rows, self.row_bytes() * (rows + 4 * 64))
     }
 
-    /// `flash_backward_kv`.
+    /// `attention_backward_kv`.
     pub fn backward_kv(self) -> KernelLaunch {
         let step = match self.width {
             HeadWidth::W64 => 64,
@@ -164,7 +164,7 @@ impl AttentionShape {
         self.launch(64, self.row_bytes() * (2 * 64 + 4 * step) + 4 * step * 4)
     }
 
-    /// `flash_backward_q`.
+    /// `attention_backward_q`.
     pub fn backward_q(self) -> KernelLaunch {
         self.launch(64, self.row_bytes() * (2 * 64 + 4 * 64))
     }

@@ -54,7 +54,7 @@ pub enum KernelProgram {
     /// Embeddings.
     Embedding(ElementType),
     /// Causal attention.
-    Flash(HeadWidth, HalfType),
+    Attention(HeadWidth, HalfType),
     /// Sums of rows.
     Fold(ElementType),
     /// Layer norm.
@@ -154,7 +154,7 @@ impl KernelProgram {
             ]);
         }
         for half in HalfType::ALL {
-            all.extend(HeadWidth::ALL.map(|width| Self::Flash(width, half)));
+            all.extend(HeadWidth::ALL.map(|width| Self::Attention(width, half)));
             all.push(Self::Convert(half));
         }
         all
@@ -167,7 +167,7 @@ impl KernelProgram {
             Self::Classifier(_) => KernelFile::Classifier,
             Self::Convert(_) => KernelFile::Convert,
             Self::Embedding(_) => KernelFile::Embedding,
-            Self::Flash(..) => KernelFile::Flash,
+            Self::Attention(..) => KernelFile::Attention,
             Self::Fold(_) => KernelFile::Fold,
             Self::Norm(_) => KernelFile::Norm,
             Self::Optimizer(_) => KernelFile::Optimizer,
@@ -180,7 +180,7 @@ impl KernelProgram {
             Self::Activation(function, element) => {
                 (element, Some(("ACTIVATION", function.name_in_c().to_owned())))
             }
-            Self::Flash(width, half) => {
+            Self::Attention(width, half) => {
                 (ElementType::Half(half), Some(("HEAD", width.features().to_string())))
             }
             Self::Convert(half) => (ElementType::Half(half), None),
@@ -193,7 +193,7 @@ impl KernelProgram {
         [("ELEMENT", element.name_in_c().to_owned())].into_iter().chain(more).collect()
     }
 
-    /// Returns a name, such as `flash_bf16_64`.
+    /// Returns a name, such as `attention_bf16_64`.
     pub fn name(self) -> String {
         let stem = self.file().name().trim_end_matches(".cu");
         let values = self.defines().into_iter().map(|(_, value)| value);
@@ -223,7 +223,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
-        assert!(names.contains(&"flash_f16_128".to_owned()));
+        assert!(names.contains(&"attention_f16_128".to_owned()));
         assert!(names.contains(&"activation_float_relu".to_owned()));
     }
 
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn constants_are_options_of_the_compiler() {
-        let flash = KernelProgram::Flash(HeadWidth::W64, HalfType::Bf16);
-        assert_eq!(flash.options(), ["-DELEMENT=bf16", "-DHEAD=64"]);
+        let attention = KernelProgram::Attention(HeadWidth::W64, HalfType::Bf16);
+        assert_eq!(attention.options(), ["-DELEMENT=bf16", "-DHEAD=64"]);
     }
 }

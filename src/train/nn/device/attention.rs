@@ -27,7 +27,7 @@ pub(super) struct AttentionGradients<'a> {
 
 impl DeviceAttention {
     fn kernel(self, kernel: Kernel) -> (KernelProgram, Kernel) {
-        (KernelProgram::Flash(self.shape.width, self.half), kernel)
+        (KernelProgram::Attention(self.shape.width, self.half), kernel)
     }
 
     /// 1 / √features.
@@ -51,7 +51,7 @@ impl DeviceAttention {
     ) -> Result<(), DeviceError> {
         let memory = [qkv.address(), out.address(), lse].map(address);
         let arguments = [&memory[..], &self.sizes()].concat();
-        on.launch(self.kernel(Kernel::FlashForward), self.shape.forward(), &arguments)
+        on.launch(self.kernel(Kernel::AttentionForward), self.shape.forward(), &arguments)
     }
 
     /// Computes the gradients of queries, keys and values; `delta` has room for a number for each head of each token.
@@ -67,11 +67,11 @@ impl DeviceAttention {
         let [length, heads, _] = self.sizes();
         let arguments = [&memory[..], &[length, heads, KernelArgument::U64(u64::from(rows))]];
         let size = KernelLaunch::warp_for_each_row(rows);
-        on.launch(self.kernel(Kernel::FlashDelta), size, &arguments.concat())?;
+        on.launch(self.kernel(Kernel::AttentionDelta), size, &arguments.concat())?;
         let memory = [qkv.address(), dout.address(), lse, delta, dqkv.address()].map(address);
         let root = [KernelArgument::F32(self.root())];
         let arguments = [&memory[..], &self.sizes(), &root].concat();
-        on.launch(self.kernel(Kernel::FlashBackwardKv), self.shape.backward_kv(), &arguments)?;
-        on.launch(self.kernel(Kernel::FlashBackwardQ), self.shape.backward_q(), &arguments)
+        on.launch(self.kernel(Kernel::AttentionBackwardKv), self.shape.backward_kv(), &arguments)?;
+        on.launch(self.kernel(Kernel::AttentionBackwardQ), self.shape.backward_q(), &arguments)
     }
 }

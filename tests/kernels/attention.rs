@@ -41,7 +41,7 @@ impl Attention {
 
     /// A launch with the arguments that all kernels have at their end.
     fn case(&self, kernel: Kernel, launch: KernelLaunch) -> Case {
-        Case::new(KernelProgram::Flash(self.shape.width, self.half), kernel, launch)
+        Case::new(KernelProgram::Attention(self.shape.width, self.half), kernel, launch)
     }
 
     fn root(&self) -> f64 {
@@ -55,14 +55,14 @@ impl Attention {
 
     /// Memory: qkv, out, lse.
     pub(super) fn forward(&self) -> Case {
-        let case = self.case(Kernel::FlashForward, self.shape.forward());
+        let case = self.case(Kernel::AttentionForward, self.shape.forward());
         let case = case.elements(self.element(), &self.qkv).unwritten(self.dout.len() * 2);
         self.with_shape(case.unwritten(self.shape.rows() as usize * 4))
     }
 
     fn delta(&self, out: &[f64]) -> Case {
         let rows = self.shape.rows();
-        self.case(Kernel::FlashDelta, KernelLaunch::warp_for_each_row(rows))
+        self.case(Kernel::AttentionDelta, KernelLaunch::warp_for_each_row(rows))
             .elements(self.element(), out)
             .elements(self.element(), &self.dout)
             .unwritten(rows as usize * 4)
@@ -78,7 +78,7 @@ impl Attention {
     /// Memory: qkv, dout, lse, delta, dqkv, which begins as `dqkv`.
     fn backward(&self, kernel: Kernel, lse: &[f32], delta: &[f32], dqkv: &[u8]) -> Case {
         let launch = match kernel {
-            Kernel::FlashBackwardKv => self.shape.backward_kv(),
+            Kernel::AttentionBackwardKv => self.shape.backward_kv(),
             _ => self.shape.backward_q(),
         };
         let case = self.case(kernel, launch).elements(self.element(), &self.qkv);
@@ -93,7 +93,7 @@ impl Attention {
         let delta = self.delta(&out).run_under_all_schedules().get::<f32>(2);
         let lse = forward.get::<f32>(2);
         let dqkv = vec![0xff; self.qkv.len() * 2];
-        [Kernel::FlashBackwardKv, Kernel::FlashBackwardQ]
+        [Kernel::AttentionBackwardKv, Kernel::AttentionBackwardQ]
             .map(|kernel| self.backward(kernel, &lse, &delta, &dqkv))
     }
 
@@ -103,9 +103,9 @@ impl Attention {
         let (out, lse) = (forward.elements(1, element), forward.get::<f32>(2));
         let delta = self.delta(&out).run_under_all_schedules().get::<f32>(2);
         let dqkv = vec![0xff; self.qkv.len() * 2];
-        let kv = self.backward(Kernel::FlashBackwardKv, &lse, &delta, &dqkv);
+        let kv = self.backward(Kernel::AttentionBackwardKv, &lse, &delta, &dqkv);
         let dqkv = kv.run_under_all_schedules().get::<u8>(4);
-        let q = self.backward(Kernel::FlashBackwardQ, &lse, &delta, &dqkv);
+        let q = self.backward(Kernel::AttentionBackwardQ, &lse, &delta, &dqkv);
         let dqkv = q.run_under_all_schedules().elements(4, element);
         let wide = |values: Vec<f32>| values.into_iter().map(f64::from).collect();
         Computed { out, lse: wide(lse), delta: wide(delta), dqkv }
