@@ -34,6 +34,7 @@ mod script_hints;
 mod shim;
 mod state;
 mod uplink;
+mod virtual_env;
 mod worker_io;
 mod worker_start;
 

@@ -20,6 +20,7 @@ use crate::base::shell::quoted;
 use crate::base::{Epoch, JobId, Status, env_vars};
 use crate::os::files::fds::{RAISE_FILE_LIMIT, TooFewFiles, require_open_files};
 use crate::os::files::input_file::{irregular_kind, is_pipe, not_regular, open};
+use crate::os::files::virtual_env::virtual_env_of;
 use crate::os::process::{fork, shell_env};
 use crate::plan::CoreShare;
 use crate::report::text::show_io_error;
@@ -40,6 +41,8 @@ pub(super) const OWN_NAME: &[u8] = b"remuda";
 pub(super) struct Prepared {
     /// The file that the workers execute.
     pub(super) path: CString,
+    /// Root of the virtual environment in which that file lies.
+    pub(super) virtual_env: Option<PathBuf>,
     /// The listeners of node 0.
     pub(super) listening: Option<Listening>,
     /// Base environment of the workers: the agent's, or that of the venv script.
@@ -129,7 +132,17 @@ pub(super) fn run_preflight(
             notes.extend(lock_notes);
             let near_gpus = prepare.cores.as_ref().and_then(|request| request.near_gpus);
             let sets_threads = near_gpus.is_none();
-            Ok(Prepared { path, listening, env, shares, sets_threads, gpu_locks: locks, notes })
+            let file = cwd.join(OsStr::from_bytes(path.to_bytes()));
+            Ok(Prepared {
+                virtual_env: virtual_env_of(&file),
+                path,
+                listening,
+                env,
+                shares,
+                sets_threads,
+                gpu_locks: locks,
+                notes,
+            })
         }
         _ => Err(problems),
     }

@@ -11,6 +11,7 @@ use super::preflight::{OWN_EXECUTABLE, OWN_NAME, Prepared};
 use super::rank_link::Welcomes;
 use super::shim::{ShimProcess, ShimWorker};
 use super::state::StartRequest;
+use super::virtual_env;
 use crate::base::env_vars;
 use crate::inventory;
 use crate::runtime::contract;
@@ -72,6 +73,9 @@ fn resolve_worker(
         env.entry(name.clone()).or_insert_with(|| value.clone());
     }
     env.extend(worker.env.iter().cloned());
+    if let Some(root) = &prepared.virtual_env {
+        virtual_env::activate(root, &mut env);
+    }
     let mut argv = worker.argv.clone();
     // The link only locates the agent's executable on a node; process listings should not show it.
     if let Some(own) = argv.first_mut().filter(|own| **own == OWN_EXECUTABLE.as_bytes()) {

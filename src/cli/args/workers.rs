@@ -20,8 +20,8 @@ pub struct ProgramArgs {
     /// Do not pass `--local_rank=N` to the script
     #[arg(long)]
     pub no_local_rank: bool,
-    /// Python interpreter [default: $PYTHON_EXEC, that of the active virtual or conda environment, the
-    /// first in PATH]
+    /// Python interpreter [default: $PYTHON_EXEC, that of the active virtual or conda environment, that
+    /// beside remuda if it is installed in one, the first in PATH]
     #[arg(long, value_name = "FILE")]
     pub python: Option<OsString>,
     /// Script, then its own arguments

@@ -62,8 +62,8 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         NO_PYTHON,
         "Python was not found",
         "A script runs with the interpreter that `--python` or PYTHON_EXEC names, else with that \
-         of the active virtual or conda environment, else with the first `python3` or `python` \
-         in PATH. None of them exists. Name an interpreter; a program that is not a Python \
+         of the active virtual or conda environment, else with that of the environment in which \
+         remuda is installed, else with the first `python3` or `python` in PATH. None of them exists. Name an interpreter; a program that is not a Python \
          script needs none:\n\n    remuda run --python /opt/venv/bin/python train.py\n    remuda \
          run --no_python ./worker",
     ),

@@ -12,9 +12,13 @@ use crate::cli::error::CliError;
 pub(in crate::cli) use crate::cli::executable::search_path;
 use crate::cli::executable::{is_elf, other_interpreter};
 use crate::cli::resolve::environment::working_directory;
+use crate::os::files::virtual_env::virtual_env_of;
 use crate::plan::Program;
 use crate::report::text::show_io_error;
 use crate::wire::Problem;
+
+/// What selected the Python beside our executable.
+const OWN_ENVIRONMENT: &str = "where remuda is installed";
 
 /// The program of the workers, and its arguments.
 pub(in crate::cli) struct ResolvedProgram {
@@ -65,7 +69,8 @@ fn with_directory(name: &OsString) -> OsString {
     if name.as_bytes().contains(&b'/') { name.clone() } else { Path::new(".").join(name).into() }
 }
 
-/// Returns the interpreter: `--python`, `PYTHON_EXEC`, the active environment, PATH. The path is
+/// Returns the interpreter: `--python`, `PYTHON_EXEC`, the active environment, the environment in which remuda is
+/// installed, PATH. The path is
 /// absolute, but links are not resolved, since that would leave a virtual environment.
 pub(in crate::cli) fn interpreter(
     named: Option<&OsString>,
@@ -93,6 +98,9 @@ pub(in crate::cli) fn interpreter(
             );
         }
     }
+    if let Some(root) = own_environment() {
+        return Ok(root.join("bin/python").into());
+    }
     ["python3", "python"].iter().find_map(|name| search_path(name)).ok_or_else(|| {
         CliError::new(Status::NotFound, NO_PYTHON, "there is no `python3` and no `python` in PATH")
             .help(
@@ -100,6 +108,17 @@ pub(in crate::cli) fn interpreter(
                  not a Python script",
             )
     })
+}
+
+/// Returns the virtual environment in which remuda is installed and was called.
+fn own_environment() -> Option<PathBuf> {
+    let called = std::env::args_os().next()?;
+    let file = if called.as_bytes().contains(&b'/') {
+        std::path::absolute(called).ok()?
+    } else {
+        search_path(&called.to_string_lossy())?.into()
+    };
+    virtual_env_of(&file).filter(|root| root.join("bin/python").exists())
 }
 
 /// Returns the interpreter and the setting that selected it, unless it is the `python3` of PATH.
@@ -124,7 +143,13 @@ pub(in crate::cli) fn show_interpreter(
             let directory = |file| Path::new(file).parent();
             (name, of_path.as_ref().and_then(directory) == directory(interpreter))
         }
-        None => return None,
+        None => {
+            let is_own = own_environment().is_some_and(|root| is_below(root.into()));
+            if !is_own {
+                return None;
+            }
+            (OWN_ENVIRONMENT, of_path.as_ref() == Some(interpreter))
+        }
     };
     let shown = Path::new(interpreter).display();
     (!is_usual).then(|| format!("{shown} ({source})"))

@@ -8,4 +8,6 @@ pub mod io_errors;
 pub mod scratch_memory;
 #[cfg(feature = "cli")]
 pub mod shared_file;
+#[cfg(feature = "cli")]
+pub mod virtual_env;
 pub mod writeback;
