@@ -3,8 +3,8 @@
 
 use super::command::entry::{CommandEntry, CommandHelp};
 use super::command::{
-    accelerate, agent, bench, completion, config, doctor, explain, hostfile, k8s, launch, man,
-    node, pod, run, sbatch, ssh, torchrun,
+    accelerate, agent, bench, completion, config, doctor, explain, hostfile, k8s, launch, links,
+    man, node, pod, run, sbatch, ssh, torchrun,
 };
 use super::face::torchrun::job::TorchLauncher;
 
@@ -159,6 +159,14 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
             definition: explain::definition,
         }),
         main: |words, _| explain::main(words),
+    },
+    CommandEntry {
+        name: "links",
+        help: Some(CommandHelp {
+            summary: Some("Make links by which deepspeed, torchrun and accelerate start remuda"),
+            definition: links::definition,
+        }),
+        main: |words, _| links::main(words),
     },
     CommandEntry {
         name: "completion",

@@ -50,7 +50,7 @@ fn bash(line: &[&str], expect: &[&str]) {
 
 #[test]
 fn bash_offers_commands_options_and_values() {
-    bash(&["remuda", ""], &["run", "train", "hostfile", "doctor", "completion", "man"]);
+    bash(&["remuda", ""], &["run", "train", "hostfile", "doctor", "links", "completion", "man"]);
     bash(&["remuda", "run", "--num_"], &["--num_gpus", "--num_nodes"]);
     bash(&["remuda", "run", "--mas"], &["--master_addr", "--master_port"]);
     bash(&["remuda", "hostfile", ""], &["check", "fmt", "convert", "show", "diff"]);

@@ -46,6 +46,7 @@ const COMMANDS: [&[&str]; 25] = [
     &["config", "check"],
     &["doctor"],
     &["explain"],
+    &["links"],
     &["completion"],
     &["man"],
 ];

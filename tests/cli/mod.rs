@@ -6,5 +6,6 @@ mod completion;
 mod help;
 mod host_lists;
 mod lines;
+mod links;
 mod man;
 mod screens;

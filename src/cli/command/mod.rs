@@ -13,6 +13,7 @@ pub mod explain;
 pub mod hostfile;
 pub(super) mod k8s;
 pub mod launch;
+pub(super) mod links;
 pub(super) mod man;
 pub(super) mod node;
 #[cfg(feature = "train")]

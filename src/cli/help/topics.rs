@@ -537,6 +537,15 @@ pub(super) const TOPICS: [Topic; 33] = [
         ],
     },
     Topic {
+        command: "links",
+        options: &["directory", "names"],
+        examples: [
+            ("all names, in a directory of their own", "remuda links ~/.local/remuda"),
+            ("then start remuda as deepspeed", "PATH=~/.local/remuda:$PATH deepspeed train.py"),
+            ("torchrun alone", "remuda links ~/.local/remuda torchrun"),
+        ],
+    },
+    Topic {
         command: "completion",
         options: &["shell"],
         examples: [
