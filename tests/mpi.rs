@@ -46,6 +46,16 @@ fn mpich_starts_agents() {
     }
 }
 
+#[test]
+fn options_for_ssh_are_noted_beside_mpi() {
+    if has("mpich", "options_for_ssh_are_noted_beside_mpi") {
+        let launch = job("mpich").options(["--ssh_config=none", "--fanout", "2"]);
+        let note =
+            "note: --ssh_config, --fanout have no effect: MPICH starts the agents, not ssh\n";
+        launch.sh("true").end().code(0).says(note);
+    }
+}
+
 /// MPIs from PyPI. Open MPI 5 sometimes hangs by itself; its job then ends with `--agent_timeout`.
 #[test]
 fn prove_newer_mpis() {

@@ -77,6 +77,11 @@ pub(in crate::cli) fn start(mut args: RunArgs, typed: &CommandLine) -> Result<St
     {
         print_message(&note, terminal.paint);
     }
+    if let Some(note) = resolve::unused_ssh_options(typed, &cluster.transport)
+        && args.watch.prints_progress()
+    {
+        print_message(&note, terminal.paint);
+    }
     let job = JobArgs { watch: &args.watch, workers: &args.workers, terminal };
     start_program(cluster, job, &args.program)
 }

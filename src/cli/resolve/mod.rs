@@ -39,4 +39,5 @@ pub(super) use program::{
 pub(super) use rendezvous::unused_variables;
 pub(super) use start_place::resolve_cluster;
 pub(super) use time_limit::allocation_end;
+pub(super) use transport::unused_ssh_options;
 pub(super) use world_info::node_of_world;

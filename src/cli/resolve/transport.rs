@@ -9,6 +9,7 @@ use crate::cli::args::values::LauncherArg;
 use crate::cli::args::{KexArg, MuxArg, SshArgs, TransportArgs};
 use crate::cli::codes::machine::CANNOT_READ;
 use crate::cli::error::CliError;
+use crate::cli::line::CommandLine;
 use crate::cli::line::codes::BAD_VALUE;
 use crate::cli::resolve::no_ssh;
 use crate::launch::Transport;
@@ -70,6 +71,26 @@ pub(super) fn manager_options(
         words: args.launcher_args.as_ref().map_or_else(Vec::new, |words| words.0.clone()),
         agent_path: args.ssh.agent_path.as_deref().map(agent_path).transpose()?,
         join_limit: args.ssh.agent_timeout,
+    })
+}
+
+/// Options that only connections over ssh have.
+const SSH_OPTIONS: [&str; 5] = ["ssh_config", "ssh_port", "ssh_kex", "ssh_mux", "fanout"];
+
+/// Returns a note about typed options for ssh if a process manager starts the agents.
+pub(in crate::cli) fn unused_ssh_options(
+    typed: &CommandLine,
+    transport: &Transport,
+) -> Option<String> {
+    let Transport::Managed(options) = transport else { return None };
+    let unused: Vec<_> = SSH_OPTIONS.into_iter().filter_map(|name| typed.spelling(name)).collect();
+    let verb = if unused.len() == 1 { "has" } else { "have" };
+    (!unused.is_empty()).then(|| {
+        format!(
+            "note: {} {verb} no effect: {} starts the agents, not ssh\n",
+            unused.join(", "),
+            options.manager.name
+        )
     })
 }
 
