@@ -10,7 +10,7 @@ mod model;
 
 /// The modules that these files import, under the same paths.
 mod base {
-    pub(crate) use remuda::base::Rank;
+    pub(crate) use remuda::base::{Rank, clock};
 }
 
 mod os {

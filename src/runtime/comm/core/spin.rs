@@ -1,5 +1,14 @@
 //! Number of polls before a waiting thread sleeps.
 
+use std::time::{Duration, Instant};
+
+use crate::base::clock;
+
+/// Longest time in which a waiting thread yields the processor. On a machine without other load that many yields take
+/// less. If they take more, other threads need the processor: a thread that yields then waits for its turn behind all of
+/// them every time, whereas one that sleeps runs soon after it is woken.
+const YIELD_TIME_MAX: Duration = Duration::from_micros(250);
+
 /// Number of polls before a waiting thread sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spin {
@@ -22,6 +31,51 @@ impl Spin {
         }
     }
 
+    /// Begins to yield the processor between polls.
+    pub(crate) fn yielding(self) -> Yielding {
+        Yielding { left: self.yields, since: None }
+    }
+
     /// Polls of a thread that runs beside a computing one.
     pub(crate) const BRIEF: Self = Self { pauses: 100, yields: 2 };
+}
+
+/// A thread that yields the processor between its polls, for a limited number of times and a limited time.
+pub(crate) struct Yielding {
+    left: u32,
+    /// When it began.
+    since: Option<Instant>,
+}
+
+impl Yielding {
+    /// Yields the processor by this function; returns false once the thread should sleep instead.
+    pub(crate) fn next(&mut self, yield_now: impl FnOnce()) -> bool {
+        if self.left == 0 {
+            return false;
+        }
+        let since = *self.since.get_or_insert_with(clock::now);
+        yield_now();
+        self.left = if clock::now() - since < YIELD_TIME_MAX { self.left - 1 } else { 0 };
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn yields_are_limited_in_number_and_time() {
+        let count = |yields, pause| {
+            let mut yielding = Spin { pauses: 0, yields }.yielding();
+            let mut found = 0;
+            while yielding.next(|| std::thread::sleep(pause)) {
+                found += 1;
+            }
+            found
+        };
+        assert_eq!(count(0, Duration::ZERO), 0);
+        assert!((1..=3).contains(&count(3, Duration::ZERO)));
+        assert_eq!(count(100, YIELD_TIME_MAX), 1, "one yield took the whole time");
+    }
 }

@@ -83,13 +83,15 @@ impl Flag {
             }
             spin_loop();
         }
-        for _ in 0..spin.yields {
+        let mut yielding = spin.yielding();
+        loop {
             if self.has_reached(target) {
                 return true;
             }
-            yield_now();
+            if !yielding.next(yield_now) {
+                return false;
+            }
         }
-        self.has_reached(target)
     }
 
     fn sleep(&self, target: u32, max: Duration) {

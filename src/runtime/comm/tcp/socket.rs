@@ -8,6 +8,7 @@ use rustix::event::{PollFd, Timespec};
 
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::Cause;
+use crate::runtime::comm::core::spin::{Spin, Yielding};
 
 /// Interval at which a wait on sockets checks for other events.
 pub(super) const TICK: Duration = Duration::from_millis(50);
@@ -39,28 +40,24 @@ pub(super) fn poll(fds: &mut [PollFd<'_>]) -> Result<bool, Cause> {
 /// Idle strategy of a wait: decides when to poll again at once, when to sleep, and when to check
 /// for failures.
 pub(super) struct Idle {
-    polls: u32,
-    polls_max: u32,
+    spin: Spin,
+    yielding: Yielding,
     quiet_ticks: u32,
 }
 
 impl Idle {
     pub(super) fn new(deadline: Deadline) -> Self {
-        Self { polls: 0, polls_max: deadline.spin.yields, quiet_ticks: 0 }
+        Self { spin: deadline.spin, yielding: deadline.spin.yielding(), quiet_ticks: 0 }
     }
 
     /// Whether to poll again at once, after a poll that has `moved` bytes or not.
     pub(super) fn should_poll_again(&mut self, moved: bool) -> bool {
         if moved {
-            self.polls = 0;
+            self.yielding = self.spin.yielding();
             self.quiet_ticks = 0;
             return true;
         }
-        self.polls += 1;
-        if self.polls <= self.polls_max {
-            std::thread::yield_now();
-        }
-        self.polls <= self.polls_max
+        self.yielding.next(std::thread::yield_now)
     }
 
     /// Whether it is time to check for failures.
