@@ -22,7 +22,7 @@ fn longs(help: &str) -> BTreeSet<String> {
     words.filter(|word| word.starts_with("--") && 2 < word.len()).map(str::to_owned).collect()
 }
 
-const COMMANDS: [&[&str]; 25] = [
+const COMMANDS: [&[&str]; 26] = [
     &["run"],
     &["sbatch"],
     &["torchrun"],

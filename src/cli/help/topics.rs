@@ -60,7 +60,7 @@ pub(super) const SHORT_HELP: [(&str, &str); 24] = [
 ];
 
 /// The most used options and the examples of every command.
-pub(super) const TOPICS: [Topic; 33] = [
+pub(super) const TOPICS: [Topic; 34] = [
     Topic {
         command: "run",
         options: &[
