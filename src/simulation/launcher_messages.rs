@@ -272,6 +272,11 @@ impl Simulation {
             let ranks = &self.scenario.workers[..node.index()];
             self.send_to_all(&ToAgent::PeerGone(Rank(ranks.iter().sum())));
         }
+        if self.launcher.job.is_preparing() {
+            for other in self.launcher.table.all() {
+                self.send_heartbeat(other);
+            }
+        }
         Some(self.node_lost(node, loss))
     }
 

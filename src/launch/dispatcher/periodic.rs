@@ -206,6 +206,11 @@ impl Dispatcher<'_> {
             self.nodes.table.hold_reconnects();
             self.reaper.start(self.nodes.local_agents(), clock::now());
         }
+        if self.job.is_preparing() {
+            // The job may go on waiting for other nodes. Their answers tell whether they were there when this one was
+            // lost, if they are lost later.
+            self.nodes.send_heartbeats();
+        }
         Some(self.node_lost(node, loss))
     }
 
