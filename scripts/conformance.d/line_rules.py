@@ -119,6 +119,8 @@ def of_setting(case, key, ours, theirs):
     words = " ".join([*case["argv"], *case["env"].values()])
     if key == "run_id" and UUID.fullmatch(str(other)):
         return "run-id"
+    if key == "prefix" and not one_node and mine == other.replace("[", "[{host}:", 1):
+        return "node-prefix"
     if key == "address" and one_node and theirs.get("backend") == "c10d":
         return "own-address"
     if key == "nodes" and mine == 1 and re.search("standalone|STANDALONE", " ".join([*case["argv"], *case["env"]])):

@@ -146,7 +146,7 @@ ACCELERATE = [
 EXPECTED = {
     "MASTER_ADDR": "127.0.0.1 on one node, where torchrun has the name of the machine",
     "MASTER_PORT": "a free port",
-    "TORCHELASTIC_RUN_ID": "the id that was typed, or `none`; on one node torchrun has a random one",
+    "TORCHELASTIC_RUN_ID": "the id that was typed, `none`, or the name of the job; on one node torchrun has a random one",
     "TORCHELASTIC_USE_AGENT_STORE": "False: rank 0 serves the store, as under torchrun with TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
     "TORCHELASTIC_ERROR_FILE": "a private file",
     "REMUDA_JOB": "remuda's own",

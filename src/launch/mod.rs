@@ -30,9 +30,10 @@ pub use node::join_limit::JoinLimit;
 pub use options::{
     AllocationEnd, CauseRule, CommandOptions, ContinueWith, Cores, DeviceOptions, DialOptions,
     FailureOptions, FileOf, Framing, GpuSharing, KeptState, LaunchError, LimitOptions, NodeOptions,
-    Options, OutputOptions, StdinTo, SupervisorOptions, Transport, WorkersFile,
+    Options, OutputOptions, PortOrigin, StdinTo, SupervisorOptions, Transport, WorkersFile,
 };
-pub use pod::member::{MemberOptions, join};
+pub use pod::member::join;
+pub use pod::member_options::MemberOptions;
 pub use pod::termination_log::{TerminationLog, write_refusal_message};
 pub use run::run;
 pub use screen::argument_hints::LauncherFlag;

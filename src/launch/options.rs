@@ -18,7 +18,7 @@ use crate::secure::JobKey;
 use crate::transport::dial::{BindError, BoundListener, KeyOrigin};
 use crate::transport::manager::ManagerOptions;
 use crate::transport::ssh::SshOptions;
-use crate::wire::RequiredFile;
+use crate::wire::{Problem, RequiredFile};
 
 /// Options of a launch that are not part of its plan: names, limits, output, transport.
 #[derive(Clone, Debug)]
@@ -251,6 +251,8 @@ pub struct DialOptions {
     pub address: String,
     /// The port at which node 0 accepts agents.
     pub port: u16,
+    /// Where that port is from.
+    pub port_origin: PortOrigin,
     /// The socket of node 0 at this address, if it is open already.
     pub listener: Option<BoundListener>,
     /// The port of its store; 0: the kernel chooses one.
@@ -262,6 +264,10 @@ pub struct DialOptions {
     pub has_host_names: bool,
     /// How long nodes wait for each other.
     pub join_limit: JoinLimit,
+    /// How long the other nodes wait for another node 0 after the loss of the first one.
+    pub return_limit: JoinLimit,
+    /// Why this node cannot start its workers, as far as that is known before it connects.
+    pub problems: Vec<Problem>,
     /// The exit status of a node that is stopped because another one failed; `None`: that of the
     /// failed node.
     pub peer_exit: Option<u8>,
@@ -270,6 +276,17 @@ pub struct DialOptions {
     pub is_task: bool,
     /// Options of the line, for messages.
     pub options: NodeOptions,
+}
+
+/// Where the port for agents is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortOrigin {
+    /// The user has typed it, or it follows from the name of the job.
+    Own,
+    /// It is the one after the port of rank 0.
+    AfterMaster,
+    /// It follows from this port of rank 0, and is far from it.
+    OfMaster(u16),
 }
 
 /// Options of a line that starts one node, as the user types them.
@@ -289,13 +306,13 @@ impl Options {
 }
 
 impl DialOptions {
-    /// The port at which node 0 accepts agents, with its place after the port of rank 0 where that is fixed:
-    /// the user has typed the other number.
+    /// The port at which node 0 accepts agents, with its origin where the user has typed another number.
     pub fn show_port(&self) -> String {
         let port = self.port;
-        match self.store_port {
-            0 => port.to_string(),
-            _ => format!("{port} (master port + 1)"),
+        match self.port_origin {
+            PortOrigin::Own => port.to_string(),
+            PortOrigin::AfterMaster => format!("{port} (master port + 1)"),
+            PortOrigin::OfMaster(master) => format!("{port} (for master port {master})"),
         }
     }
 
@@ -434,9 +451,10 @@ impl LaunchError {
                     .to_owned()
             }
             Self::PortTaken(dial) => {
-                let more = match dial.store_port {
-                    0 => "",
-                    _ => "; remuda also uses the two ports after it",
+                let more = match dial.port_origin {
+                    PortOrigin::Own => "",
+                    PortOrigin::AfterMaster => "; remuda also uses the two ports after it",
+                    PortOrigin::OfMaster(_) => "; the port for agents follows from it",
                 };
                 format!("set another `{}` on all nodes{more}", dial.options.port)
             }

@@ -16,12 +16,22 @@ pub(super) struct LaunchEnd {
     pub(super) failure: Option<FailureCause>,
     /// Whether another node 0 may continue the job.
     pub(super) may_be_taken_over: bool,
+    /// Whether a node could not take part before all nodes had joined: those that join later wait for the job.
+    pub(super) has_late_nodes: bool,
 }
 
 impl LaunchEnd {
     /// The end of a launch that no other node has joined.
     pub(super) fn before_the_start(status: Status, text: String) -> Self {
         let text_elsewhere = String::new();
-        Self { status, text, text_elsewhere, cause: None, failure: None, may_be_taken_over: false }
+        Self {
+            status,
+            text,
+            text_elsewhere,
+            cause: None,
+            failure: None,
+            may_be_taken_over: false,
+            has_late_nodes: false,
+        }
     }
 }

@@ -78,8 +78,8 @@ pub enum Conventions {
 pub struct TorchrunConventions {
     /// Value of `ROLE_NAME`.
     pub role: String,
-    /// Value of `TORCHELASTIC_RUN_ID`.
-    pub run_id: String,
+    /// Value of `TORCHELASTIC_RUN_ID`; `None`: the name of the job.
+    pub run_id: Option<String>,
     /// Value of `TORCHELASTIC_SIGNALS_TO_HANDLE`.
     pub signals: String,
     /// The devices among which each worker gets one, as its only one, with 0 as its `LOCAL_RANK`;

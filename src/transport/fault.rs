@@ -1,6 +1,7 @@
 //! Why there is no link to a node, for every kind of transport. Pure.
 
 use crate::base::Status;
+use crate::wire::Problem;
 
 /// Why there is no link to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +14,15 @@ pub struct Fault {
     pub commands: ManualCommands,
     /// Advice for the user that replaces the one for the kind.
     pub advice: Option<String>,
+}
+
+/// Why a node that connects by itself is not a part of the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// There is no link to it.
+    Fault(Fault),
+    /// The node has reported that it cannot start its workers.
+    Unfit(Vec<Problem>),
 }
 
 /// Arguments and commands for a shell, with the options for the path to the host.

@@ -13,7 +13,7 @@ pub mod ssh;
 mod stderr;
 
 pub use agent::{AgentEnd, AgentHandle, Link, SessionInfo, WaitForEnd};
-pub use fault::{Fault, FaultKind, ManualCommands};
+pub use fault::{Absence, Fault, FaultKind, ManualCommands};
 pub use link::{LinkReader, LinkWriter, split_socket};
 pub use local::{AgentEnvironment, adopt_stdio, connect_local};
 pub use process::end_processes;

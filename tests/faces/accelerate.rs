@@ -190,9 +190,9 @@ fn port_that_cannot_be_used_is_shown_where_it_is() {
             .says("^^^^^ expected a number from 0 to 65535\n"),
     );
     let text = "distributed_type: MULTI_CPU\nnum_machines: 2\nnum_processes: 2\n\
-                main_process_ip: n1\nmain_process_port: 65534\n";
+                main_process_ip: n1\nmain_process_port: 65536\n";
     let outcome = with_config(text, &[], "true").code(65);
-    drop(outcome.says("5 | main_process_port: 65534\n").says("from 0 to 65533\n"));
+    drop(outcome.says("5 | main_process_port: 65536\n").says("from 0 to 65535\n"));
 }
 
 #[test]

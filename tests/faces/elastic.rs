@@ -163,3 +163,36 @@ fn node_with_another_command_line_is_named_and_rejected() {
     first.end().code(0);
     second.end().code(0);
 }
+
+#[test]
+fn nodes_say_how_long_they_wait_for_a_lost_node_0() {
+    let nodes = Nodes::new("first", ("2:3", "1"), "last_call_timeout=0");
+    let first = nodes.start();
+    first.wait_for_error("Waiting");
+    let second = nodes.start();
+    wait_for_attempt(&first, 0, 2);
+    first.signal(Signal::KILL);
+    second.wait_for_error(
+        "      Lost  the connection to node 0 closed; reconnecting for attempt 2 (attempt 1 was the first start) if \
+         node 0 is started again within 60 s (--rdzv-conf join_timeout=SECONDS)\n",
+    );
+    second.signal(Signal::INT);
+    second.end().code(130);
+    first.end().killed_by(Signal::KILL);
+}
+
+#[test]
+fn nodes_end_if_a_lost_node_0_stays_away() {
+    let nodes = Nodes::new("away", ("2:3", "1"), "last_call_timeout=0,join_timeout=5");
+    let first = nodes.start();
+    first.wait_for_error("Waiting");
+    let second = nodes.start();
+    wait_for_attempt(&first, 0, 2);
+    first.signal(Signal::KILL);
+    let lost = format!(
+        "error[R108]: node 0 (127.0.0.1:{}) was lost, and did not answer within 5.0 s ",
+        nodes.port
+    );
+    second.end().code(75).says(&lost).says("; there was no restart\n");
+    first.end().killed_by(Signal::KILL);
+}

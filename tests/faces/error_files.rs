@@ -19,11 +19,11 @@ fn leave(text: &str) -> String {
 
 #[test]
 fn error_file_of_a_worker_is_beside_its_logs() {
-    let launch = torchrun(&[], &leave(RECORDED));
+    let launch = torchrun(&["--rdzv-id=j"], &leave(RECORDED));
     let logs = launch.dir().join("logs");
     let outcome = launch.option("--log-dir").option(&logs).end().code(3);
     let _outcome = outcome.says("ValueError: bad");
-    let expected = ("none/attempt_0/0/error.json".to_owned(), RECORDED.to_owned());
+    let expected = ("j/attempt_0/0/error.json".to_owned(), RECORDED.to_owned());
     assert_eq!(files(&logs), [expected]);
 }
 

@@ -1,10 +1,11 @@
 //! Lines of several nodes, one on each: which node is the first, and how the nodes are called.
 
+use std::fs;
 use std::io::Write;
 
 use rustix::process::Signal;
 
-use super::torchrun::{free_port, torchrun};
+use super::torchrun::{agent_port, free_port, torchrun};
 use crate::support::launch::{Launch, Outcome, face};
 use crate::support::proof::has;
 use crate::support::scratch::Scratch;
@@ -55,13 +56,13 @@ fn machines_with_the_same_settings_meet_at_the_endpoint() {
 /// Both lines of one machine have the number 0.
 #[test]
 fn second_node_0_on_a_machine_shows_the_number_to_type() {
-    let port = free_port().to_string();
+    let port = free_port();
+    let listens = format!("it listens on port {} of `127.0.0.1`", agent_port(port));
+    let port = port.to_string();
     let address = ["--master-addr=127.0.0.1", "--master-port", &port];
     let line = || torchrun(&["--nnodes=2", "--node-rank=0"], "true").options(address);
     let first = line().start();
     first.wait_for_error("Waiting");
-    let listens =
-        format!("it listens on port {} of `127.0.0.1`", port.parse::<u16>().expect("a port") + 1);
     line().end().code(78).says(&format!(
         "error[R110]: node 0 of this job (run id `none`) runs already: {listens}\n\
          help: for another node of it type `--node-rank 1`; for another job set another `--master-port` on all of \
@@ -100,6 +101,146 @@ fn other_program_at_the_endpoint_is_named() {
          help: start node 0 with remuda, as all other nodes, or give the job another port; on the machine of node 0, \
          `ss -ltnp 'sport = :{port}'` shows the program\n"
     )));
+}
+
+/// A line of a node of a static rendezvous, which runs a script of its own directory, if that has one.
+fn with_script(rank: u32, port: u16, script: Option<&str>) -> Launch {
+    let launch = face("torchrun").options(["--nnodes=3", "--master-addr=127.0.0.1"]);
+    let launch = launch.options([format!("--master-port={port}"), format!("--node-rank={rank}")]);
+    let dir = launch.dir().to_owned();
+    if let Some(script) = script {
+        fs::write(dir.join("train.py"), script).expect("a file");
+    }
+    launch.cwd(dir).program(["train.py"])
+}
+
+/// What node 1 lacks, as the others show it.
+const NO_SCRIPT: &str = "error[R100]: 1 of 3 nodes cannot take part; nothing was started\n  node-1: cannot read \
+                         script `train.py`: no such file or directory\n";
+
+#[test]
+fn node_that_cannot_start_its_workers_ends_the_job() {
+    let port = free_port();
+    let first = with_script(0, port, Some("")).start();
+    first.wait_for_error("Waiting");
+    let third = with_script(2, port, Some("")).start();
+    third.wait_for_error("Joined");
+    drop(with_script(1, port, None).end().code(66).says(
+        "error[R100]: this node cannot take part; nothing was started here\n  node-1: cannot read script \
+         `train.py`: no such file or directory\n",
+    ));
+    drop(first.end().code(66).says(NO_SCRIPT));
+    drop(third.end().code(66).says(NO_SCRIPT));
+}
+
+#[test]
+fn node_that_cannot_start_its_workers_waits_for_node_0() {
+    let port = free_port();
+    let second = with_script(1, port, None).start();
+    second.wait_for_error("error[R100]: this node cannot take part");
+    drop(with_script(0, port, Some("")).end().code(66).says(NO_SCRIPT));
+    drop(second.end().code(66).does_not_say("was not reported"));
+}
+
+#[test]
+fn node_that_connects_late_receives_the_reason() {
+    let port = free_port();
+    let first = with_script(0, port, Some("")).start();
+    first.wait_for_error("Waiting");
+    with_script(1, port, None).end().code(66);
+    first.wait_for_error(NO_SCRIPT);
+    drop(with_script(2, port, Some("")).end().code(66).says(NO_SCRIPT));
+    first.end().code(66);
+}
+
+#[test]
+fn node_0_that_cannot_start_its_workers_tells_the_others() {
+    let port = free_port();
+    let first = with_script(0, port, None).start();
+    let screen = NO_SCRIPT.replace("node-1", "node-0");
+    first.wait_for_error(&screen);
+    let others = [1, 2].map(|rank| with_script(rank, port, Some("")).start());
+    for other in others {
+        drop(other.end().code(66).says(&screen));
+    }
+    first.end().code(66);
+}
+
+#[test]
+fn node_that_cannot_report_its_problem_says_so() {
+    let line =
+        with_script(1, free_port(), None).option("--rdzv-conf=join_timeout=1").end().code(66);
+    drop(line.says("warning: this was not reported to node 0: node 0 (127.0.0.1:"));
+}
+
+#[test]
+fn varying_job_goes_on_without_a_node_that_cannot_start() {
+    let endpoint = format!("127.0.0.1:{}", free_port());
+    let line = |script: Option<&str>| {
+        let launch = face("torchrun").options(["--nnodes=1:2", "--rdzv-backend=c10d"]);
+        let launch = launch.options(["--rdzv-endpoint", &endpoint]);
+        let launch = launch.option("--rdzv-conf=last_call_timeout=600");
+        let dir = launch.dir().to_owned();
+        if let Some(script) = script {
+            fs::write(dir.join("train.py"), script).expect("a file");
+        }
+        launch.cwd(dir).program(["train.py"])
+    };
+    let script = "import os; print(os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])\n";
+    let first = line(Some(script)).start();
+    first.wait_for_error("Waiting");
+    line(None).end().code(66);
+    first.wait_for_error("warning: node-1 cannot take part: cannot read script `train.py`: ");
+    line(Some(script)).end().code(0);
+    assert_eq!(lines(&first.end().code(0)), ["0 of 2", "1 of 2"]);
+}
+
+#[test]
+fn node_0_checks_its_script_before_its_name_resolves() {
+    let options = ["--nnodes=2", "--node-rank=0", "--master-addr=no-such-name.invalid"];
+    let line = face("torchrun").options(options).option("--rdzv-conf=join_timeout=1");
+    let outcome = line.program(["no_such.py"]).end().code(66);
+    let outcome = outcome.says(
+        "error[R100]: 1 of 2 nodes cannot take part; nothing was started\n  node-0: cannot read script \
+         `no_such.py`: no such file or directory\n",
+    );
+    assert_eq!(outcome.runs(), Vec::<String>::new(), "nothing is kept");
+}
+
+#[test]
+fn signal_ends_the_wait_for_the_name_of_node_0() {
+    for (signal, code, name) in [(Signal::INT, 130, "SIGINT"), (Signal::TERM, 143, "SIGTERM")] {
+        let options = ["--nnodes=2", "--node-rank=0", "--master-addr=no-such-name.invalid"];
+        let job = torchrun(&options, "true").start();
+        job.wait_for_error("Waiting  for the name of this node to resolve");
+        job.signal(signal);
+        drop(job.end().code(code).says(&format!(
+            "error[R106]: {name} stopped this node while it waited for the name of node 0 \
+             (`no-such-name.invalid`) to resolve; nothing was started\n"
+        )));
+    }
+}
+
+#[test]
+fn jobs_with_neighbouring_ports_run_side_by_side() {
+    let place = Scratch::new("torchrun", "stacked");
+    let go = place.path("go");
+    let port = free_port();
+    let script = format!("echo $RANK; while [ ! -e {} ]; do sleep 0.05; done", go.display());
+    let line = |port: u16, rank: u32| {
+        let options = ["--nnodes=2", "--master-addr=127.0.0.1"];
+        let launch = torchrun(&options, &script);
+        launch.options([format!("--master-port={port}"), format!("--node-rank={rank}")]).start()
+    };
+    let jobs = [0, 1, 2].map(|next| [0, 1].map(|rank| line(port + next, rank)));
+    for [first, _] in &jobs {
+        first.wait_for_lines("", 2);
+    }
+    place.write("go", "");
+    for [first, second] in jobs {
+        assert_eq!(lines(&first.end().code(0)), ["0", "1"]);
+        second.end().code(0);
+    }
 }
 
 #[test]

@@ -81,6 +81,36 @@ fn variables_set_options_and_the_line_outranks_them() {
 }
 
 #[test]
+fn node_that_meets_no_other_one_has_a_run_id_of_its_own() {
+    let ids = |options: &[&str]| {
+        let outcome = torchrun(options, &print("TORCHELASTIC_RUN_ID REMUDA_JOB")).end().code(0);
+        let shown = values(&outcome).concat();
+        let (run_id, job) = shown.split_once(' ').expect("two names");
+        (run_id.to_owned(), job.to_owned())
+    };
+    for options in [&[][..], &["--standalone"], &["--standalone", "--nnodes=2"]] {
+        let (run_id, job) = ids(options);
+        assert_eq!(run_id, job, "{options:?}");
+    }
+    let port = free_port().to_string();
+    assert_eq!(ids(&["--rdzv-id=a"]).0, "a");
+    assert_eq!(ids(&["--standalone", "--rdzv-id=a"]).0, "a");
+    assert_eq!(ids(&["--master-port", &port]).0, "none");
+}
+
+#[test]
+fn typing_errors_of_a_rendezvous_are_shown() {
+    let options = ["--rdzv-conf", "join_timout=3,read_timeout=60"];
+    drop(torchrun(&options, "true").end().code(0).says(
+        "warning: the key `join_timout` of `--rdzv-conf` has no effect\n\
+         help: did you mean `join_timeout`? keys with an effect: `join_timeout`, `timeout`, \
+         `last_call_timeout`, `newcomers`, `is_host`\n",
+    ));
+    let outcome = torchrun(&["--rdzv-backend=c10"], "true").end().code(2);
+    drop(outcome.says("help: did you mean `c10d`?\n"));
+}
+
+#[test]
 fn local_rank_is_replaced_in_arguments() {
     let script = "echo \"$@\"";
     let launch = torchrun(&["--nproc-per-node", "2"], script);
@@ -124,13 +154,22 @@ fn log_files_have_the_layout_of_torchrun() {
     let options =
         ["--nproc-per-node=2", "--rdzv-id=j", "-r", "0:1", "-t", "0:2,1:3", "--max-restarts=1"];
     let launch = face("torchrun").options(options).option("--no-python");
+    // After a failure the screen shows only the failed rank: no rank fails before all lines are shown.
+    let shown = launch.dir().join("shown");
     let script = format!(
-        "echo out $RANK; echo err $RANK >&2; {} [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 1",
-        meet(launch.dir())
+        "echo out $RANK; echo err $RANK >&2; while [ ! -e {} ]; do sleep 0.02; done; \
+         [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 1",
+        shown.display()
     );
     let launch = launch.sh(&script);
     let logs = launch.dir().join("logs");
-    let outcome = launch.option("--log-dir").option(&logs).end().code(0);
+    let job = launch.option("--log-dir").option(&logs).start();
+    job.wait_for_lines("[default1]:out 1", 1);
+    for rank in 0..2 {
+        job.wait_for_error(&format!("[default{rank}]:err {rank}\n"));
+    }
+    fs::write(shown, "").expect("a file");
+    let outcome = job.end().code(0);
     let expected: Vec<_> = (0..2)
         .flat_map(|attempt| {
             let file = move |rank, stream: &str, text: &str| {
@@ -147,7 +186,7 @@ fn log_files_have_the_layout_of_torchrun() {
 
 #[test]
 fn lines_with_a_text_are_copied_to_one_file_of_the_node() {
-    let options = ["--nproc-per-node=2", "-t", "0:3,1:3", "--max-restarts=1"];
+    let options = ["--nproc-per-node=2", "--rdzv-id=j", "-t", "0:3,1:3", "--max-restarts=1"];
     let launch = face("torchrun").options(options).option("--no-python");
     let script = format!(
         "echo apple $RANK; echo pear; echo 'a,b' >&2; {} [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 1",
@@ -167,7 +206,7 @@ fn lines_with_a_text_are_copied_to_one_file_of_the_node() {
         })
         .collect();
     let expected = (0..2).flat_map(|attempt| {
-        let file = |stream| format!("none/attempt_{attempt}/filtered_{stream}.log");
+        let file = |stream| format!("j/attempt_{attempt}/filtered_{stream}.log");
         [
             (file("stderr"), "[default0]:a,b [default1]:a,b".to_owned()),
             (file("stdout"), "[default0]:apple 0 [default1]:apple 1".to_owned()),
@@ -177,12 +216,35 @@ fn lines_with_a_text_are_copied_to_one_file_of_the_node() {
 }
 
 #[test]
+fn prefix_names_the_node_where_several_are_shown() {
+    let endpoint = format!("127.0.0.1:{}", free_port());
+    let options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=j", "-t", "3"];
+    let line = |launch: Launch| {
+        let launch = launch.options(options).options(["--rdzv-endpoint", &endpoint]);
+        launch.options(["--duplicate-stdout-filters=apple", "--no-python"]).sh("echo apple $RANK")
+    };
+    let launch = face("torchrun");
+    let logs = launch.dir().join("logs");
+    let first = line(launch.option("--log-dir").option(&logs)).start();
+    first.wait_for_error("Waiting");
+    let second = line(face("torchrun").option("--log-dir").option(&logs)).end();
+    let first = first.end().code(0);
+    assert_eq!(values(&first), ["[node-0:default0]:apple 0", "[node-1:default0]:apple 1"]);
+    let _outcome = second.code(0);
+    let copied: Vec<_> =
+        files(&logs).into_iter().filter(|(name, _)| name.contains("filtered_stdout")).collect();
+    let file = |node| format!("j/node_{node}/attempt_0/filtered_stdout.log");
+    let line = |rank| format!("[default0]:apple {rank}\n");
+    assert_eq!(copied, [(file(0), line(0)), (file(1), line(1))], "files belong to a node");
+}
+
+#[test]
 fn streams_without_output_have_empty_files() {
-    let launch = torchrun(&["-r", "3", "--local_ranks_filter", "0"], "true");
+    let launch = torchrun(&["-r", "3", "--local_ranks_filter", "0", "--rdzv-id=j"], "true");
     let logs = launch.dir().join("logs");
     let _outcome = launch.option("--log-dir").option(&logs).end().code(0);
     let names: Vec<_> = files(&logs).into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["none/attempt_0/0/stderr.log", "none/attempt_0/0/stdout.log"]);
+    assert_eq!(names, ["j/attempt_0/0/stderr.log", "j/attempt_0/0/stdout.log"]);
 }
 
 #[test]
@@ -317,9 +379,12 @@ fn rendezvous_restarts_all_nodes_with_the_same_numbers() {
         let script = format!("{}; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3", print(names));
         torchrun(&options, &script).options(["--rdzv-endpoint", &endpoint]).start()
     };
-    let nodes = [line(), line(), line()];
-    let mut lines: Vec<_> =
-        nodes.into_iter().flat_map(|node| values(&node.end().code(0))).collect();
+    let nodes = [line(), line(), line()].map(|node| node.end().code(0));
+    let restarts =
+        "   Restart  attempt 2 (attempt 1 was the first start); node 0 shows the cause\n";
+    let told = nodes.iter().filter(|node| node.stderr.contains(restarts));
+    assert_eq!(told.count(), 2, "{nodes:#?}");
+    let mut lines: Vec<_> = nodes.iter().flat_map(values).collect();
     lines.retain(|line| line.ends_with('1'));
     lines.sort();
     let port = lines[0].split(' ').nth(4).expect("a port").to_owned();
@@ -338,13 +403,13 @@ fn node_of_another_rendezvous_is_rejected() {
     first.wait_for_error("have no key in common");
     let outcome = line("b").end().code(77);
     outcome
-        .says("it has a different run id")
-        .says("start every node with remuda and the same `--rdzv-id`, here `b`, and give all or none of them");
+        .says(": its run id, its number of nodes or its key file differs; nothing was started\n")
+        .says("start every node with remuda, the same `--rdzv-id` (here `b`) and number of nodes, and give all or none");
     first.signal(Signal::TERM);
     first.end().code(143);
 }
 
-/// A port with two free ports after it. It lies below the ports that the kernel gives to other sockets: it could
+/// A port that is free, as is the one for agents of a static rendezvous at it. It lies below the ports that the kernel gives to other sockets: it could
 /// give one to another test before the job listens there.
 pub(super) fn free_port() -> u16 {
     const FIRST: u32 = 10_240;
@@ -356,8 +421,13 @@ pub(super) fn free_port() -> u16 {
     let start = std::process::id() + CALLS.fetch_add(1, Ordering::Relaxed);
     let listen = |port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
     let ports = (0..places).map(|place| (FIRST + 4 * ((start + place) % places)) as u16);
-    let mut free = ports.filter(|port| (0..3).all(|next| listen(port + next)));
-    free.next().expect("three free ports")
+    let mut free = ports.filter(|port| listen(*port) && listen(agent_port(*port)));
+    free.next().expect("two free ports")
+}
+
+/// The port at which node 0 of a static rendezvous accepts agents.
+pub(super) fn agent_port(master_port: u16) -> u16 {
+    master_port - 4999
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn replaced_node_0_continues_at_the_next_epoch() {
     drop(first.end().killed_by(Signal::KILL));
     second.wait_for_error(
         "      Lost  the connection to node 0 closed; \
-         reconnecting for attempt 2 (attempt 1 was the first start)\n",
+         reconnecting for attempt 2 (attempt 1 was the first start) if node 0 is started again within ",
     );
     let replaced = node(&nodes, 0).end().code(0);
     let replaced = replaced.says(

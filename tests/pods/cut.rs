@@ -159,7 +159,9 @@ fn restart_fails_if_the_pod_stays_disconnected() {
     assert_eq!(epoch_1_of(&outcome), 0, "{outcome:#?}");
     second.end().code(75).says("there was no restart");
     let third = third.end().code(75);
-    third.says("error[R108]: node 0 (train-0.train:29501) did not answer: ");
+    third.says(
+        "error[R108]: node 0 (train-0.train:29501) was lost, and did not answer within 3.0 s (--join_timeout): ",
+    );
 }
 
 #[test]

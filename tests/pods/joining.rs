@@ -117,14 +117,14 @@ fn node_reports_its_own_errors_before_it_waits() {
 error[R100]: 1 of 2 nodes cannot take part; nothing was started
   127.0.0.1: cannot read script `no_such.py`: no such file or directory
 ";
-    bare(0).program(["no_such.py"]).end().code(66).says(screen);
+    bare(0).option("--join_timeout=1s").program(["no_such.py"]).end().code(66).says(screen);
     let screen = "\
 error[R100]: this node cannot take part; nothing was started here
   127.0.0.2: cannot read script `no_such.py`: no such file or directory
 ";
-    bare(1).program(["no_such.py"]).end().code(66).says(screen);
+    bare(1).option("--join_timeout=1s").program(["no_such.py"]).end().code(66).says(screen);
     let held = std::net::TcpListener::bind(("127.0.0.1", nodes.port + 2)).expect("free");
-    nodes.node(0).sh("true").end().code(71).says(&format!(
+    nodes.node(0).option("--join_timeout=1s").sh("true").end().code(71).says(&format!(
         "  127.0.0.1: the store cannot listen on 127.0.0.1:{}: address already in use\n",
         nodes.port + 2
     ));

@@ -13,7 +13,7 @@ use crate::cli::codes::pod as codes;
 use crate::cli::error::CliError;
 use crate::cli::line::{self, CommandLine};
 use crate::cli::resolve::trust::is_foreign;
-use crate::launch::{DialOptions, JoinLimit, NodeOptions};
+use crate::launch::{DialOptions, JoinLimit, NodeOptions, PortOrigin};
 use crate::os::files::fds;
 use crate::os::files::input_file::{InputReader, open};
 use crate::os::net::interfaces;
@@ -28,8 +28,10 @@ pub(super) const JOIN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 pub(super) const JOIN_OPTION: &str = "--join_timeout";
 /// Offset of the port for agents from the port of rank 0.
 const AGENT_PORT_OFFSET: u16 = 1;
+/// Distance of a port for agents that is far from the port of rank 0.
+const AGENT_PORT_DISTANCE: u16 = 4999;
 /// Offset of the port of the store from the port of rank 0.
-pub(in crate::cli) const STORE_PORT_OFFSET: u16 = 2;
+const STORE_PORT_OFFSET: u16 = 2;
 
 /// Options about the connection of the nodes.
 pub(super) struct DialArgs<'a> {
@@ -68,6 +70,8 @@ pub(super) enum KeySource<'a> {
 pub(in crate::cli) enum NodePorts {
     /// The port of rank 0; the one after it is for agents, the next one for the store.
     From(u16),
+    /// The port of rank 0; the one for agents is far from it, and the kernel chooses that of the store.
+    Apart(u16),
     /// A port for agents; the kernel chooses the others.
     Agents(u16),
 }
@@ -76,7 +80,7 @@ impl NodePorts {
     /// Returns the port of rank 0, if it is fixed.
     pub(in crate::cli) fn master(self) -> Option<u16> {
         match self {
-            Self::From(port) => Some(port),
+            Self::From(port) | Self::Apart(port) => Some(port),
             Self::Agents(_) => None,
         }
     }
@@ -87,12 +91,16 @@ pub(super) fn dial(
     args: &DialArgs<'_>,
     typed: &CommandLine,
 ) -> Result<(DialOptions, String), CliError> {
-    let (port, store_port) = match args.ports {
-        NodePorts::Agents(port) => (port, 0),
-        NodePorts::From(master_port) => {
-            (master_port.saturating_add(AGENT_PORT_OFFSET), store_port(master_port, typed)?)
+    let (port, port_origin, store_port) = match args.ports {
+        NodePorts::Agents(port) => (port, PortOrigin::Own, 0),
+        NodePorts::Apart(master) => (agent_port(master), PortOrigin::OfMaster(master), 0),
+        NodePorts::From(master) => {
+            let port = master.saturating_add(AGENT_PORT_OFFSET);
+            (port, PortOrigin::AfterMaster, store_port(master, typed)?)
         }
     };
+    let join_limit =
+        JoinLimit { time: args.join_timeout.unwrap_or(JOIN_TIMEOUT), option: args.join_option };
     let (key, key_origin, warning) = match args.key {
         KeySource::File(path) | KeySource::Mounted(path) => {
             let (key, warning) = read_key(path, args.key)?;
@@ -109,13 +117,13 @@ pub(super) fn dial(
         key_origin,
         address: args.address.to_owned(),
         port,
+        port_origin,
         listener: None,
         store_port,
         local_addr: args.local_addr.map(own_address).transpose()?,
-        join_limit: JoinLimit {
-            time: args.join_timeout.unwrap_or(JOIN_TIMEOUT),
-            option: args.join_option,
-        },
+        join_limit,
+        return_limit: join_limit,
+        problems: Vec::new(),
         peer_exit: args.peer_exit,
         is_task: false,
         has_host_names: true,
@@ -124,15 +132,24 @@ pub(super) fn dial(
     Ok((options, warning))
 }
 
+/// Returns the port for agents that is far from the port of rank 0. Jobs that share machines often have
+/// neighbouring ports, and the port must follow from the line, which is all that the other nodes know.
+fn agent_port(master_port: u16) -> u16 {
+    const LOW: u16 = 10_000;
+    if master_port < LOW {
+        master_port + AGENT_PORT_DISTANCE
+    } else {
+        // Below the ports that the kernel gives to connections, if possible.
+        master_port - AGENT_PORT_DISTANCE
+    }
+}
+
 /// Returns the port of the store after that of rank 0.
 fn store_port(master_port: u16, typed: &CommandLine) -> Result<u16, CliError> {
     if let Some(port) = master_port.checked_add(STORE_PORT_OFFSET) {
         return Ok(port);
     }
-    // The second and third are those of torchrun.
-    let options = ["master_port", "master-port", "rdzv-endpoint"];
-    let place = options.iter().find_map(|option| typed.value_span(option));
-    let place = place.unwrap_or_else(|| typed.end_span());
+    let place = typed.value_span("master_port").unwrap_or_else(|| typed.end_span());
     let refused = typed.refuse(&[place], |spans| {
         let message = format!("there are no two ports after {master_port}");
         Diagnostic::error(line::codes::BAD_VALUE, spans[0], message)
@@ -276,6 +293,19 @@ fn descriptor_of_path(path: &Path) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ports_of_neighbouring_jobs_do_not_collide() {
+        assert_eq!(agent_port(29_500), 24_501);
+        for master in 1..=u16::MAX {
+            let own = agent_port(master);
+            assert!(1024 < own && AGENT_PORT_DISTANCE == own.abs_diff(master), "{master}");
+            for neighbour in (1..100).filter_map(|distance| master.checked_add(distance)) {
+                assert!(own != neighbour && own != agent_port(neighbour), "{master} {neighbour}");
+                assert_ne!(master, agent_port(neighbour), "{neighbour}");
+            }
+        }
+    }
 
     #[test]
     fn address_is_found_by_ip_or_interface() {

@@ -27,7 +27,7 @@ mod world_info;
 pub(super) use allocated::{AllocatedNodes, TaskGroup, allocated_nodes, separate_tasks_note};
 pub(super) use cluster::{ResolvedCluster, StartedNodes, resolve_hosts};
 pub(super) use devices::{gpu_count, slots_are, visible_gpus, visible_xpus};
-pub(super) use dial::{NodePorts, STORE_PORT_OFFSET};
+pub(super) use dial::NodePorts;
 pub(super) use elastic::elastic;
 pub(super) use master::LOOPBACK;
 pub(super) use one_by_one::{NodePlace, OneByOne, one_by_one};

@@ -24,6 +24,10 @@ use crate::report::Terminal;
 use crate::report::text::{paint_message, show_count};
 use crate::transport::dial::BoundListener;
 
+/// How long nodes wait for another node 0 after the loss of the first one, unless the line has a time limit.
+/// Under torchrun they do not wait; a script or a scheduler that starts the line again needs seconds.
+const RETURN_LIMIT: Duration = Duration::from_secs(60);
+
 /// A node that is started alone.
 #[derive(Clone, Debug)]
 pub(in crate::cli) struct OneByOne {
@@ -81,6 +85,9 @@ pub(in crate::cli) fn one_by_one(
     };
     let (mut dial, mut warnings) = dial::dial(&options, typed)?;
     (dial.is_task, dial.has_host_names) = (one.is_task, false);
+    if one.join_limit.is_none() {
+        dial.return_limit.time = RETURN_LIMIT;
+    }
     let node = match one.place {
         NodePlace::Number(node) => Some(node),
         NodePlace::First => Some(NodeRank(0)),
@@ -106,10 +113,7 @@ pub(in crate::cli) fn one_by_one(
         elastic: None,
         supervisor: SupervisorOptions::default(),
         origin: ClusterOrigin {
-            text: match one.elastic {
-                Some(_) => "their number may vary".to_owned(),
-                None => "started one by one".to_owned(),
-            },
+            text: origin_text(one).to_owned(),
             hostfile: None,
             trust: Trust::of(false),
         },
@@ -118,6 +122,11 @@ pub(in crate::cli) fn one_by_one(
     };
     cluster.set_elastic(one.elastic);
     Ok(cluster)
+}
+
+/// What the announcement says about the origin of the nodes.
+fn origin_text(one: &OneByOne) -> &'static str {
+    if one.elastic.is_some() { "their number may vary" } else { "started one by one" }
 }
 
 /// Resolves the tasks of a process manager: each is a node, and task 0 accepts the others.

@@ -52,7 +52,7 @@ pub(in crate::cli) struct TorchrunStreams {
     pub(in crate::cli) directory: Option<PathBuf>,
     pub(in crate::cli) redirected: StreamSet,
     pub(in crate::cli) tee: StreamSet,
-    pub(in crate::cli) tee_prefix: String,
+    pub(in crate::cli) tee_prefix: TeePrefix,
     /// `--local-ranks-filter`.
     pub(in crate::cli) shown: Option<std::collections::BTreeSet<u32>>,
     /// `--duplicate-stdout-filters`.
@@ -61,13 +61,40 @@ pub(in crate::cli) struct TorchrunStreams {
     pub(in crate::cli) stderr_filters: Vec<String>,
 }
 
+/// Prefix of the lines of `--tee`, with placeholders of remuda.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum TeePrefix {
+    /// That of torchrun, with the name of the role.
+    Usual(String),
+    /// The one that the user gives.
+    Given(String),
+}
+
+impl TeePrefix {
+    /// Returns the prefix on a screen that shows this many nodes: a local rank is one worker of each.
+    pub(in crate::cli) fn on_screen(&self, nodes: usize) -> String {
+        match self {
+            Self::Usual(role) if 1 < nodes => format!("[{{host}}:{role}{{local_rank}}]:"),
+            Self::Usual(_) | Self::Given(_) => self.in_files(),
+        }
+    }
+
+    /// Returns the prefix in the files of a node.
+    pub(in crate::cli) fn in_files(&self) -> String {
+        match self {
+            Self::Usual(role) => format!("[{role}{{local_rank}}]:"),
+            Self::Given(prefix) => prefix.clone(),
+        }
+    }
+}
+
 impl TorchrunStreams {
-    fn settings(&self) -> StreamSettings {
+    fn settings(&self, nodes: usize) -> StreamSettings {
         StreamSettings {
             log_dir: self.directory.as_ref().map(|dir| dir.to_string_lossy().into_owned()),
             redirects: set_document(&self.redirected),
             tee: set_document(&self.tee),
-            tee_prefix: self.tee_prefix.clone(),
+            tee_prefix: self.tee_prefix.on_screen(nodes),
             shown_local_ranks: self.shown.clone(),
             stdout_filters: self.stdout_filters.clone(),
             stderr_filters: self.stderr_filters.clone(),
@@ -132,10 +159,11 @@ impl Face {
         }
     }
 
-    /// Returns what a dry run says about the streams of workers.
-    pub(super) fn stream_settings(&self) -> Option<StreamSettings> {
+    /// Returns what a dry run says about the streams of workers. `nodes` is the number of nodes whose output
+    /// is written here.
+    pub(super) fn stream_settings(&self, nodes: usize) -> Option<StreamSettings> {
         match self {
-            Self::Torchrun(face) => Some(face.streams.settings()),
+            Self::Torchrun(face) => Some(face.streams.settings(nodes)),
             Self::Remuda | Self::OneProcess(_) => None,
         }
     }
@@ -186,7 +214,9 @@ impl Face {
         let run_dir = options.output.run_dir.as_ref().map(|run| run.path().to_owned());
         let directory = match (&streams.directory, run_dir) {
             (Some(parent), _) => {
-                let name = format!("{}_{}", conventions.run_id, options.job);
+                let job = options.job.to_string();
+                let run_id = conventions.run_id.as_ref().unwrap_or(&job);
+                let name = format!("{run_id}_{job}");
                 AttemptDir::create(parent, &name, several).map_err(|error| {
                     let (shown, why) = (parent.display(), show_create_dir_error(&error));
                     let message = format!("--log-dir: cannot create directory `{shown}`: {why}");
@@ -209,7 +239,8 @@ impl Face {
             directory,
             redirected: streams.redirected.clone(),
             tee: streams.tee.clone(),
-            tee_prefix: streams.tee_prefix.clone(),
+            tee_prefix: streams.tee_prefix.on_screen(nodes),
+            file_prefix: streams.tee_prefix.in_files(),
             shown: streams.shown.clone(),
             stdout_filters: streams.stdout_filters.clone(),
             stderr_filters: streams.stderr_filters.clone(),

@@ -57,7 +57,7 @@ pub(in crate::cli) fn start_as(
 
 /// Plans the job, and prints or launches the plan.
 pub(in crate::cli) fn start(
-    cluster: ResolvedCluster,
+    mut cluster: ResolvedCluster,
     args: JobArgs<'_>,
     worker_program: WorkerProgram,
 ) -> Result<Status, CliError> {
@@ -79,23 +79,23 @@ pub(in crate::cli) fn start(
     };
     let (plan, single_node) = started_part(plan::plan(&spec)?, cluster.started);
     if watch.dry_run {
-        let settings = plan_settings(&face, cluster.started, watch);
+        let settings = plan_settings((&face, plan.nodes.len()), cluster.started, watch);
         return print_plan(&plan, &settings, &spec.program, args);
     }
     check_size(&plan)?;
+    note_problems(&mut cluster.transport, &spec.program, workers)?;
     if let (StartedNodes::Dialing(node), Transport::Dial(dial)) =
         (cluster.started, &cluster.transport)
         && node != Some(NodeRank(0))
     {
-        let mut member = member_options(node, dial, cluster.supervisor, &spec.program, args)?;
+        let mut member = member_options(node, dial, cluster.supervisor, args);
         member.is_elastic = cluster.elastic.is_some();
         if !dial.key_origin.is_secret() {
             let (transport, ranks) = (cluster.transport.clone(), worker_program.printed_ranks);
-            let mut options = options_without_files(args, &spec, transport, ranks)?;
-            options.command.files = worker_program.files;
-            options.devices.gpu_sharing = cluster.devices.sharing;
-            options.elastic = cluster.elastic;
-            member.own_line = Some(options);
+            let mut own = options_without_files(args, &spec, transport, ranks)?;
+            own.command.files = worker_program.files;
+            (own.devices.gpu_sharing, own.elastic) = (cluster.devices.sharing, cluster.elastic);
+            member.own_line = Some(own);
         }
         return Ok(launch::join(&plan, &member)?);
     }
@@ -115,6 +115,18 @@ pub(in crate::cli) fn start(
     }
     let _pid_file = write_pid_file(workers, watch, terminal)?;
     Ok(launch::run(&plan, &options)?)
+}
+
+/// Notes what this node lacks to start its workers, before it waits for other nodes.
+fn note_problems(
+    transport: &mut Transport,
+    program: &Program,
+    workers: &WorkerArgs,
+) -> Result<(), CliError> {
+    if let Transport::Dial(dial) = transport {
+        dial.problems = resolve::missing_requirements(program, workers.venv_script.as_deref())?;
+    }
+    Ok(())
 }
 
 /// Returns the lowest rank that this process starts.
@@ -172,11 +184,10 @@ fn member_options(
     node: Option<NodeRank>,
     dial: &DialOptions,
     supervisor: SupervisorOptions,
-    program: &Program,
     args: JobArgs<'_>,
-) -> Result<MemberOptions, CliError> {
-    let JobArgs { watch, workers, terminal } = args;
-    Ok(MemberOptions {
+) -> MemberOptions {
+    let JobArgs { watch, terminal, .. } = args;
+    MemberOptions {
         dial: dial.clone(),
         node,
         is_elastic: false,
@@ -185,10 +196,9 @@ fn member_options(
         lease: watch.lease,
         restarts_max: watch.max_restarts,
         supervisor,
-        problems: resolve::missing_requirements(program, workers.venv_script.as_deref())?,
         shows_progress: watch.prints_progress(),
         paint: terminal.paint,
-    })
+    }
 }
 
 /// Writes the file of `--save_pid`, which exists until the job ends.
@@ -210,7 +220,11 @@ fn write_pid_file(
 }
 
 /// Returns what a dry run says beside the workers.
-fn plan_settings(face: &Face, started: StartedNodes, watch: &WatchArgs) -> PlanSettings {
+fn plan_settings(
+    (face, nodes): (&Face, usize),
+    started: StartedNodes,
+    watch: &WatchArgs,
+) -> PlanSettings {
     let node = match started {
         StartedNodes::Separate(node) | StartedNodes::Dialing(Some(node)) => Some(node.0),
         StartedNodes::All | StartedNodes::Dialing(None) => None,
@@ -219,7 +233,7 @@ fn plan_settings(face: &Face, started: StartedNodes, watch: &WatchArgs) -> PlanS
         node,
         max_restarts: watch.max_restarts,
         grace_ms: watch.grace.as_millis() as u64,
-        streams: face.stream_settings(),
+        streams: face.stream_settings(nodes),
         numa_binding: face.numa_binding(),
     }
 }

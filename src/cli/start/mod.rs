@@ -17,7 +17,7 @@ pub(super) use announcement::print_replacements;
 pub(super) use builtin_worker::{is_worker, join_group, this_executable, use_cpu_slots};
 pub(super) use examination::{WantedProgram, collect_facts};
 pub(super) use exports::exports;
-pub(super) use face::{Face, FaceFlags, TorchrunFace, TorchrunStreams, launcher_flags};
+pub(super) use face::{Face, FaceFlags, TeePrefix, TorchrunFace, TorchrunStreams, launcher_flags};
 pub(super) use job::{start, start_as, start_program};
 pub(super) use job_args::JobArgs;
 pub(super) use options::{PrintedRanks, options};

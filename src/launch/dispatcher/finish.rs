@@ -69,10 +69,15 @@ impl Dispatcher<'_> {
             ));
         }
         pages.finish();
-        let may_be_taken_over = self.job.may_be_taken_over();
-        let cause = report.node_of_cause();
-        let failure = verdict.cause.clone();
-        LaunchEnd { status, text, text_elsewhere, cause, failure, may_be_taken_over }
+        LaunchEnd {
+            status,
+            text,
+            text_elsewhere,
+            cause: report.node_of_cause(),
+            failure: verdict.cause.clone(),
+            may_be_taken_over: self.job.may_be_taken_over(),
+            has_late_nodes: !has_begun && self.startup.was_refused(),
+        }
     }
 
     /// Gives the error file of the worker that is the cause to the launcher that started this one. If it cannot

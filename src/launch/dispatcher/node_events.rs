@@ -61,6 +61,7 @@ impl Dispatcher<'_> {
                 Unreached::Retried => Some(self.on_absent(node, fault)),
                 Unreached::Refused => self.on_unreachable(node, fault),
             },
+            NodeMessage::Unfit(problems) => self.on_unfit(node, problems),
             NodeMessage::Closed(AgentEnd { exit, output: words }, at) => {
                 self.nodes.table.on_link_ended(node, at);
                 if let Some(words) = words {
@@ -168,6 +169,18 @@ impl Dispatcher<'_> {
             let host = self.host(node);
             let text = escape_control(&problem.message);
             self.reporter.print_message(format!("warning: {host} cannot take part: {text}\n"));
+        }
+    }
+
+    /// Handles a node that has connected only to report why it cannot start its workers.
+    fn on_unfit(&mut self, node: NodeRank, problems: Vec<Problem>) -> Option<Event> {
+        match elastic::unreached(self.options.elastic) {
+            Unreached::Replaced => {
+                self.print_problems(node, &problems);
+                self.reconnect(node, self.job.epoch());
+                None
+            }
+            Unreached::Retried | Unreached::Refused => self.on_problems(node, problems),
         }
     }
 

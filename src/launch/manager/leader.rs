@@ -51,7 +51,7 @@ pub(in crate::launch) async fn supervise_managed(
         never = tasks.propagate_panics() => match never {},
     };
     let text = ended.text_elsewhere.clone();
-    acceptor.close(JobOver { status: ended.status.code(), text, cause: ended.cause });
+    acceptor.close(JobOver { status: ended.status.code(), text, cause: ended.cause }, None);
     tokio::select! {
         _ = tokio::time::timeout(END_LIMIT, tasks.join_all()) => {}
         () = commands => {}

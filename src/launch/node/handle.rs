@@ -14,6 +14,7 @@ use crate::base::{Epoch, HostName, JobId, NodeRank, Note, Rank, clock};
 use crate::launch::manager::agents::{
     ManagedAgents, ManagedCommand, fault_of, fault_of_node, late_fault,
 };
+use crate::launch::node::join_deadline::{JoinDeadline, wait_for_node};
 use crate::launch::node::join_limit::JoinLimit;
 use crate::launch::node::protocol::foreign_rank_error;
 use crate::launch::pod::metrics::LinkTraffic;
@@ -23,9 +24,10 @@ use crate::report::{OutputLink, OutputSender, WorkerStep, escape_control};
 use crate::transport::dial::{Acceptor, Joined};
 use crate::transport::ssh::Ssh;
 use crate::transport::{
-    AgentEnd, AgentEnvironment, Fault, FaultKind, Link, LinkReader, LinkWriter, connect_local,
+    Absence, AgentEnd, AgentEnvironment, Fault, FaultKind, Link, LinkReader, LinkWriter,
+    connect_local,
 };
-use crate::wire::{self, ClockOffset, Decoder, FromAgent, LauncherHello, ToAgent};
+use crate::wire::{self, ClockOffset, Decoder, FromAgent, LauncherHello, Problem, ToAgent};
 
 /// Buffer for one read from a link; it holds several pieces of output.
 const LINK_READ_BYTES: usize = 256 * 1024;
@@ -63,6 +65,8 @@ pub(in crate::launch) enum NodeMessage {
     Machine(String),
     /// No link could be made.
     Unreachable(Fault),
+    /// The node has connected only to report why it cannot start its workers.
+    Unfit(Vec<Problem>),
     Message(FromAgent),
     /// The link has ended, at this instant.
     Closed(AgentEnd, Instant),
@@ -342,20 +346,6 @@ impl NodeHandle {
     }
 }
 
-/// When a node that connects by itself must have joined.
-#[derive(Clone, Copy)]
-struct JoinDeadline {
-    at: Instant,
-    /// The limit from which the instant follows.
-    limit: JoinLimit,
-}
-
-impl JoinDeadline {
-    fn after(join_from: Instant, limit: JoinLimit) -> Self {
-        Self { at: join_from + limit.time, limit }
-    }
-}
-
 /// Where a link leads, and when it is made.
 struct Destination<'a> {
     host: &'a HostName,
@@ -450,13 +440,16 @@ async fn serve_managed(
 ) {
     let joined = tokio::select! {
         biased;
-        joined = wait_for_node(&acceptor, deadline, &context) => joined,
-        fault = fault_of(command.clone()) => Err(fault),
-        fault = fault_of_node(command.clone(), context.node) => Err(fault),
+        joined = wait_for_node(&acceptor, deadline, (context.node, context.link)) => joined,
+        fault = fault_of(command.clone()) => Err(Absence::Fault(fault)),
+        fault = fault_of_node(command.clone(), context.node) => Err(Absence::Fault(fault)),
     };
-    let joined = joined.map_err(|fault| {
-        let is_late = fault.kind == FaultKind::NotJoined;
-        late_fault(&command, context.node, deadline.limit.time).filter(|_| is_late).unwrap_or(fault)
+    let joined = joined.map_err(|absence| match absence {
+        Absence::Fault(fault) if fault.kind == FaultKind::NotJoined => {
+            let late = late_fault(&command, context.node, deadline.limit.time);
+            Absence::Fault(late.unwrap_or(fault))
+        }
+        Absence::Fault(_) | Absence::Unfit(_) => absence,
     });
     serve_if_joined(joined, context, queue).await;
 }
@@ -468,25 +461,19 @@ async fn serve_joined(
     context: LinkContext,
     queue: FrameQueue,
 ) {
-    let joined = wait_for_node(&acceptor, deadline, &context).await;
+    let joined = wait_for_node(&acceptor, deadline, (context.node, context.link)).await;
     serve_if_joined(joined, context, queue).await;
 }
 
-async fn wait_for_node(
-    acceptor: &Acceptor,
-    JoinDeadline { at, limit }: JoinDeadline,
-    context: &LinkContext,
-) -> Result<Joined, Fault> {
-    match tokio::time::timeout_at(at.into(), acceptor.wait_for(context.node)).await {
-        Ok(Some(joined)) => joined,
-        Ok(None) | Err(_) => Err(absent_fault(acceptor, context, limit).await),
-    }
-}
-
-async fn serve_if_joined(joined: Result<Joined, Fault>, context: LinkContext, queue: FrameQueue) {
+async fn serve_if_joined(joined: Result<Joined, Absence>, context: LinkContext, queue: FrameQueue) {
     let Joined { link, mut signals, machine, next_epoch: epoch, free_restarts, .. } = match joined {
         Ok(joined) => joined,
-        Err(fault) => return context.send_event(NodeMessage::Unreachable(fault)).await,
+        Err(Absence::Fault(fault)) => {
+            return context.send_event(NodeMessage::Unreachable(fault)).await;
+        }
+        Err(Absence::Unfit(problems)) => {
+            return context.send_event(NodeMessage::Unfit(problems)).await;
+        }
     };
     context.send_event(NodeMessage::Machine(machine)).await;
     if Epoch(0) < epoch {
@@ -503,28 +490,6 @@ async fn serve_if_joined(joined: Result<Joined, Fault>, context: LinkContext, qu
         () = serve_connected(link, context, queue) => {}
         () = forward_signals => {}
     }
-}
-
-/// The fault of a node that did not join in time: rejected connections with another key prove the
-/// reason.
-async fn absent_fault(acceptor: &Acceptor, context: &LinkContext, limit: JoinLimit) -> Fault {
-    let (node, limit) = (context.node, limit.show());
-    let mut message = format!("node {node} did not join within {limit}");
-    if 0 < context.link {
-        message += "; its first connection was lost";
-    }
-    let Some(rejected) = acceptor.wrong_keys(node).await else {
-        let rejected = match acceptor.last_rejection().await {
-            Some(last) => format!("; a connection was rejected, {last}"),
-            None => String::new(),
-        };
-        return Fault::new(FaultKind::NotJoined, message + &rejected);
-    };
-    let own_key = acceptor.key_label();
-    let message = format!(
-        "node {node} did not join within {limit}: {rejected}; the key of node 0 has the {own_key}"
-    );
-    Fault::new(FaultKind::OtherKey, message)
 }
 
 /// Serves a link that was made after the start.

@@ -9,7 +9,7 @@
 //! | `nodes` | the table together with the links |
 //! | `handle` | the queue of messages to a node, and the task that serves its link |
 //! | `machine_names` | names of hosts that the lines of a job do not have |
-//! | `join_limit` | the time limit for nodes that connect by themselves |
+//! | `join_limit`, `join_deadline` | the time limit for nodes that connect by themselves; the wait for one |
 //! | `protocol` | which messages of a node are valid now |
 //! | `orphan_reaper` | processes that lost local nodes left behind |
 
@@ -17,6 +17,7 @@ pub(crate) mod elastic;
 pub(crate) mod epoch_steps;
 pub(in crate::launch) mod handle;
 pub(crate) mod heartbeats;
+mod join_deadline;
 pub(crate) mod join_limit;
 pub(in crate::launch) mod machine_names;
 pub(in crate::launch) mod nodes;

@@ -10,27 +10,26 @@ use crate::base::exit::signal_name;
 use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
 use crate::job::{OnTerm, Requests};
 use crate::launch::codes;
+use crate::launch::node::join_limit::JoinLimit;
 use crate::launch::node::nodes::LocalAgents;
 use crate::launch::node::orphan_reaper::{self, OrphanReaper};
-use crate::launch::options::{DialOptions, LaunchError, Options, SupervisorOptions};
+use crate::launch::options::{DialOptions, LaunchError};
+use crate::launch::pod::member_options::{EarlierPart, MemberOptions};
 use crate::launch::pod::own_line::OwnLine;
 use crate::launch::pod::probes::{HealthState, start_probe_server};
-use crate::launch::pod::termination_log::write_termination_message;
-use crate::launch::screen::job_report::show_refusal;
+use crate::launch::pod::unfit::refuse_to_join;
 use crate::launch::screen::messages;
 use crate::launch::user::signals::{Signals, UserRequest};
 use crate::os::cpu::{malloc, text_pages};
 use crate::os::process::{process_tree, signals};
 use crate::os::tasks::{Tasks, sleep_until};
-use crate::plan::{self, LaunchPlan};
-use crate::report::diagnostic::Paint;
+use crate::plan::LaunchPlan;
 use crate::report::text::{
     Failure, ReportScreen, show_count, show_duration, show_failure, show_step,
 };
 use crate::report::{escape_control, print_message};
 use crate::transport::dial::{AttachedMember, Dialer, JobOver, JoinFault, LinkFilter, MemberEvent};
 use crate::transport::{AgentEnvironment, AgentHandle, Link, connect_local};
-use crate::wire::Problem;
 
 /// An agent that does not exit this long after its link has ended is no longer waited for.
 const AGENT_EXIT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -41,56 +40,10 @@ const REAP_INTERVAL: Duration = Duration::from_secs(3);
 /// What a second signal does, for messages about the first one.
 const AGAIN: &str = "send it again to kill the workers now";
 
-/// Options of a member, beside its plan.
-#[derive(Clone, Debug)]
-pub struct MemberOptions {
-    /// How nodes connect to each other.
-    pub dial: DialOptions,
-    /// Which node this is; `None`: node 0 gives it a number.
-    pub node: Option<NodeRank>,
-    /// Whether the number of nodes may vary.
-    pub is_elastic: bool,
-    /// What this node executes if the nodes have no secret in common; `None`: what node 0 sends.
-    pub own_line: Option<Options>,
-    /// Time between the request to stop and SIGKILL.
-    pub grace: Duration,
-    /// Time without a heartbeat after which a link counts as lost.
-    pub lease: Duration,
-    /// Maximum number of restarts after a failure.
-    pub restarts_max: u32,
-    /// Options for the supervisor of a pod.
-    pub supervisor: SupervisorOptions,
-    /// Why this node cannot start its workers, as far as it is known by now.
-    pub problems: Vec<Problem>,
-    /// Whether events are reported.
-    pub shows_progress: bool,
-    /// Colors of the lines that remuda prints.
-    pub paint: Paint,
-}
-
-impl MemberOptions {
-    fn leave_message(
-        &self,
-        node: Option<NodeRank>,
-        status: Status,
-        (text, cause): (&str, Option<NodeRank>),
-    ) {
-        let Some(node) = node else { return };
-        let file = self.supervisor.termination_log.as_ref();
-        write_termination_message(file, (&self.dial.job, node), status, (text, cause));
-    }
-}
-
 /// Takes part in the job of node 0. Returns the exit status of the job.
 pub fn join(plan: &LaunchPlan, member: &MemberOptions) -> Result<Status, LaunchError> {
-    if let Some(first) = member.problems.first() {
-        let host = member.node.map_or("this node", |node| plan.nodes[node.index()].host.as_str());
-        let what = "this node cannot take part; nothing was started here";
-        let problems = member.problems.iter().map(|problem| (host, problem));
-        let (screen, status) = (show_refusal(what, problems), Status::Worker(first.status));
-        print_message(&screen, member.paint);
-        member.leave_message(member.node, status, (&screen, None));
-        return Ok(status);
+    if let Some(first) = member.dial.problems.first() {
+        return refuse_to_join(plan, member, first);
     }
     malloc::use_one_arena();
     signals::reset_sigchld();
@@ -107,6 +60,7 @@ pub fn join(plan: &LaunchPlan, member: &MemberOptions) -> Result<Status, LaunchE
             reaper,
             signals: Signals::listen()?,
             stop_signals: Vec::new(),
+            awaited: Awaited::Start,
             epoch: None,
             free_restarts: 0,
             health: Arc::default(),
@@ -131,6 +85,8 @@ struct MemberLoop<'a> {
     signals: Signals,
     /// Signals received so far that request the end.
     stop_signals: Vec<i32>,
+    /// The node 0 that this node waits for while it has no connection.
+    awaited: Awaited,
     /// The last epoch that began.
     epoch: Option<Epoch>,
     /// Number of restarts that do not count against `--max_restarts`: no failure caused them.
@@ -139,6 +95,15 @@ struct MemberLoop<'a> {
     health: Arc<HealthState>,
     requests: Requests,
     tasks: Tasks,
+}
+
+/// The node 0 that a node without a connection waits for.
+#[derive(Clone, Copy)]
+enum Awaited {
+    /// One that runs, or will be started for the first time or in the place of one that has left.
+    Start,
+    /// Another one after the loss of the first.
+    Return,
 }
 
 /// How this node's part in the job ended.
@@ -178,11 +143,13 @@ impl MemberLoop<'_> {
     /// One connection, from the first attempt to its end. Returns the exit status, unless there is
     /// to be another connection.
     async fn run_connection(&mut self) -> Result<Option<Status>, LaunchError> {
-        let dialer = self.dialer();
+        let Self { node, free_restarts, .. } = *self;
+        let part = EarlierPart { node, next_epoch: self.first_unused_epoch(), free_restarts };
+        let dialer = self.member.dialer(self.plan, part);
         self.say(&show_step("Joining", &self.describe_join(&dialer)));
         let leader_address = dialer.endpoint();
         let joined = {
-            let limit = self.member.dial.join_limit;
+            let limit = self.wait_limit();
             let report_wait = |why: &str, waited| {
                 let waited = show_duration(waited);
                 let limit = limit.show();
@@ -223,12 +190,36 @@ impl MemberLoop<'_> {
             self.wait_for_agent_exit(agent, matches!(part, MemberEnd::StoppedWaiting)).await;
         }
         if self.may_join_again(&part) {
-            let attempt = messages::attempt_explained(self.first_unused_epoch());
-            let text = format!("the connection to node 0 closed; reconnecting for {attempt}");
-            self.say(&show_step("Lost", &text));
+            self.announce_next_connection(&part);
             return Ok(None);
         }
         Ok(Some(self.report_end(part)))
+    }
+
+    /// Says what this node waits for, and how long.
+    fn announce_next_connection(&mut self, part: &MemberEnd) {
+        let attempt = messages::attempt_explained(self.first_unused_epoch());
+        self.awaited =
+            if matches!(part, MemberEnd::LeaderLost) { Awaited::Return } else { Awaited::Start };
+        let limit = self.wait_limit().show();
+        let condition = match part {
+            MemberEnd::LeaderLost | MemberEnd::Replaced => {
+                format!(" if node 0 is started again within {limit}")
+            }
+            // Node 0 runs, and waits for this node.
+            MemberEnd::Rejoin | MemberEnd::Over(_) | MemberEnd::StoppedWaiting => String::new(),
+        };
+        let text =
+            format!("the connection to node 0 closed; reconnecting for {attempt}{condition}");
+        self.say(&show_step("Lost", &text));
+    }
+
+    /// How long this node waits for node 0.
+    fn wait_limit(&self) -> JoinLimit {
+        match self.awaited {
+            Awaited::Start => self.member.dial.join_limit,
+            Awaited::Return => self.member.dial.return_limit,
+        }
     }
 
     /// The first epoch in which this node has not taken part.
@@ -249,29 +240,10 @@ impl MemberLoop<'_> {
         }
     }
 
-    fn dialer(&self) -> Dialer {
-        let dial = &self.member.dial;
-        Dialer {
-            addresses: vec![dial.address.clone()],
-            port: dial.port,
-            local_addr: dial.local_addr,
-            node: self.node,
-            key: dial.key.clone(),
-            key_origin: dial.key_origin.clone(),
-            lease: self.member.lease,
-            job: dial.job.clone(),
-            build: env!("CARGO_PKG_VERSION"),
-            digest: plan::digest(self.plan),
-            outline: plan::outline(self.plan),
-            next_epoch: self.first_unused_epoch(),
-            free_restarts: self.free_restarts,
-        }
-    }
-
     fn describe_join(&self, dialer: &Dialer) -> String {
         let dial = &self.member.dial;
         let nodes = self.plan.nodes.len();
-        let (leader_address, limit) = (dialer.endpoint(), show_duration(dial.join_limit.time));
+        let (leader_address, limit) = (dialer.endpoint(), show_duration(self.wait_limit().time));
         let own = match self.node {
             Some(node) => {
                 format!("node {node} of {nodes} ({})", self.plan.nodes[node.index()].host)
@@ -298,7 +270,16 @@ impl MemberLoop<'_> {
     }
 
     fn report_not_joined(&self, fault: &JoinFault) -> Status {
-        let text = fault.to_string();
+        let text = match (self.awaited, fault) {
+            (
+                Awaited::Return,
+                JoinFault::NoAnswer(called, why) | JoinFault::OtherProgram(called, why),
+            ) => {
+                let limit = self.wait_limit().show();
+                format!("node 0 ({called}) was lost, and did not answer within {limit}: {why}")
+            }
+            _ => fault.to_string(),
+        };
         let mut lines = text.lines();
         let title = lines.next().unwrap_or_default();
         let (consequence, status) = match (self.epoch, fault) {
@@ -385,6 +366,10 @@ impl MemberLoop<'_> {
     }
 
     fn on_epoch_started(&mut self, epoch: Epoch, free_restarts: u32) {
+        if self.epoch.is_some_and(|before| before < epoch) {
+            let text = format!("{}; node 0 shows the cause", messages::attempt_explained(epoch));
+            self.say(&show_step("Restart", &text));
+        }
         (self.epoch, self.free_restarts) = (Some(epoch), free_restarts);
         self.health.set_epoch(epoch.0);
         // From here on this process waits: its agent starts the workers.

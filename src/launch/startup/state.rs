@@ -7,7 +7,7 @@ use super::pending::{PendingNodes, pause_after};
 use crate::base::NodeRank;
 use crate::launch::node::heartbeats::NO_MESSAGE_WARNING;
 use crate::launch::options::{Options, Transport};
-use crate::transport::Fault;
+use crate::transport::{Fault, FaultKind};
 use crate::wire::Problem;
 
 /// Time without any line before the start after which the launcher reports the nodes that it waits
@@ -73,6 +73,13 @@ impl Startup {
         self.problems.push((node, problem));
     }
 
+    /// Whether a node has connected that cannot take part, so that the other ones were not waited for.
+    pub(in crate::launch) fn was_refused(&self) -> bool {
+        let is_other =
+            |fault: &Fault| matches!(fault.kind, FaultKind::OtherPlan | FaultKind::OtherBuild);
+        !self.problems.is_empty() || self.faults.iter().any(|(_, fault)| is_other(fault))
+    }
+
     /// The node is there again, or has another fault.
     pub(in crate::launch) fn forget(&mut self, node: NodeRank) {
         self.faults.retain(|(other, _)| *other != node);
@@ -93,7 +100,6 @@ mod tests {
     use super::*;
     use crate::base::{Status, clock};
     use crate::launch::scale;
-    use crate::transport::FaultKind;
 
     const SECOND: Duration = Duration::from_secs(1);
 

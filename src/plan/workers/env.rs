@@ -88,7 +88,11 @@ fn add_deepspeed_variables(env: &mut TemplateEnv, spec: &JobSpec) {
 /// the environment.
 fn add_torchrun_variables(env: &mut TemplateEnv, spec: &JobSpec, torchrun: &TorchrunConventions) {
     set(env, env_vars::ROLE_NAME, &torchrun.role);
-    set(env, env_vars::TORCHELASTIC_RUN_ID, &torchrun.run_id);
+    let run_id = match &torchrun.run_id {
+        Some(run_id) => EnvValue::Known(run_id.into()),
+        None => EnvValue::JobId,
+    };
+    env.insert(env_vars::TORCHELASTIC_RUN_ID.into(), TemplateValue::Same(run_id));
     set(env, env_vars::TORCHELASTIC_SIGNALS_TO_HANDLE, &torchrun.signals);
     if spec.nodes.iter().any(|(_, slots)| 1 < slots.len()) {
         let one = TemplateValue::Same(EnvValue::IfUnset("1".into()));

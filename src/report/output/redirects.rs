@@ -71,8 +71,10 @@ pub struct Redirects {
     pub redirected: StreamSet,
     /// Streams that go to their files and, with a prefix, to the screen.
     pub tee: StreamSet,
-    /// Prefix of the lines of these streams.
+    /// Prefix of the lines of these streams on the screen.
     pub tee_prefix: String,
+    /// Prefix of their lines in the files of a node.
+    pub file_prefix: String,
     /// Ranks on each node whose output the screen shows; `None`: all.
     pub shown: Option<BTreeSet<u32>>,
     /// Texts of the lines of `tee` that are copied to a file for all workers of a node.
@@ -144,6 +146,7 @@ mod tests {
             ),
             tee: StreamSet::Every(OutputStreams::Stderr),
             tee_prefix: String::new(),
+            file_prefix: String::new(),
             shown: Some([0, 2].into()),
             stdout_filters: vec!["x".to_owned()],
             stderr_filters: vec!["y".to_owned()],

@@ -75,7 +75,7 @@ fn line_filter(
 ) -> Option<(LineFilter, NodeRank)> {
     let redirects = style.redirects.as_ref()?;
     let texts = redirects.filters(label, stream);
-    let prefix = prefix(label, stream, Some(&redirects.tee_prefix), (0, style.terminal.charset));
+    let prefix = prefix(label, stream, Some(&redirects.file_prefix), (0, style.terminal.charset));
     (!texts.is_empty()).then(|| (LineFilter::new(prefix.into_bytes(), texts), label.node))
 }
 

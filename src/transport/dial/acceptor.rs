@@ -21,7 +21,7 @@ use super::rules::Rules;
 use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
 use crate::os::files::fds;
 use crate::os::tasks::{Tasks, sleep_until};
-use crate::transport::{Fault, Link, SessionInfo, split_socket};
+use crate::transport::{Absence, Link, SessionInfo, split_socket};
 
 /// Handshakes that run at the same time. Further connections wait in the kernel's queue and are not
 /// closed.
@@ -53,7 +53,7 @@ pub struct Joined {
 }
 
 /// How a node joined; the sender is dropped if it does not join.
-type JoinResult = Result<Joined, Fault>;
+type JoinResult = Result<Joined, Absence>;
 
 /// A request to the acceptor's task.
 enum AcceptorRequest {
@@ -61,8 +61,8 @@ enum AcceptorRequest {
     WrongKeys(NodeRank, oneshot::Sender<Option<String>>),
     LastRejection(oneshot::Sender<Option<String>>),
     EpochStarted(Epoch, u32),
-    /// Close all connections; this is the last message to send.
-    Close(Control),
+    /// Close all connections after this message, which nodes that join until this instant receive too.
+    Close(Control, Option<Instant>),
 }
 
 /// Handle of the task that accepts nodes.
@@ -105,7 +105,7 @@ impl Acceptor {
 
     /// Waits until the node has joined, or returns why it cannot take part. A node that has joined
     /// already is requested to join again. `None`: the acceptor is closed.
-    pub async fn wait_for(&self, node: NodeRank) -> Option<Result<Joined, Fault>> {
+    pub async fn wait_for(&self, node: NodeRank) -> Option<Result<Joined, Absence>> {
         self.ask(|reply| AcceptorRequest::WaitFor(node, reply)).await
     }
 
@@ -141,15 +141,17 @@ impl Acceptor {
         let _ = self.requests.send(AcceptorRequest::EpochStarted(epoch, free_restarts));
     }
 
-    /// Sends every joined node the result of the job; the task ends once they have received it.
-    pub fn close(&self, over: JobOver) {
-        let _ = self.requests.send(AcceptorRequest::Close(Control::JobEnded(over.truncated())));
+    /// Sends every joined node the result of the job; the task ends once they have received it. Nodes that have
+    /// not joined yet receive it too if they connect until an instant.
+    pub fn close(&self, over: JobOver, late: Option<Instant>) {
+        let last = Control::JobEnded(over.truncated());
+        let _ = self.requests.send(AcceptorRequest::Close(last, late));
     }
 
     /// Informs every node that another node 0 will continue the job; the task ends as after
     /// [`Acceptor::close`].
     pub fn leave(&self) {
-        let _ = self.requests.send(AcceptorRequest::Close(Control::Leaving));
+        let _ = self.requests.send(AcceptorRequest::Close(Control::Leaving, None));
     }
 }
 
@@ -164,6 +166,8 @@ struct ExpectedNode {
     generation: u64,
     /// Connections that claimed to be this node with another key.
     wrong_keys: WrongKeys,
+    /// Whether the node has joined, or reported that it cannot: it waits for no result.
+    is_known: bool,
 }
 
 struct Service {
@@ -223,8 +227,8 @@ impl Service {
                         let _ = sender.send(Control::EpochStarted(epoch, free_restarts));
                     }
                 }
-                AcceptorEvent::Requested(Some(AcceptorRequest::Close(last))) => {
-                    return self.finish(last).await;
+                AcceptorEvent::Requested(Some(AcceptorRequest::Close(last, late))) => {
+                    return self.finish(last, late).await;
                 }
                 AcceptorEvent::Requested(None) => return,
                 AcceptorEvent::ConnectionEnded(node, times) => {
@@ -308,15 +312,18 @@ impl Service {
         }
     }
 
-    /// Reports a node that has the key and cannot take part: its own fault is shown in full,
-    /// because a wait for a replacement would not help.
+    /// Reports a node that has the key and cannot take part: the launcher receives the reason, because
+    /// a wait for a replacement would not help.
     fn on_unfit_node(&mut self, unfit: UnfitNode) {
-        let UnfitNode { node, why, fault } = unfit;
+        let UnfitNode { node, why, absence } = unfit;
         let node = node.or_else(|| self.first_free());
+        if let Some(node) = node {
+            self.nodes[node.index()].is_known = true;
+        }
         let waiter =
-            node.and_then(|node| self.nodes[node.index()].waiter.take_if(|_| fault.is_some()));
-        match (waiter, fault) {
-            (Some(waiter), Some(fault)) => drop(waiter.send(Err(fault))),
+            node.and_then(|node| self.nodes[node.index()].waiter.take_if(|_| absence.is_some()));
+        match (waiter, absence) {
+            (Some(waiter), Some(absence)) => drop(waiter.send(Err(absence))),
             _ => (self.print)(format!("warning: {why}")),
         }
     }
@@ -405,6 +412,7 @@ impl Service {
         let (control_sender, controls) = mpsc::unbounded_channel();
         let slot = &mut self.nodes[node.index()];
         slot.generation += 1;
+        slot.is_known = true;
         let weak_sender = control_sender.downgrade();
         slot.connection = Some((control_sender, peer));
         let (times, ended) = (slot.generation, self.ended_sender.clone());
@@ -434,13 +442,76 @@ impl Service {
 
     /// Sends the last message to every node, and waits until the nodes have closed their
     /// connections.
-    async fn finish(mut self, last: Control) {
+    async fn finish(mut self, last: Control, late: Option<Instant>) {
         for (sender, _) in self.nodes.iter_mut().filter_map(|slot| slot.connection.take()) {
             let _ = sender.send(last.clone());
+        }
+        if let Some(until) = late {
+            tokio::select! {
+                () = self.tell_late_nodes(&last) => {}
+                () = sleep_until(Some(until)) => {}
+            }
         }
         drop(self.listener);
         self.handshakes.abort_all();
         self.relays.join_all().await;
+    }
+}
+
+impl Service {
+    /// Sends the last message to nodes that connect only now, until all nodes have received it or reported that
+    /// they cannot take part.
+    async fn tell_late_nodes(&mut self, last: &Control) {
+        while let Some(missing) = self.first_unknown() {
+            match self.next_event().await {
+                AcceptorEvent::Accepted(Ok((stream, peer))) => self.on_accepted(stream, peer),
+                AcceptorEvent::Accepted(Err(_)) => {
+                    self.accept_paused_until = Some(clock::now() + ACCEPT_RETRY_PAUSE);
+                }
+                AcceptorEvent::HandshakeDone(Ok((id, done))) => {
+                    self.handshake_peers.remove(&id);
+                    let node = match done {
+                        Ok(joiner) => {
+                            let node = joiner.node.unwrap_or(missing);
+                            self.tell(joiner, node, last.clone());
+                            node
+                        }
+                        Err(Rejection::Unfit(unfit)) => unfit.node.unwrap_or(missing),
+                        // Another program, or a node of another job.
+                        Err(_) => continue,
+                    };
+                    self.nodes[node.index()].is_known = true;
+                }
+                AcceptorEvent::HandshakeDone(Err(error)) => self.on_handshake_aborted(error),
+                AcceptorEvent::HandshakeTimeout => self.abort_slow_handshakes(),
+                AcceptorEvent::AcceptPauseOver => self.accept_paused_until = None,
+                AcceptorEvent::ConnectionEnded(..) | AcceptorEvent::Requested(Some(_)) => {}
+                AcceptorEvent::Requested(None) => return,
+            }
+        }
+    }
+
+    /// The first node that is expected and has neither joined nor reported anything.
+    fn first_unknown(&self) -> Option<NodeRank> {
+        let mut nodes = (0..).map(NodeRank).zip(&self.nodes);
+        let is_unknown = |node, slot: &ExpectedNode| self.rules.expects(node) && !slot.is_known;
+        nodes.find(|(node, slot)| is_unknown(*node, slot)).map(|(node, _)| node)
+    }
+
+    /// Accepts a node only to send it the last message.
+    fn tell(&mut self, joiner: Joiner, node: NodeRank, last: Control) {
+        let Joiner { mut writer, mut reader, .. } = joiner;
+        self.relays.spawn(async move {
+            let told = async {
+                for message in [Control::Joined(node), last] {
+                    let _ = writer.send_control(&message).await;
+                }
+                writer.shutdown().await;
+                // The node closes the connection when it has received the message.
+                while let Ok(Some(_)) = reader.next().await {}
+            };
+            let _ = tokio::time::timeout(HANDSHAKE_MAX, told).await;
+        });
     }
 }
 

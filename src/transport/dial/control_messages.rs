@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Epoch, JobId, NodeRank, WorkerExit, prefix};
+use crate::wire::Problem;
 
 /// Most bytes of text in one control message; an encrypted message has room for more.
 pub(super) const TEXT_BYTES_MAX: usize = 48 << 10;
@@ -51,6 +52,8 @@ pub(super) struct Join {
     pub(super) free_restarts: u32,
     /// The name of the node's machine.
     pub(super) machine: String,
+    /// Why the node cannot start its workers: with a reason it connects only to report it.
+    pub(super) problems: Vec<Problem>,
 }
 
 /// Why a node is refused.

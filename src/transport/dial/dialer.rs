@@ -16,6 +16,7 @@ use crate::base::{Epoch, JobId, NodeRank, Status, clock};
 use crate::os::machine::node_name;
 use crate::os::net::connect_from::is_on_route;
 use crate::secure::JobKey;
+use crate::wire::Problem;
 
 /// Shortest pause between two attempts while the connection is refused. An attempt that the kernel
 /// refuses costs almost nothing.
@@ -67,6 +68,8 @@ pub struct Dialer {
     pub next_epoch: Epoch,
     /// Number of restarts that do not count against `--max_restarts`: no failure caused them.
     pub free_restarts: u32,
+    /// Why this node cannot start its workers: with a reason it connects only to report it.
+    pub problems: Vec<Problem>,
 }
 
 /// Why this node is not a part of the job.
@@ -77,8 +80,8 @@ pub enum JoinFault {
     NoAnswer(String, String),
     /// Node 0 closed this many consecutive connections, as it does if the key differs.
     #[error(
-        "node 0 ({called}) closed {closed} connections without a reply: it has a different {}",
-        .own.kind()
+        "node 0 ({called}) closed {closed} connections without a reply: {}",
+        .own.show_difference()
     )]
     OtherKey {
         /// Address and port of node 0.
@@ -126,8 +129,9 @@ impl JoinFault {
                  fingerprint {fingerprint} ({file}); node 0 prints the fingerprint of its own key"
             ),
             Self::OtherKey { own: KeyOrigin::RunId(run_id), .. } => format!(
-                "start every node with remuda and the same `--rdzv-id`, here `{run_id}`, and give all or none of \
-                 them a `--key_file`"
+                "start every node with remuda, the same `--rdzv-id` (here `{run_id}`) and number of nodes, and give \
+                 all or none of them a `--key_file`; if node 0 is that of another job, set another port for one of \
+                 the jobs"
             ),
             Self::Refused(_) => {
                 "start every node with the same command line, hosts and remuda; only the number of the node \
@@ -413,7 +417,8 @@ impl Dialer {
         accepted.notify_one();
         let Self { digest, free_restarts, .. } = *self;
         let (build, job) = (self.build.to_owned(), self.job.clone());
-        let join = Join { build, job, digest, free_restarts, machine: node_name() };
+        let (machine, problems) = (node_name(), self.problems.clone());
+        let join = Join { build, job, digest, free_restarts, machine, problems };
         let Self { node, ref key, ref outline, next_epoch: fresh, lease, .. } = *self;
         let introduction = Introduction { node, key, join, outline, next_epoch: fresh, lease };
         match request_join(stream, &introduction).await? {
@@ -448,6 +453,7 @@ mod tests {
             outline: Vec::new(),
             next_epoch: Epoch(0),
             free_restarts: 0,
+            problems: Vec::new(),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::secure::{
     Preamble, RankKey, Role, accept, derive_agent_key, derive_newcomer_key, dial, parse_flight,
     parse_reply,
 };
-use crate::transport::{Fault, FaultKind};
+use crate::transport::{Absence, Fault, FaultKind};
 
 /// A node that has proved its key and has the same plan.
 pub(super) struct Joiner {
@@ -71,7 +71,7 @@ pub(super) struct UnfitNode {
     /// The reason that the node received.
     pub(super) why: String,
     /// `None`: the node belongs to another job, and this job continues without it.
-    pub(super) fault: Option<Fault>,
+    pub(super) absence: Option<Absence>,
 }
 
 /// The side of node 0. A connection without the key gets no reply; a node with the key receives the
@@ -104,7 +104,7 @@ pub(super) async fn receive(
         Some(Received::Control(_) | Received::Link(_)) => return Err(Rejection::UnexpectedMessage),
         None => return Err(Rejection::NoJoin),
     };
-    if let Some((refusal, fault)) =
+    if let Some((refusal, absence)) =
         check_join(&join, (node, peer), rules, (&mut writer, &mut reader)).await?
     {
         let why = refusal.text.clone();
@@ -112,7 +112,7 @@ pub(super) async fn receive(
         // reason.
         let _ = writer.send_control(&Control::Refused(refusal)).await;
         writer.shutdown().await;
-        return Err(Rejection::Unfit(Box::new(UnfitNode { node, why, fault })));
+        return Err(Rejection::Unfit(Box::new(UnfitNode { node, why, absence })));
     }
     let Join { free_restarts, machine, .. } = join;
     Ok(Joiner { node, peer, machine, next_epoch: fresh, free_restarts, writer, reader })
@@ -137,15 +137,15 @@ async fn read_first_flight(stream: &mut TcpStream) -> Result<(Flight, Vec<u8>), 
     }
 }
 
-/// Whether a node that has the key also has the same job and plan.
+/// Whether a node that has the key also has the same job and plan, and can start its workers.
 async fn check_join(
     join: &Join,
     (node, peer): (Option<NodeRank>, SocketAddr),
     rules: &Rules,
     (writer, reader): (&mut SecureWriter, &mut SecureReader),
-) -> Result<Option<(JoinRefusal, Option<Fault>)>, Rejection> {
-    let never = |status: Status, text, fault| {
-        Ok(Some((JoinRefusal { status: status.code(), text, is_transient: false }, fault)))
+) -> Result<Option<(JoinRefusal, Option<Absence>)>, Rejection> {
+    let never = |status: Status, text, absence| {
+        Ok(Some((JoinRefusal { status: status.code(), text, is_transient: false }, absence)))
     };
     let (name, whole_name) = match node {
         Some(node) => (format!("node {node}"), rules.name_of(node)),
@@ -157,12 +157,18 @@ async fn check_join(
             join.build, rules.build
         );
         let fault = Fault::new(FaultKind::OtherBuild, text.trim_end());
-        return never(Status::Protocol, text, Some(fault));
+        return never(Status::Protocol, text, Some(Absence::Fault(fault)));
     }
     if join.job != rules.job {
         let text =
             format!("{whole_name} belongs to job `{}`, node 0 to job `{}`\n", join.job, rules.job);
         return never(Status::Config, text, None);
+    }
+    if let Some(first) = join.problems.first() {
+        let why = first.message.replace(char::is_control, "?");
+        let text = format!("{whole_name} cannot take part: {why}\n");
+        let absence = Absence::Unfit(join.problems.clone());
+        return never(Status::Worker(first.status), text, Some(absence));
     }
     if join.digest == rules.digest {
         return Ok(None);
@@ -176,7 +182,8 @@ async fn check_join(
     let text = format!("{whole_name} has a different plan than node 0\n{difference}");
     let lines: Vec<_> = difference.lines().map(str::trim_start).collect();
     let words = format!("the plan differs from the plan of node 0\n{}", lines.join("\n"));
-    never(Status::Config, text, Some(Fault::new(FaultKind::OtherPlan, words)))
+    let fault = Fault::new(FaultKind::OtherPlan, words);
+    never(Status::Config, text, Some(Absence::Fault(fault)))
 }
 
 /// What a joining node sends about itself.
@@ -301,6 +308,7 @@ mod tests {
 
     use super::*;
     use crate::transport::dial::KeyOrigin;
+    use crate::wire::Problem;
 
     fn rules() -> Rules {
         Rules {
@@ -318,7 +326,8 @@ mod tests {
 
     fn join() -> Join {
         let (build, job) = ("1".to_owned(), JobId("a".to_owned()));
-        Join { build, job, digest: [0; 32], free_restarts: 0, machine: "m".to_owned() }
+        let (machine, problems) = ("m".to_owned(), Vec::new());
+        Join { build, job, digest: [0; 32], free_restarts: 0, machine, problems }
     }
 
     /// The reason that node 1 receives.
@@ -360,6 +369,11 @@ mod tests {
         let other = Join { job: JobId("b".to_owned()), ..join() };
         let expect = "node 1 (n1) belongs to job `b`, node 0 to job `a`\n";
         assert_eq!(text(other).as_deref(), Some(expect));
+        let problems = vec![Problem::new(Status::NoInput, "no script\x1b[2J")];
+        // Its plan does not matter: it starts nothing.
+        let unfit = Join { problems, digest: [1; 32], ..join() };
+        let expect = "node 1 (n1) cannot take part: no script?[2J\n";
+        assert_eq!(text(unfit).as_deref(), Some(expect));
         assert_eq!(text(join()), None, "node 0 only closes the connection");
     }
 }

@@ -16,11 +16,12 @@ pub enum KeyOrigin {
 }
 
 impl KeyOrigin {
-    /// What nodes must have in common.
-    pub(super) fn kind(&self) -> &'static str {
+    /// What differs if node 0 closes the connections of a node without a reply.
+    pub(super) fn show_difference(&self) -> &'static str {
         match self {
-            Self::File(_) => "key",
-            Self::RunId(_) => "run id",
+            Self::File(_) => "it has a different key",
+            // The number of this node may be too large for node 0.
+            Self::RunId(_) => "its run id, its number of nodes or its key file differs",
         }
     }
 

@@ -118,6 +118,7 @@ impl Ticket {
             outline: Vec::new(),
             next_epoch: crate::base::Epoch(0),
             free_restarts: 0,
+            problems: Vec::new(),
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::cli::face::torchrun::job::{self as torch_job, TorchLauncher};
 use crate::cli::face::torchrun::notes::note_of_hosts;
 use crate::cli::line::{CommandLine, cannot_combine, codes, needs_other, python_int};
 use crate::cli::resolve::environment::working_directory;
-use crate::cli::resolve::{self, ResolvedCluster, STORE_PORT_OFFSET};
+use crate::cli::resolve::{self, ResolvedCluster};
 use crate::cli::start::{Face, JobArgs, launcher_flags, start_as};
 use crate::config::accelerate::{ConfigFile, NOT_SUPPORTED, Paradigm};
 use crate::inventory;
@@ -229,24 +229,17 @@ impl<'a> AccelerateJob<'a> {
         }))
     }
 
-    /// Refuses a port that does not exist, or after which machines have no room for those of remuda.
+    /// Refuses a port that does not exist.
     fn check_port(&self, file: Option<&ConfigFile>) -> Result<(), CliError> {
         const PORT: &str = "main_process_port";
-        let largest = match self.machines {
-            1 => u16::MAX,
-            _ => u16::MAX - STORE_PORT_OFFSET,
-        };
+        let largest = u16::MAX;
         let port = self.settings.whole(PORT).unwrap_or(0);
         if (0..=i64::from(largest)).contains(&port) {
             return Ok(());
         }
         Err(refuse_setting(self.typed, file, PORT, |span, _| {
-            let refused = Diagnostic::error(codes::BAD_VALUE, span, format!("`{PORT}` is {port}"))
-                .label(format!("expected a number from 0 to {largest}"));
-            match self.machines {
-                1 => refused,
-                _ => refused.help("with several machines remuda also uses the two ports after it"),
-            }
+            Diagnostic::error(codes::BAD_VALUE, span, format!("`{PORT}` is {port}"))
+                .label(format!("expected a number from 0 to {largest}"))
         }))
     }
 
@@ -396,6 +389,9 @@ impl<'a> AccelerateJob<'a> {
             let is_limited = is_given && (1 < self.machines || has_hosts);
             add("nnodes", is_limited.then(|| self.machines.to_string()));
             add("master-port", port_text);
+            // accelerate gives every job a port, and torchrun a run id of its own only to jobs without one.
+            let has_id = env_vars::get_text("PET_RDZV_ID").is_some();
+            add("rdzv-id", (!has_id).then(|| "none".to_owned()));
         }
         add("rdzv-backend", self.settings.text("rdzv_backend"));
         let conf = self.settings.text("rdzv_conf").filter(|conf| !conf.is_empty());

@@ -83,10 +83,11 @@ pub struct RendezvousArgs {
     /// Name of the job, for workers and log files
     #[arg(long, value_name = "NAME")]
     pub rdzv_id: Option<String>,
-    /// Settings of the rendezvous: `join_timeout=60`
+    /// Settings of the rendezvous, in seconds: `join_timeout=60`, `last_call_timeout=30`
     ///
-    /// With MIN:MAX nodes also `last_call_timeout=30`, the wait for more nodes before the first start in seconds,
-    /// and `newcomers=at_once` or `newcomers=at_restart`.
+    /// `join_timeout` limits the wait for nodes. With MIN:MAX nodes, `last_call_timeout` is the wait for more nodes
+    /// before the first start, and `newcomers=at_once` or `newcomers=at_restart` says when nodes take part that join
+    /// later. `is_host=1` makes this node the first one of a c10d rendezvous.
     #[arg(long, value_name = "KEY=VALUE,…")]
     pub rdzv_conf: Option<String>,
     /// One node, with a port of its own

@@ -10,21 +10,24 @@ use crate::plan::TorchrunConventions;
 /// Signals that torchrun handles by default.
 const SIGNALS: &str = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
-/// Returns what workers expect of torchrun.
+/// The run id that all nodes of a line without one have.
+pub(super) const USUAL_RUN_ID: &str = "none";
+
+/// Returns what workers expect of torchrun; `usual_id` is the run id of a line without one, if it has one.
 pub(super) fn conventions(
-    args: &TorchrunArgs,
-    values: Values<'_>,
+    (args, values): (&TorchrunArgs, Values<'_>),
     workers: usize,
+    usual_id: Option<&str>,
 ) -> Result<TorchrunConventions, CliError> {
     let role = values.text("role", args.watch.role.as_deref(), "default");
-    let id = values.text("rdzv-id", args.rendezvous.rdzv_id.as_deref(), "none");
+    let id = values.text("rdzv-id", args.rendezvous.rdzv_id.as_deref(), USUAL_RUN_ID);
     let signals =
         values.text("signals-to-handle", args.watch.signals_to_handle.as_deref(), SIGNALS);
     let is_virtual = values.switch("virtual-local-rank", args.size.virtual_local_rank)?;
     let virtual_devices = is_virtual.then(|| virtual_devices(values.typed, workers)).transpose()?;
     Ok(TorchrunConventions {
         role: role.text,
-        run_id: id.parse(run_id)?,
+        run_id: if id.is_given() { Some(id.parse(run_id)?) } else { usual_id.map(str::to_owned) },
         signals: signals.parse(signal_names)?,
         virtual_devices,
     })

@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::args::TorchrunArgs;
-use super::conventions::{conventions, run_id};
-use super::notes::{note_of_hosts, notes_of_one_node};
+use super::conventions::{USUAL_RUN_ID, conventions, run_id};
+use super::notes::{note_of_conf, note_of_hosts, notes_of_one_node};
 use super::rendezvous::{
     Endpoint, RendezvousBackend, RendezvousConf, parse_backend, parse_conf, parse_endpoint,
     parse_host,
@@ -27,7 +27,7 @@ use crate::cli::resolve::{
 };
 use crate::cli::start::{Face, FaceFlags, JobArgs, TorchrunFace, TorchrunStreams, start_as};
 use crate::inventory;
-use crate::plan::{NumaBinding, RendezvousPort};
+use crate::plan::{MASTER_PORT, NumaBinding, RendezvousPort};
 use crate::report::Terminal;
 use crate::report::text::paint_message;
 
@@ -103,18 +103,19 @@ pub(in crate::cli) fn start(
     if let (Nodes::Hosts { .. }, Some(address)) = (&nodes, rendezvous.address()) {
         cluster.master.addr = crate::plan::MasterAddr::Given(address.to_owned());
     }
-    let notes = match &nodes {
+    let mut notes = match &nodes {
         Nodes::Here => notes_of_one_node(args, values, rendezvous.is_standalone, &flags())?,
         Nodes::Hosts { .. } => {
             note_of_hosts(typed, rendezvous.unused_with_hosts()).into_iter().collect()
         }
         Nodes::OneByOne(_) => Vec::new(),
     };
+    notes.extend(note_of_conf(typed, &rendezvous.conf));
     for note in notes {
         cluster.warnings += &paint_message(&note, terminal.paint);
     }
     let face = TorchrunFace {
-        conventions: conventions(args, values, workers.unwrap_or(1))?,
+        conventions: conventions((args, values), workers.unwrap_or(1), rendezvous.run_id(&nodes))?,
         runs_path: values.switch("run-path", args.program.run_path)?,
         port: rendezvous.port(&nodes),
         streams: streams(args, values)?,
@@ -244,6 +245,16 @@ impl Rendezvous {
         }
     }
 
+    /// The run id of a line without one. As under torchrun, a node that meets no other one has an id of its own.
+    fn run_id(&self, nodes: &Nodes) -> Option<&'static str> {
+        let is_static = self.backend == RendezvousBackend::Static;
+        let has_place = self.endpoint.is_some() || self.master_port.is_some() || !is_static;
+        match nodes {
+            Nodes::Here if self.is_standalone || !has_place => None,
+            Nodes::Here | Nodes::Hosts { .. } | Nodes::OneByOne(_) => Some(USUAL_RUN_ID),
+        }
+    }
+
     /// Returns the options that have no effect if one command starts all nodes.
     fn unused_with_hosts(&self) -> &'static [&'static str] {
         match self.backend {
@@ -369,10 +380,8 @@ fn one_by_one(
         }
         (None, RendezvousBackend::Static) => {
             let address = rendezvous.master_addr.clone();
-            (
-                address.unwrap_or_default(),
-                rendezvous.master_port.unwrap_or(crate::plan::MASTER_PORT),
-            )
+            let port = rendezvous.master_port.filter(|port| *port != 0);
+            (address.unwrap_or_default(), port.unwrap_or(MASTER_PORT))
         }
         (None, RendezvousBackend::C10d) => (String::new(), 0),
     };
@@ -383,7 +392,7 @@ fn one_by_one(
     let key_file = key_file.or_else(|| env_vars::get(env_vars::REMUDA_KEY_FILE).map(PathBuf::from));
     let (place, ports) = match rendezvous.backend {
         RendezvousBackend::Static => {
-            (NodePlace::Number(number.unwrap_or_default()), NodePorts::From(port))
+            (NodePlace::Number(number.unwrap_or_default()), NodePorts::Apart(port))
         }
         RendezvousBackend::C10d => {
             // As under torchrun, the endpoint decides which node is the first; every line of a batch script may
@@ -393,7 +402,7 @@ fn one_by_one(
             (place, NodePorts::Agents(port))
         }
     };
-    let id = values.text("rdzv-id", args.rendezvous.rdzv_id.as_deref(), "none");
+    let id = values.text("rdzv-id", args.rendezvous.rdzv_id.as_deref(), USUAL_RUN_ID);
     Ok(OneByOne {
         place,
         count: count.max,

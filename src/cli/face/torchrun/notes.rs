@@ -2,8 +2,10 @@
 //! several, and on one that starts all nodes.
 
 use super::args::TorchrunArgs;
+use super::rendezvous::{CONF_KEYS, RendezvousConf};
 use super::size::parse_nnodes;
 use super::values::Values;
+use crate::base::nearest;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::cli::resolve;
@@ -43,4 +45,20 @@ pub(in crate::cli::face) fn note_of_hosts(typed: &CommandLine, options: &[&str])
     };
     let names = names.join(" and ");
     Some(format!("note: {names} {have} no effect with `-H`: one command starts all nodes\n"))
+}
+
+/// Returns a warning about keys of `--rdzv-conf` that neither torch nor remuda reads: one may be a typing error.
+pub(super) fn note_of_conf(typed: &CommandLine, conf: &RendezvousConf) -> Option<String> {
+    let first = conf.unknown.first()?;
+    let names: Vec<String> =
+        conf.unknown.iter().map(|key| format!("`{}`", key.escape_debug())).collect();
+    let (keys, have) = if names.len() == 1 { ("key", "has") } else { ("keys", "have") };
+    let option = typed.shown_name("rdzv-conf");
+    let known = CONF_KEYS.map(|key| format!("`{key}`")).join(", ");
+    let near = nearest(first, CONF_KEYS).map(|near| format!("did you mean `{near}`? "));
+    Some(format!(
+        "warning: the {keys} {} of `{option}` {have} no effect\nhelp: {}keys with an effect: {known}\n",
+        names.join(", "),
+        near.unwrap_or_default()
+    ))
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::base::nearest;
 use crate::cli::face::torchrun::size::NodeCount;
 use crate::cli::line::{BadValue, parse_whole};
 use crate::cli::resolve::NodePlace;
@@ -37,7 +38,13 @@ pub(super) fn parse_backend(text: &str) -> Result<RendezvousBackend, BadValue> {
         "c10d" => Ok(RendezvousBackend::C10d),
         "etcd" | "etcd-v2" => Err(BadValue::new("remuda does not use etcd")
             .help("write `c10d`, and the first node as the address: it needs no server")),
-        _ => Err(BadValue::new("expected `static` or `c10d`")),
+        _ => {
+            let bad = BadValue::new("expected `static` or `c10d`");
+            Err(match nearest(text, ["static", "c10d"]) {
+                Some(near) => bad.help(format!("did you mean `{near}`?")),
+                None => bad,
+            })
+        }
     }
 }
 
@@ -82,8 +89,23 @@ fn is_host(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || "_.:-".contains(c))
 }
 
-/// Settings of `--rdzv-conf` with an effect.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Keys of `--rdzv-conf` with an effect.
+pub(super) const CONF_KEYS: [&str; 5] =
+    ["join_timeout", "timeout", "last_call_timeout", "newcomers", "is_host"];
+/// Keys that torch reads and that have no effect here.
+const CONF_KEYS_OF_TORCH: [&str; 8] = [
+    "close_timeout",
+    "heartbeat_timeout",
+    "keep_alive_interval",
+    "keep_alive_max_attempt",
+    "rank",
+    "read_timeout",
+    "store_type",
+    "use_libuv",
+];
+
+/// Settings of `--rdzv-conf`.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RendezvousConf {
     /// Time limit of joining, in seconds.
     pub(super) join_limit: Option<f64>,
@@ -93,6 +115,8 @@ pub(super) struct RendezvousConf {
     pub(super) last_call: Option<f64>,
     /// When nodes take part that join later.
     pub(super) newcomers: Newcomers,
+    /// Keys that neither torch nor remuda reads.
+    pub(super) unknown: Vec<String>,
 }
 
 /// Time that a varying number of nodes waits for more nodes before the first start, in seconds.
@@ -100,7 +124,7 @@ const LAST_CALL: f64 = 30.0;
 
 impl RendezvousConf {
     /// How the number of nodes may vary.
-    pub(super) fn elastic(self, NodeCount { min, max }: NodeCount) -> ElasticNodes {
+    pub(super) fn elastic(&self, NodeCount { min, max }: NodeCount) -> ElasticNodes {
         let last_call = Duration::from_secs_f64(self.last_call.unwrap_or(LAST_CALL));
         let (meeting, newcomers) = (MeetingPoint::Node0, self.newcomers);
         ElasticNodes {
@@ -115,13 +139,13 @@ impl RendezvousConf {
     }
 
     /// Applies the settings to nodes to which the launcher connects.
-    pub(super) fn adjust(self, elastic: ElasticNodes) -> ElasticNodes {
+    pub(super) fn adjust(&self, elastic: ElasticNodes) -> ElasticNodes {
         let last_call = self.last_call.map_or(elastic.last_call, Duration::from_secs_f64);
         ElasticNodes { last_call, newcomers: self.newcomers, ..elastic }
     }
 
     /// Which node this is, if the line gives no number.
-    pub(super) fn place(self) -> NodePlace {
+    pub(super) fn place(&self) -> NodePlace {
         match self.is_host {
             None => NodePlace::ByAddress,
             Some(true) => NodePlace::First,
@@ -150,7 +174,8 @@ pub(super) fn parse_conf(text: &str) -> Result<RendezvousConf, BadValue> {
                 conf.last_call = Some(seconds.ok_or_else(bad)?);
             }
             ("newcomers", value) => conf.newcomers = parse_newcomers(value)?,
-            _ => {}
+            (key, _) if CONF_KEYS_OF_TORCH.contains(&key) => {}
+            (key, _) => conf.unknown.push(key.to_owned()),
         }
     }
     Ok(conf)
@@ -207,10 +232,11 @@ mod tests {
             is_host: Some(true),
             last_call: Some(0.0),
             newcomers: Newcomers::AtNextStart,
+            unknown: vec!["colour".to_owned()],
         };
         assert_eq!(
             parse_conf(
-                "is_host=1, join_timeout=2.5,read_timeout=9,last_call_timeout=0,newcomers=at_restart"
+                "is_host=1, join_timeout=2.5,read_timeout=9,last_call_timeout=0,newcomers=at_restart,colour=red"
             ),
             Ok(conf)
         );
@@ -222,6 +248,8 @@ mod tests {
     #[test]
     fn backends_without_a_server_are_known() {
         assert_eq!(parse_backend("c10d"), Ok(RendezvousBackend::C10d));
+        let near = parse_backend("c10").expect_err("refused");
+        assert_eq!(near.help.as_deref(), Some("did you mean `c10d`?"));
         let etcd = parse_backend("etcd-v2").expect_err("refused");
         assert!(etcd.help.is_some_and(|help| help.contains("c10d")));
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cli::line::{BadValue, python_int};
+use crate::cli::start::TeePrefix;
 use crate::report::{OutputStreams, StreamSet};
 
 /// Parses `0`, `3`, or `0:3,1:1`.
@@ -58,15 +59,15 @@ pub(super) fn parse_filters(text: &str) -> Vec<String> {
 }
 
 /// The prefix of lines as remuda writes its placeholders; torchrun's own by default.
-pub(super) fn prefix(template: Option<&str>, role: &str) -> String {
-    let Some(template) = template else { return format!("[{role}{{local_rank}}]:") };
+pub(super) fn prefix(template: Option<&str>, role: &str) -> TeePrefix {
+    let Some(template) = template else { return TeePrefix::Usual(role.to_owned()) };
     let names = [
         ("role_name", role),
         ("local_rank", "{local_rank}"),
         ("rank", "{rank}"),
         ("hostname", "{host}"),
     ];
-    fill_template(template, &names)
+    TeePrefix::Given(fill_template(template, &names))
 }
 
 /// Replaces `${NAME}` and `$NAME`, and `$$` by `$`, as `string.Template` of Python does. Other names
@@ -130,7 +131,11 @@ mod tests {
 
     #[test]
     fn prefix_of_torchrun_is_translated() {
-        assert_eq!(prefix(None, "trainer"), "[trainer{local_rank}]:");
+        let usual = prefix(None, "trainer");
+        assert_eq!(usual.in_files(), "[trainer{local_rank}]:");
+        assert_eq!(usual.on_screen(1), usual.in_files());
+        assert_eq!(usual.on_screen(2), "[{host}:trainer{local_rank}]:");
+        let prefix = |template, role| prefix(template, role).on_screen(2);
         let own = "${hostname} ${role_name}/${rank}.${local_rank} ";
         assert_eq!(prefix(Some(own), "x"), "{host} x/{rank}.{local_rank} ");
         assert_eq!(
