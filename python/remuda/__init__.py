@@ -9,7 +9,7 @@
 torch needs no import: ``torch.distributed.init_process_group("remuda")``, or ``"cpu:remuda,cuda:nccl"``.
 `remuda.torch` documents what it does there.
 
-`step`, `phase` and `record` tell the launcher what a program does.
+`step`, `phase` and `record` tell the launcher what a program does; `launch` starts workers from Python.
 
 Importing this package loads nothing: what it has is imported, and the C library opened, at the first use.
 """
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         BadArgument,
         Deadline,
         EnvironmentMismatch,
+        JobFailed,
         Mismatch,
         PeerLost,
         RemudaError,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     )
     from remuda.failures import record
     from remuda.group import Group, Memory, Work, init, meet, threads, version
+    from remuda.launcher import launch
     from remuda.progress import phase, step
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "Deadline",
     "EnvironmentMismatch",
     "Group",
+    "JobFailed",
     "Memory",
     "Mismatch",
     "PeerLost",
@@ -49,6 +52,7 @@ __all__ = [
     "TransportFailure",
     "Work",
     "init",
+    "launch",
     "meet",
     "phase",
     "record",
@@ -61,6 +65,7 @@ __all__ = [
 _MODULES = {
     **dict.fromkeys(("Group", "Memory", "Work", "init", "meet", "threads", "version"), "group"),
     **dict.fromkeys(("phase", "step"), "progress"),
+    "launch": "launcher",
     "record": "failures",
 }
 
