@@ -94,10 +94,11 @@ def pack(function: "Callable[..., Any]", args: Sequence[Any], kwargs: "Dict[str,
             program = _program()
     except Exception as error:
         has_payload, problem = False, str(error)
+    source = None
     if not has_payload and program is None:
-        payload = _by_value(call, problem)
+        payload, source = _by_value(call, problem), _source(function)
     paths = [os.path.abspath(path) for path in sys.path]
-    return pickle.dumps({"paths": paths, "program": program, "payload": payload})
+    return pickle.dumps({"paths": paths, "program": program, "payload": payload, "source": source})
 
 
 def _by_value(call: "Tuple[Any, ...]", problem: str) -> bytes:
@@ -109,6 +110,17 @@ def _by_value(call: "Tuple[Any, ...]", problem: str) -> bytes:
         return dumps(call)
     except Exception as error:
         raise BadArgument(f"{_name(call[0])} and its arguments cannot be sent to workers: {error}") from error
+
+
+def _source(function: Any) -> "Optional[Tuple[str, List[str]]]":
+    """Name and lines of the cell that defines a function, for tracebacks in workers."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    import linecache
+
+    lines = linecache.getlines(code.co_filename, getattr(function, "__globals__", None))
+    return (code.co_filename, lines) if lines else None
 
 
 def _program() -> Optional[str]:

@@ -211,9 +211,19 @@ class Jobs(unittest.TestCase):
             "results += remuda.launch(lambda: factor, 1, accelerator='cpu')\n"
             "print(results, file=sys.__stdout__)\n"
             "print(sys.stdout.getvalue().count('called'), file=sys.__stdout__)\n"
+            "import linecache\n"
+            "cell = 'def fails():\\n    def inner(): raise ValueError(7)\\n    inner()'\n"
+            "linecache.cache['<cell>'] = (len(cell), None, cell.splitlines(True), '<cell>')\n"
+            "exec(compile(cell, '<cell>', 'exec'))\n"
+            "try: remuda.launch(fails, 1, accelerator='cpu')\n"
+            "except remuda.JobFailed as error: print(error.traceback, file=sys.__stdout__)\n"
         )
         finished = subprocess.run([sys.executable, "-"], input=code, capture_output=True, text=True, check=False)
-        self.assertEqual(finished.stdout, "[12, 12, 3]\n2\n", finished.stderr)
+        self.assertTrue(finished.stdout.startswith("[12, 12, 3]\n2\nTraceback"), finished.stdout + finished.stderr)
+        # Lines of the cell, which has no file.
+        lines = ['  File "<cell>", line 3, in fails\n    inner()\n', '  File "<cell>", line 2, in inner\n    def inner():']
+        for line in lines:
+            self.assertIn(line, finished.stdout)
 
 
 if __name__ == "__main__":
