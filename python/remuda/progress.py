@@ -9,13 +9,16 @@ from typing import Any, Optional, Type
 from remuda import notes
 
 #: Shortest time between two steps that are sent, in seconds. The agent forwards the newest one ten times a second.
-STEP_PAUSE = 0.01
+#: A program that hangs has sent its last step, unless its steps are shorter.
+STEP_PAUSE = 0.002
+#: Shortest time between two losses that are read from tensors, because that may wait for a GPU.
+LOSS_PAUSE = 0.1
 #: Weight of the newest step in the mean of the speed.
 _NEWEST = 0.2
 
 
 class Steps:
-    """The steps of this process. Values are read when a step is sent: reading a loss may wait for a GPU."""
+    """The steps of this process."""
 
     def __init__(self) -> None:
         self.newest = 0
@@ -26,6 +29,9 @@ class Steps:
         self._send_at = 0.0
         self._stepped_at: Optional[float] = None
         self._tokens_per_s: Optional[float] = None
+        #: The newest loss that was read.
+        self._loss: Optional[float] = None
+        self._read_at = 0.0
 
     def end(self, number: int, steps: Optional[int] = None, loss: Any = None, tokens: Any = None) -> None:
         """A step has ended."""
@@ -34,23 +40,31 @@ class Steps:
         if tokens is not None:
             self._measure(tokens, now)
         self._stepped_at = now
+        if loss is None or self._read_at <= now or isinstance(loss, (int, float)):
+            self._read(loss, now)
         if self._send_at <= now or number == steps:
             self._send_at = now + STEP_PAUSE
-            self._send(loss)
+            self._send()
 
     def flush(self) -> None:
         """Sends the newest step, if it was not sent."""
         if self.newest != self._sent:
-            self._send(None)
+            self._send()
 
-    def _send(self, loss: Any) -> None:
+    def _send(self) -> None:
         self._sent = self.newest
+        notes.step(self.newest, self._steps, self._loss, self._tokens_per_s)
+
+    def _read(self, loss: Any, now: float) -> None:
+        if loss is None:
+            self._loss = None
+            return
+        self._read_at = now + LOSS_PAUSE
         try:
-            loss = None if loss is None else float(loss)
+            self._loss = float(loss)
         except Exception:
             # Progress is no reason to fail.
-            loss = None
-        notes.step(self.newest, self._steps, loss, self._tokens_per_s)
+            self._loss = None
 
     def _measure(self, tokens: Any, now: float) -> None:
         if self._stepped_at is None or now <= self._stepped_at:
@@ -71,7 +85,7 @@ def step(
     """Reports that a training step has ended. Does nothing outside of a job.
 
     ``number`` is that of the step, from 1; without it, calls are counted. ``loss`` is a number or a tensor of one
-    element, which is read only if the step is sent. ``tokens`` are those of this step, of all ranks together, and
+    element, which is read at most ten times a second. ``tokens`` are those of this step, of all ranks together, and
     ``steps`` is the number of all steps.
     """
     if not notes.is_worker():

@@ -12,7 +12,7 @@ import agent
 from remuda import notes
 
 #: Reports without a pause between steps.
-EVERY_STEP = "import remuda, remuda.progress as progress; progress.STEP_PAUSE = 0\n"
+EVERY_STEP = "import remuda, remuda.progress as progress; progress.STEP_PAUSE = progress.LOSS_PAUSE = 0\n"
 
 
 def outside(code):
@@ -93,9 +93,22 @@ class Steps(unittest.TestCase):
         code = "import remuda, remuda.progress as progress; progress.STEP_PAUSE = 1000\n"
         loop = "for number in range(50): remuda.step(loss=1.0)\n"
         found, _ = agent.run(code + loop)
-        self.assertEqual(found, [("step", 1, None, 1.0, None), ("step", 50, None, None, None)])
+        self.assertEqual(found, [("step", 1, None, 1.0, None), ("step", 50, None, 1.0, None)])
         found, _ = agent.run(code + loop + "remuda.phase('end')\n")
         self.assertEqual([note[:2] for note in found], [("step", 1), ("step", 50), ("phase", "end")])
+
+    def test_loss_of_a_tensor_is_read_at_intervals(self):
+        code = EVERY_STEP + (
+            "progress.LOSS_PAUSE = 1000\n"
+            "class Tensor:\n"
+            "    reads = 0\n"
+            "    def __float__(self): Tensor.reads += 1; return float(Tensor.reads)\n"
+            "remuda.step()\n"
+            "for _ in range(3): remuda.step(loss=Tensor())\n"
+            "remuda.step(loss=9)\n"
+        )
+        found, _ = agent.run(code)
+        self.assertEqual([loss for *_, loss, _ in found], [None, 1, 1, 1, 9])
 
     def test_phases_nest_and_a_failure_keeps_its_phase(self):
         code = EVERY_STEP + (
