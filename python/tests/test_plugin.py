@@ -96,7 +96,7 @@ class Plugin(unittest.TestCase):
         self.assertEqual(found, EXPECTED, output)
         self.assertRegex(output, r"rank 1 on \S+ failed: AssertionError: text\nassert \(1 \+ 1\) == 3\n")
         self.assertIn('assert RANK + 1 == 3, "text"', output)
-        self.assertIn("hello from 0", output)
+        self.assertIn("hello from 1", output)
         self.assertIn("a fixture of this test cannot be sent to workers", output)
         self.assertNotIn("_worker.py", output)
 
