@@ -9,25 +9,33 @@
 torch needs no import: ``torch.distributed.init_process_group("remuda")``, or ``"cpu:remuda,cuda:nccl"``.
 `remuda.torch` documents what it does there.
 
-Importing this package loads nothing: the C library is opened at the first use.
+`step`, `phase` and `record` tell the launcher what a program does; `launch` starts workers from Python.
+
+Importing this package loads nothing: what it has is imported, and the C library opened, at the first use.
 """
 
-from typing import TYPE_CHECKING, Any
-
-from remuda.errors import (
-    Aborted,
-    BadArgument,
-    Deadline,
-    EnvironmentMismatch,
-    Mismatch,
-    PeerLost,
-    RemudaError,
-    SystemFailure,
-    TransportFailure,
-)
+# `typing` would take longer to import than all else; checkers of types take this name as true.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from typing import Any
+
+    from remuda.errors import (
+        Aborted,
+        BadArgument,
+        Deadline,
+        EnvironmentMismatch,
+        JobFailed,
+        Mismatch,
+        PeerLost,
+        RemudaError,
+        SystemFailure,
+        TransportFailure,
+    )
+    from remuda.failures import record
     from remuda.group import Group, Memory, Work, init, meet, threads, version
+    from remuda.launcher import launch
+    from remuda.progress import phase, step
 
 __all__ = [
     "Aborted",
@@ -35,6 +43,7 @@ __all__ = [
     "Deadline",
     "EnvironmentMismatch",
     "Group",
+    "JobFailed",
     "Memory",
     "Mismatch",
     "PeerLost",
@@ -43,17 +52,28 @@ __all__ = [
     "TransportFailure",
     "Work",
     "init",
+    "launch",
     "meet",
+    "phase",
+    "record",
+    "step",
     "threads",
     "version",
 ]
 
-_OF_GROUP = ("Group", "Memory", "Work", "init", "meet", "threads", "version")
+#: Modules of the names that are not errors.
+_MODULES = {
+    **dict.fromkeys(("Group", "Memory", "Work", "init", "meet", "threads", "version"), "group"),
+    **dict.fromkeys(("phase", "step"), "progress"),
+    "launch": "launcher",
+    "record": "failures",
+}
 
 
-def __getattr__(name: str) -> Any:
-    if name in _OF_GROUP:
-        from remuda import group
+def __getattr__(name: str) -> "Any":
+    if name not in __all__:
+        raise AttributeError(f"module 'remuda' has no attribute {name!r}")
+    import importlib
 
-        return getattr(group, name)
-    raise AttributeError(f"module 'remuda' has no attribute {name!r}")
+    module = importlib.import_module(f"remuda.{_MODULES.get(name, 'errors')}")
+    return getattr(module, name)

@@ -1,25 +1,39 @@
-"""Entry point ``torch.backends``: older versions of torch call it when they are imported.
+"""Entry point ``torch.backends``: torch calls it when it is imported.
 
-torch 2.14 and newer find the backend by its name; there is nothing to do then. An error here would make
-``import torch`` fail, so none leaves `load`.
+An error here would make ``import torch`` fail, so none leaves `load`.
 """
 
+import os
 from typing import Any
 
 
 def load() -> None:
-    """Makes the name ``remuda`` known to a version of torch that does not look for entry points."""
-    try:
-        import torch.distributed as dist
+    """Makes the name ``remuda`` known to a version of torch that does not look for it, and counts the steps of a
+    worker."""
+    for action in (_register, _watch):
+        try:
+            action()
+        except Exception:
+            # `init_process_group("remuda")` then says that it does not know the name; progress is not needed.
+            continue
 
-        if dist.is_available() and not hasattr(dist.Backend, "_ensure_backend_registered"):
-            dist.Backend.register_backend("remuda", _create, extended_api=True, devices=["cpu"])
-    except Exception:
-        # `init_process_group("remuda")` then says that it does not know the name.
-        return
+
+def _register() -> None:
+    import torch.distributed as dist
+
+    # torch 2.14 and newer find the backend by its entry point.
+    if dist.is_available() and not hasattr(dist.Backend, "_ensure_backend_registered"):
+        dist.Backend.register_backend("remuda", _create, extended_api=True, devices=["cpu"])
 
 
 def _create(options: Any, backend_options: Any = None) -> Any:
     from remuda.torch.backend import create
 
     return create(options, backend_options)
+
+
+def _watch() -> None:
+    if "REMUDA_RANK_FD" in os.environ and os.environ.get("REMUDA_WATCH") != "0":
+        from remuda import _watch
+
+        _watch.start()

@@ -52,6 +52,21 @@ class EnvironmentMismatch(RemudaError):
     """This process was not started as a worker, or cannot join its job."""
 
 
+class JobFailed(RemudaError):
+    """A job of `remuda.launch` failed. ``rank`` is the worker that is the cause, and ``traceback`` the text of its
+    traceback, where it raised an exception; ``status`` is the exit status of ``remuda``."""
+
+    def __init__(
+        self, message: str, rank: Optional[int] = None, hint: Optional[str] = None, status: Optional[int] = None
+    ) -> None:
+        super().__init__(message, rank, hint)
+        self.status = status
+        self.traceback: Optional[str] = None
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.message, self.rank, self.hint, self.status), {"traceback": self.traceback}
+
+
 #: Classes by the statuses of ``remuda.h``; other statuses are bugs of the library.
 KINDS: "dict[int, type[RemudaError]]" = {
     1: BadArgument,

@@ -112,18 +112,18 @@ impl NoteReader {
     pub(super) async fn forward_notes(&self) {
         let mut buffer = Vec::with_capacity(READ_BYTES);
         loop {
-            let step_at = self.lock_state().throttle.step_at(clock::now());
+            let newest_at = self.lock_state().throttle.newest_at(clock::now());
             let read = tokio::select! {
                 read = self.reader.read(&mut buffer) => read,
-                () = sleep_until(step_at) => {
-                    self.send_notes(self.take_step()).await;
+                () = sleep_until(newest_at) => {
+                    self.send_notes(self.take_newest()).await;
                     continue;
                 }
             };
             // What was read is parsed before another task can continue reading.
             self.send_notes(self.parse_notes(&buffer)).await;
             if !matches!(read, Ok(1..)) || self.lock_state().has_failed {
-                return self.send_notes(self.take_step()).await;
+                return self.send_notes(self.take_newest()).await;
             }
             if buffer.len() == READ_BYTES {
                 // A worker that sends too many notes waits; other workers do not.
@@ -133,7 +133,7 @@ impl NoteReader {
         }
     }
 
-    /// Forwards all notes that were written until now, including the newest step.
+    /// Forwards all notes that were written until now, including the newest step and phase.
     pub(super) async fn catch_up(&self) {
         let mut buffer = Vec::with_capacity(READ_BYTES);
         // A worker that writes without end is not read without end.
@@ -146,7 +146,7 @@ impl NoteReader {
                 break;
             }
         }
-        self.send_notes(self.take_step()).await;
+        self.send_notes(self.take_newest()).await;
     }
 
     /// Parses bytes that were read, and returns the notes to forward at once.
@@ -170,8 +170,8 @@ impl NoteReader {
         }
     }
 
-    fn take_step(&self) -> Vec<Note> {
-        self.lock_state().throttle.take_step(clock::now()).into_iter().collect()
+    fn take_newest(&self) -> Vec<Note> {
+        self.lock_state().throttle.take_newest(clock::now())
     }
 
     async fn send_notes(&self, notes: Vec<Note>) {

@@ -32,14 +32,36 @@ pub enum Note {
         /// The reason, of at most 1024 bytes.
         reason: String,
     },
+    /// The program does something else than training steps, such as a checkpoint, until its next phase.
+    Phase {
+        /// Name of the phase, of at most 64 bytes; `None` if it trains again.
+        name: Option<String>,
+    },
+    /// An exception ends the program. Sent before the process exits, which can take long.
+    Failed {
+        /// `Type: message`, of at most 1024 bytes.
+        exception: String,
+    },
 }
 
-/// Largest reason of a note in bytes; the rest is cut off.
+/// Largest reason or exception of a note in bytes; the rest is cut off.
 const REASON_BYTES_MAX: usize = 1024;
+/// Largest name of a phase in bytes; the rest is cut off.
+const PHASE_BYTES_MAX: usize = 64;
 
 impl Note {
     /// The note of a rank that gave up for a reason.
     pub fn gave_up(reason: &str) -> Self {
         Self::GaveUp { reason: prefix(reason, REASON_BYTES_MAX).to_owned() }
+    }
+
+    /// The note of a rank that begins a phase, or trains again.
+    pub fn phase(name: Option<&str>) -> Self {
+        Self::Phase { name: name.map(|name| prefix(name, PHASE_BYTES_MAX).to_owned()) }
+    }
+
+    /// The note of a rank whose program is ended by an exception.
+    pub fn failed(exception: &str) -> Self {
+        Self::Failed { exception: prefix(exception, REASON_BYTES_MAX).to_owned() }
     }
 }

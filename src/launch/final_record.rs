@@ -3,6 +3,7 @@
 use crate::base::{NodeRank, Rank, Status, clock};
 use crate::job::FailureCause;
 use crate::launch::history::WorkerHistory;
+use crate::launch::progress::WorkerProgress;
 use crate::launch::run_record;
 use crate::launch::screen::job_report::JobReport;
 use crate::report::record::{
@@ -35,7 +36,7 @@ impl JobReport<'_> {
             }),
             cause: self.cause(),
             epochs: self.ended_epochs(),
-            workers: self.history.workers.iter().map(worker_record).collect(),
+            workers: self.worker_records(),
             leaked: self.leaked(),
             ..run_record::running_record(self.plan, self.options, self.recorder.began_wall)
         }
@@ -96,6 +97,11 @@ impl JobReport<'_> {
         }
     }
 
+    fn worker_records(&self) -> Vec<WorkerRecord> {
+        let places = (0..).map(Rank).zip(&self.history.workers);
+        places.map(|(place, worker)| worker_record(worker, self.progress.of(place))).collect()
+    }
+
     fn leaked(&self) -> Vec<LeakedRecord> {
         let record = |(node, process): &(NodeRank, crate::wire::Leftover)| LeakedRecord {
             host: self.host(*node),
@@ -106,7 +112,7 @@ impl JobReport<'_> {
     }
 }
 
-fn worker_record(worker: &WorkerHistory) -> WorkerRecord {
+fn worker_record(worker: &WorkerHistory, progress: WorkerProgress) -> WorkerRecord {
     let ended = worker.outcome.as_ref();
     let (code, signal) = ended.map_or((None, None), |ended| code_and_signal(ended.exit));
     WorkerRecord {
@@ -119,5 +125,7 @@ fn worker_record(worker: &WorkerHistory) -> WorkerRecord {
         seconds: worker.run_time().map(|ran| ran.as_secs_f64()),
         oom_kills: ended.map_or(0, |ended| ended.kernel.oom_kills),
         xids: ended.map_or_else(Vec::new, |ended| ended.kernel.xids.clone()),
+        step: progress.step.map(|(step, _)| step.step),
+        phase: progress.phase,
     }
 }

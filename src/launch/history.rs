@@ -24,6 +24,8 @@ pub(super) struct WorkerHistory {
     pub(super) lost_peer: bool,
     /// Why it aborted the collectives of all ranks, and when.
     pub(super) gave_up: Option<(String, Instant)>,
+    /// The exception that ends its program, as its note names it, and when that was received.
+    pub(super) exception: Option<(String, Instant)>,
     /// The error file that torch wrote about its failure.
     pub(super) error_file: Option<ErrorFileCopy>,
 }
@@ -103,6 +105,7 @@ impl History {
                 outcome: None,
                 lost_peer: false,
                 gave_up: None,
+                exception: None,
                 error_file: None,
             })
         });
@@ -179,6 +182,11 @@ impl History {
         let evidence = places.filter_map(|(place, worker)| {
             let file = worker.error_file.as_ref().and_then(|copy| {
                 Some(Evidence::of_error_file(&parse_error_file(&copy.bytes)?, copy.at))
+            });
+            // The same without a traceback, from a worker whose error file could not be written or read.
+            let file = file.or_else(|| {
+                let (exception, at) = worker.exception.as_ref()?;
+                Some(Evidence::of_exception(exception, *at))
             });
             let note = || {
                 let (reason, at) = worker.gave_up.as_ref()?;

@@ -13,6 +13,7 @@ pub(crate) mod node;
 mod options;
 mod outcome;
 mod pod;
+mod progress;
 mod run;
 mod run_record;
 #[cfg(test)]

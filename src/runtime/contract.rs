@@ -269,6 +269,18 @@ mod tests {
         assert_eq!(frame, [2, 0, 0, 0, 3, 2, 1]);
         let frame = encode_frame(&Note::gave_up("no"));
         assert_eq!(frame, [4, 0, 0, 0, 3, 3, 2, b'n', b'o']);
+        // The Python package writes these without the C library.
+        let (steps, loss) = (Some(2), Some(0.5));
+        let step = Note::Step { step: 300, steps, loss, tokens_per_s: None };
+        let frame = encode_frame(&step);
+        let expect = [15, 0, 0, 0, 3, 1, 0xac, 2, 1, 2, 1, 0, 0, 0, 0, 0, 0, 0xe0, 0x3f, 0];
+        assert_eq!(frame, expect);
+        let frame = encode_frame(&Note::phase(Some("no")));
+        assert_eq!(frame, [5, 0, 0, 0, 3, 4, 1, 2, b'n', b'o']);
+        let frame = encode_frame(&Note::phase(None));
+        assert_eq!(frame, [2, 0, 0, 0, 3, 4, 0]);
+        let frame = encode_frame(&Note::failed("no"));
+        assert_eq!(frame, [4, 0, 0, 0, 3, 5, 2, b'n', b'o']);
     }
 
     #[track_caller]

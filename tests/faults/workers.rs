@@ -365,6 +365,10 @@ fn successful_job_has_a_complete_record() {
         assert_eq!(worker["code"], 0);
         assert_eq!(worker["stopped"], false);
         assert!(worker["pid"].is_u64() && worker["seconds"].is_f64(), "{worker}");
+        // It has reported nothing.
+        for field in ["step", "phase"] {
+            assert_eq!(worker.get(field), Some(&serde_json::Value::Null), "{worker}");
+        }
     }
 }
 

@@ -18,7 +18,7 @@ pub enum EvidenceSource {
     ErrorFile,
     /// In the worker's output.
     Output,
-    /// In the note in which it told remuda why it gave up.
+    /// In a note, in which it told remuda why it gave up, or which exception ends it.
     Note,
 }
 
@@ -143,6 +143,18 @@ impl Evidence {
         let class = classify(reason).filter(|class| *class == FailureClass::TimedOut)?;
         let missing = missing_ranks(reason);
         Some(Self { source: EvidenceSource::Note, missing, ..Self::printed(class, at) })
+    }
+
+    /// Evidence of the exception in a note of a worker, `Type: message`.
+    pub fn of_exception(exception: &str, at: Instant) -> Self {
+        let class = class_of_chain("", exception);
+        Self {
+            source: EvidenceSource::Note,
+            missing: missing_ranks(exception),
+            exception: Some(exception.to_owned()),
+            is_final: true,
+            ..Self::printed(class, at)
+        }
     }
 
     /// Evidence of an output of which only the class is known.
@@ -346,6 +358,18 @@ mod tests {
             (evidence.place.map(|place| place.line), evidence.class),
             (Some(5), FailureClass::Own)
         );
+    }
+
+    #[test]
+    fn exception_of_a_note_is_classified() {
+        let of = |text| Evidence::of_exception(text, clock::now());
+        let own = of("ValueError: bad");
+        assert_eq!((own.class, own.source), (FailureClass::Own, EvidenceSource::Note));
+        assert_eq!(own.exception.as_deref(), Some("ValueError: bad"));
+        let late =
+            of("remuda.errors.Deadline: barrier (operation 1, 0 bytes) failed on rank 2: the \
+                       deadline passed while waiting for rank 1, after 1.5 s");
+        assert_eq!((late.class, late.missing), (FailureClass::TimedOut, vec![Rank(1)]));
     }
 
     #[test]

@@ -39,6 +39,7 @@ impl Dispatcher<'_> {
         let epoch = self.job.epoch();
         self.plan_epoch();
         self.history = History::new(&self.epoch_plan);
+        self.nodes.traffic().progress.begin_epoch();
         self.recorder.begin_epoch(epoch, clock::wall());
         self.health.set_epoch(epoch.0);
         self.update_metrics();

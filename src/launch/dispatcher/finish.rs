@@ -44,6 +44,7 @@ impl Dispatcher<'_> {
             history: &self.history,
             startup: &self.startup,
             recorder: &self.recorder,
+            progress: &self.nodes.traffic().progress,
             screen: ReportScreen::Node0,
         };
         let status = match (report.status(), pages.output_failure()) {

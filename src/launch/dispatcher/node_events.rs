@@ -245,22 +245,32 @@ impl Dispatcher<'_> {
                 self.on_report(node, message);
                 None
             }
-            FromAgent::Note { rank, note: Note::PeerLost { rank: peer } } => {
-                self.history.worker(rank).lost_peer = true;
-                Some(Event::PeerLost { rank, peer })
-            }
-            FromAgent::Note { rank, note: Note::GaveUp { reason } } => {
-                self.history.worker(rank).gave_up = Some((reason, clock::now()));
-                None
-            }
-            FromAgent::Note { note: Note::Ready | Note::Step { .. }, .. }
-            | FromAgent::Heartbeat
+            FromAgent::Note { rank, note } => self.on_note(rank, note),
+            FromAgent::Heartbeat
             // Only `doctor` requests these.
             | FromAgent::Examined(_)
             | FromAgent::Probed(_)
             | FromAgent::Output { .. }
             | FromAgent::OutputEnd { .. } => None,
         }
+    }
+
+    /// Handles a note of a worker; those about its progress were handled by its link.
+    fn on_note(&mut self, rank: Rank, note: Note) -> Option<Event> {
+        match note {
+            Note::PeerLost { rank: peer } => {
+                self.history.worker(rank).lost_peer = true;
+                return Some(Event::PeerLost { rank, peer });
+            }
+            Note::GaveUp { reason } => {
+                self.history.worker(rank).gave_up = Some((reason, clock::now()));
+            }
+            Note::Failed { exception } => {
+                self.history.worker(rank).exception = Some((exception, clock::now()));
+            }
+            Note::Ready | Note::Step { .. } | Note::Phase { .. } => {}
+        }
+        None
     }
 
     /// Messages that are no event of the job: facts for the screens, answers, flow of standard input.

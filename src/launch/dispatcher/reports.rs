@@ -21,6 +21,7 @@ impl Dispatcher<'_> {
             history: &self.history,
             startup: &self.startup,
             recorder: &self.recorder,
+            progress: &self.nodes.traffic().progress,
             screen: ReportScreen::Node0,
         }
     }

@@ -94,7 +94,8 @@ impl Dispatcher<'_> {
         }
         let workers = || (0..).map(Rank).zip(&self.history.workers);
         for (place, worker) in workers() {
-            let line = messages::state(worker, now);
+            let progress = self.nodes.traffic().progress.of(place);
+            let line = messages::state(worker, progress.show(), now);
             if worker.is_running() {
                 self.reporter.print_state(place, line);
             } else {

@@ -20,7 +20,7 @@ use crate::launch::node::protocol::foreign_rank_error;
 use crate::launch::pod::metrics::LinkTraffic;
 use crate::launch::startup::requests::NodeToConnect;
 use crate::os::tasks::Tasks;
-use crate::report::{OutputLink, OutputSender, WorkerStep, escape_control};
+use crate::report::{OutputLink, OutputSender, escape_control};
 use crate::transport::dial::{Acceptor, Joined};
 use crate::transport::ssh::Ssh;
 use crate::transport::{
@@ -531,7 +531,7 @@ async fn read_messages(
             match message {
                 FromAgent::Output { rank, .. }
                 | FromAgent::OutputEnd { rank, .. }
-                | FromAgent::Note { rank, note: Note::Step { .. } }
+                | FromAgent::Note { rank, note: Note::Step { .. } | Note::Phase { .. } }
                     if !context.ranks.contains(rank) =>
                 {
                     return Err(foreign_rank_error(rank));
@@ -542,10 +542,8 @@ async fn read_messages(
                     context.output.output(from, rank, stream, bytes);
                 }
                 // Sent the same way as output, so that a step does not arrive after a later line.
-                FromAgent::Note { rank, note: Note::Step { step, steps, loss, tokens_per_s } } => {
-                    let step = WorkerStep { step, steps, loss, tokens_per_s };
-                    context.traffic.step(rank, step);
-                    context.output.step(rank, step);
+                FromAgent::Note { rank, note: note @ (Note::Step { .. } | Note::Phase { .. }) } => {
+                    context.traffic.progress.on_note(rank, note, &context.output);
                 }
                 FromAgent::OutputEnd { rank, stream, .. } => context.output.end(rank, stream),
                 // Before the line in which the worker prints the loss too.

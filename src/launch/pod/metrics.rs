@@ -2,11 +2,9 @@
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::base::{Rank, clock};
-use crate::report::WorkerStep;
+use crate::launch::progress::JobProgress;
 use crate::wire::Stream;
 
 /// Maximum number of nodes for which heartbeats are shown one by one.
@@ -17,8 +15,8 @@ const NODES_MAX: usize = 4096;
 pub(in crate::launch) struct LinkTraffic {
     stdout_bytes: AtomicU64,
     stderr_bytes: AtomicU64,
-    /// The last step of the lowest rank that reports steps, and when it was received.
-    step: Mutex<Option<(Rank, WorkerStep, Instant)>>,
+    /// What the workers report.
+    pub(in crate::launch) progress: JobProgress,
 }
 
 impl LinkTraffic {
@@ -29,14 +27,6 @@ impl LinkTraffic {
             Stream::Stderr => &self.stderr_bytes,
         };
         counter.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    /// Notes a step that a worker reported.
-    pub(in crate::launch) fn step(&self, rank: Rank, step: WorkerStep) {
-        let mut last = self.step.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.as_ref().is_none_or(|(lowest, ..)| rank <= *lowest) {
-            *last = Some((rank, step, clock::now()));
-        }
     }
 }
 
@@ -103,8 +93,7 @@ fn show_traffic(text: &mut Exposition, traffic: &LinkTraffic, now: Instant) {
     text.family("output_bytes_total", Kind::Counter, "Bytes that workers have written.")
         .sample(r#"stream="stdout""#, bytes(&traffic.stdout_bytes))
         .sample(r#"stream="stderr""#, bytes(&traffic.stderr_bytes));
-    let step = *traffic.step.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some((_, step, at)) = step else { return };
+    let Some((step, at)) = traffic.progress.lowest_step() else { return };
     text.family("step", Kind::Gauge, "Last training step that workers report.")
         .sample("", step.step);
     let age = now.saturating_duration_since(at).as_secs_f64();
@@ -180,6 +169,8 @@ fn escape_label(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::{Rank, clock};
+    use crate::report::WorkerStep;
 
     #[test]
     fn metrics_of_a_member_cover_its_own_state() {
@@ -207,9 +198,9 @@ remuda_restarts_total 3
         traffic.output(Stream::Stderr, 7);
         let step =
             |step, loss| WorkerStep { step, steps: None, loss: Some(loss), tokens_per_s: None };
-        traffic.step(Rank(1), step(8, 0.5));
-        traffic.step(Rank(0), step(9, f64::NAN));
-        traffic.step(Rank(2), step(10, 0.25));
+        traffic.progress.step(Rank(1), step(8, 0.5));
+        traffic.progress.step(Rank(0), step(9, f64::NAN));
+        traffic.progress.step(Rank(2), step(10, 0.25));
         let text = show_metrics((true, 0), Some((&job, &traffic)), now);
         for line in [
             "remuda_job_start_time_seconds 1.5",

@@ -265,6 +265,7 @@ impl JobReport<'_> {
             let pid = worker.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string());
             let (host, local, slot) = (&worker.host, worker.local_rank, worker.slot);
             facts.push(format!("host {host}   local rank {local}   slot {slot}   pid {pid}"));
+            facts.extend(self.progress_beside(rank));
             facts.extend(
                 last_line(rank).map(|(stream, line)| {
                     format!("last line of its {stream}: {}", first_line(&line))
@@ -272,6 +273,16 @@ impl JobReport<'_> {
             );
         }
         facts
+    }
+
+    /// The progress of a worker, and of the lowest other rank that reports any.
+    fn progress_beside(&self, rank: Rank) -> Option<String> {
+        let own = self.progress.of(rank).show()?;
+        let others = (0..).map(Rank).zip(&self.history.workers).filter(|(place, _)| *place != rank);
+        let mut others = others.filter_map(|(place, worker)| {
+            Some(format!("; rank {} reported {}", worker.rank, self.progress.of(place).show()?))
+        });
+        Some(format!("it last reported {own}{}", others.next().unwrap_or_default()))
     }
 
     /// Returns `rank 0`, or `ranks 0-3, 7`.

@@ -10,6 +10,7 @@ use crate::job::{FailureCause, NodeLoss, StartFailure, StartStep, Verdict};
 use crate::launch::codes;
 use crate::launch::history::{History, WorkerHistory};
 use crate::launch::options::Options;
+use crate::launch::progress::JobProgress;
 use crate::launch::run_record::RunRecorder;
 use crate::launch::screen::loss_help::help_of_lost;
 use crate::launch::screen::shown_text::record_of_causes;
@@ -34,6 +35,7 @@ pub(in crate::launch) struct JobReport<'a> {
     pub(in crate::launch) history: &'a History,
     pub(in crate::launch) startup: &'a Startup,
     pub(in crate::launch) recorder: &'a RunRecorder,
+    pub(in crate::launch) progress: &'a JobProgress,
     /// The screen for which texts are made.
     pub(in crate::launch) screen: ReportScreen,
 }

@@ -313,13 +313,18 @@ pub(in crate::launch) fn killing(running: &[u32]) -> String {
     show_step("Killing", &what)
 }
 
-/// State of a worker, without the end of the line.
-pub(in crate::launch) fn state(worker: &WorkerHistory, now: Instant) -> String {
+/// State of a worker with its progress, without the end of the line.
+pub(in crate::launch) fn state(
+    worker: &WorkerHistory,
+    progress: Option<String>,
+    now: Instant,
+) -> String {
     let state = match (&worker.started, &worker.outcome) {
         (_, Some(ended)) => ended.exit.to_string(),
         (Some((pid, since)), None) => {
             let time = show_duration(now.saturating_duration_since(*since));
-            format!("pid {pid}, running for {time}")
+            let progress = progress.map_or_else(String::new, |progress| format!(", {progress}"));
+            format!("pid {pid}, running for {time}{progress}")
         }
         (None, None) => "has not started".to_owned(),
     };
@@ -392,6 +397,7 @@ mod tests {
             }),
             lost_peer: false,
             gave_up: None,
+            exception: None,
             error_file: None,
         };
         let after = |history: &mut History, seconds| {

@@ -97,7 +97,9 @@ impl JobReport<'_> {
         let show = |(place, worker): &(Rank, &WorkerHistory)| {
             let last = pages.last_output(*place, until);
             let last = show_last_output(last.map(|at| until.saturating_duration_since(at)));
-            format!("still running: rank {} ({}), {last}", worker.rank, worker.host)
+            let progress = self.progress.of(*place).show();
+            let progress = progress.map_or_else(String::new, |progress| format!("{progress}, "));
+            format!("still running: rank {} ({}), {progress}{last}", worker.rank, worker.host)
         };
         let mut lines: Vec<String> = late.iter().take(WORKERS_MAX).map(show).collect();
         if let more @ 1.. = late.len().saturating_sub(WORKERS_MAX) {

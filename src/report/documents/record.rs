@@ -139,6 +139,10 @@ pub struct WorkerRecord {
     pub oom_kills: u64,
     /// Errors of GPUs (`Xid`) that the driver logged meanwhile about the worker or about a whole GPU.
     pub xids: Vec<String>,
+    /// The last training step that it reported, from 1.
+    pub step: Option<u64>,
+    /// What it did instead of training steps, as it reported it, such as `checkpoint`.
+    pub phase: Option<String>,
 }
 
 /// A process that may still be running.

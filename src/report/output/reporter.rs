@@ -21,7 +21,7 @@ use crate::wire::Stream;
 /// Most bytes that are collected before they are passed to the screen in one piece.
 const BATCH_BYTES: usize = 256 * 1024;
 
-/// Most steps that are queued for the status line; further ones are dropped.
+/// Most steps and phases that are queued for the status line; further ones are dropped.
 const QUEUED_STEPS_MAX: usize = 1024;
 
 /// The link that carried output.
@@ -49,6 +49,7 @@ enum ReporterMessage {
     Answer(String),
     State(Rank, String),
     Step(Rank, WorkerStep),
+    Phase(Rank, Option<String>),
     PeerLost(Rank),
     ShowOnly(Rank),
     EndStatus,
@@ -98,7 +99,9 @@ impl Reporter {
         let queued_steps = has_status.then(Arc::<AtomicUsize>::default);
         let (steps, least_message) = (queued_steps.clone(), style.least_message);
         let handle = move |router: &mut OutputRouter, message| {
-            if let (ReporterMessage::Step(..), Some(steps)) = (&message, &steps) {
+            let is_progress =
+                matches!(message, ReporterMessage::Step(..) | ReporterMessage::Phase(..));
+            if let (true, Some(steps)) = (is_progress, &steps) {
                 steps.fetch_sub(1, Ordering::Relaxed);
             }
             match message {
@@ -207,12 +210,21 @@ impl OutputSender {
 
     /// Sends a step of a worker.
     pub fn step(&self, rank: Rank, step: WorkerStep) {
+        self.progress(ReporterMessage::Step(rank, step));
+    }
+
+    /// Sends the phase of a worker.
+    pub fn phase(&self, rank: Rank, phase: Option<String>) {
+        self.progress(ReporterMessage::Phase(rank, phase));
+    }
+
+    fn progress(&self, message: ReporterMessage) {
         let Some(queued) = &self.queued_steps else {
             return;
         };
         if queued.load(Ordering::Relaxed) < QUEUED_STEPS_MAX {
             queued.fetch_add(1, Ordering::Relaxed);
-            let _ = self.sender.send(ReporterMessage::Step(rank, step));
+            let _ = self.sender.send(message);
         }
     }
 
@@ -285,6 +297,7 @@ fn handle_message(
         }
         ReporterMessage::State(rank, state) => router.print_state(rank, &state),
         ReporterMessage::Step(rank, step) => router.step(rank, step),
+        ReporterMessage::Phase(rank, phase) => router.phase(rank, phase),
         ReporterMessage::PeerLost(rank) => router.on_peer_lost(rank),
         ReporterMessage::ShowOnly(only) => router.show_only(only),
         ReporterMessage::EndStatus => router.end_status(),

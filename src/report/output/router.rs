@@ -228,6 +228,14 @@ impl OutputRouter {
         }
     }
 
+    /// Records the phase of a worker.
+    pub fn phase(&mut self, rank: Rank, phase: Option<String>) {
+        if let Some(live) = &mut self.status {
+            live.status.phase(rank, phase);
+            live.is_stale = true;
+        }
+    }
+
     /// Records that a worker reported the loss of a peer; the cause is reported elsewhere.
     pub fn on_peer_lost(&mut self, rank: Rank) {
         if let Some(left) = &mut self.peer_lost {

@@ -2,9 +2,10 @@
 //! Pure: the time and the size of the terminal are arguments.
 //!
 //! A prompt of a worker is shown alone. Otherwise the lowest rank is shown. Steps that workers
-//! report are shown before progress bars that they draw themselves. A step that is reported before
-//! a line is written is received before that line, so the newest step stays until the next one is
-//! received or the last one is done.
+//! report are shown before progress bars that they draw themselves, unless only the number of the
+//! step is known: remuda counts the steps of programs that report nothing. A step that is reported
+//! before a line is written is received before that line, so the newest step stays until the next
+//! one is received or the last one is done.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -40,6 +41,8 @@ pub struct WorkerStep {
 /// The facts that the status area shows.
 pub(in crate::report) struct StatusText {
     paces: BTreeMap<Rank, Pace>,
+    /// What workers do instead of training steps.
+    phases: BTreeMap<Rank, String>,
     /// The rows that streams can redraw.
     redrawable: BTreeMap<(Rank, Stream), RedrawableRows>,
     charset: Charset,
@@ -73,7 +76,8 @@ struct Pace {
 impl StatusText {
     /// Creates a status without rows.
     pub(in crate::report) fn new(charset: Charset) -> Self {
-        Self { paces: BTreeMap::new(), redrawable: BTreeMap::new(), charset }
+        let (paces, phases, redrawable) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { paces, phases, redrawable, charset }
     }
 
     /// Records a step of a worker.
@@ -86,6 +90,14 @@ impl StatusText {
             pace.first = first;
         }
         pace.newest = (step, now);
+    }
+
+    /// Records what a worker does instead of training steps; [`None`]: it trains again.
+    pub(in crate::report) fn phase(&mut self, rank: Rank, phase: Option<String>) {
+        match phase {
+            Some(phase) => self.phases.insert(rank, phase),
+            None => self.phases.remove(&rank),
+        };
     }
 
     /// Sets the rows that a stream can redraw; [`None`] if there are none. True if they have
@@ -126,10 +138,14 @@ impl StatusText {
         if let Some((of, row)) = prompt {
             return Area { rows: vec![row], prompt_of: Some(of) };
         }
-        if let Some(pace) = self.paces.values().next() {
-            let line = paint_message(&show_step("Running", &pace.text()), paint);
-            let line =
-                (!pace.is_done()).then(|| cut_to_width(&line, columns, self.charset.ellipsis()));
+        let first_phase = self.phases.keys().next();
+        let reporter = self.paces.keys().next().into_iter().chain(first_phase).min().copied();
+        let is_counted = self.paces.values().next().is_none_or(Pace::is_counted);
+        if let Some(rank) = reporter.filter(|_| !is_counted || self.redrawable.is_empty()) {
+            let line = self.progress_text(rank).map(|text| {
+                let line = paint_message(&show_step("Running", &text), paint);
+                cut_to_width(&line, columns, self.charset.ellipsis())
+            });
             return Area { rows: line.into_iter().collect(), prompt_of: None };
         }
         let lowest = self.redrawable.keys().next().map(|(rank, _)| *rank);
@@ -141,7 +157,22 @@ impl StatusText {
     }
 }
 
+impl StatusText {
+    /// The phase and the steps of a worker; `None` if the last step is done.
+    fn progress_text(&self, rank: Rank) -> Option<String> {
+        let pace = self.paces.get(&rank).filter(|pace| !pace.is_done()).map(Pace::text);
+        let parts: Vec<String> = self.phases.get(&rank).cloned().into_iter().chain(pace).collect();
+        (!parts.is_empty()).then(|| parts.join("  "))
+    }
+}
+
 impl Pace {
+    /// Whether only the number of the step is known.
+    fn is_counted(&self) -> bool {
+        let WorkerStep { step: _, steps, loss, tokens_per_s } = self.newest.0;
+        steps.is_none() && loss.is_none() && tokens_per_s.is_none()
+    }
+
     /// Whether the last step is done, so that there is no progress to show.
     fn is_done(&self) -> bool {
         let newest = &self.newest.0;
@@ -300,6 +331,35 @@ mod tests {
         assert_eq!(line(&status), "", "the last step is done");
         status.step(Rank(0), now, reported(7, Some(30)));
         assert_eq!(line(&status), shown, "it has restarted");
+    }
+
+    #[test]
+    fn phase_is_shown_before_the_steps() {
+        let (mut status, now) = (StatusText::new(Charset::Utf8), clock::now());
+        let line = |status: &StatusText| status.area((80, 24), Paint::Plain).rows.concat();
+        status.phase(Rank(1), Some("data".to_owned()));
+        assert_eq!(line(&status), "   Running  data");
+        status.step(Rank(0), now, reported(30, Some(30)));
+        assert_eq!(line(&status), "", "rank 0 is done");
+        status.phase(Rank(0), Some("checkpoint".to_owned()));
+        assert_eq!(line(&status), "   Running  checkpoint");
+        status.step(Rank(0), now, reported(7, None));
+        assert_eq!(line(&status), "   Running  checkpoint  step 7  loss 2.5000  46080 tokens/s");
+        status.phase(Rank(0), None);
+        assert_eq!(line(&status), "   Running  step 7  loss 2.5000  46080 tokens/s");
+    }
+
+    #[test]
+    fn bars_are_shown_before_steps_that_are_counted() {
+        let (mut status, now) = (StatusText::new(Charset::Utf8), clock::now());
+        let rows = |status: &StatusText| status.area((80, 24), Paint::Plain).rows;
+        let counted = WorkerStep { step: 7, steps: None, loss: None, tokens_per_s: None };
+        status.step(Rank(0), now, counted);
+        assert_eq!(rows(&status), ["   Running  step 7"]);
+        status.set((Rank(0), Stream::Stderr), Some(bars("0 ", &["epoch"])));
+        assert_eq!(rows(&status), ["0 epoch"]);
+        status.step(Rank(0), now, WorkerStep { loss: Some(2.5), ..counted });
+        assert_eq!(rows(&status), ["   Running  step 7  loss 2.5000"]);
     }
 
     fn bars(prefix: &str, rows: &[&str]) -> RedrawableRows {

@@ -1,0 +1,95 @@
+"""A test in a worker: its module is imported without pytest, which would take most of the time of a short test.
+
+`pytest` is imported at the first use of anything but marks and fixtures, or when an assertion fails.
+"""
+
+import importlib
+import importlib.util
+import marshal
+import pickle
+import sys
+import types
+
+# Importing `typing` would take as long as all else.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional
+
+#: Modules that a module with rewritten assertions imports; parents first.
+_DELAYED = ("pytest", "_pytest", "_pytest.assertion", "_pytest.assertion.rewrite")
+
+
+def run_test(test: "Dict[str, Any]") -> "Optional[str]":
+    """Runs a test; returns why it was skipped, or None."""
+    _delay_pytest()
+    try:
+        module = _import(test["module"], test["path"], test["code"])
+        _function(module, test["name"])(**pickle.loads(test["values"]))
+    except BaseException as error:
+        if type(error).__name__ == "Skipped" and not isinstance(error, Exception):
+            return str(error)
+        raise
+    return None
+
+
+def _function(module: "Any", name: str) -> "Any":
+    """The function of a name; a method is that of a new object of its class."""
+    found = module
+    for part in name.split("."):
+        found = getattr(found() if isinstance(found, type) else found, part)
+    return found
+
+
+def _import(name: str, path: str, code: "Optional[bytes]") -> "Any":
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"`{path}` cannot be imported", name=name, path=path)
+    if spec.parent:
+        importlib.import_module(spec.parent)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if code is None:
+        spec.loader.exec_module(module)
+    else:
+        exec(marshal.loads(code), module.__dict__)
+    return module
+
+
+def _delay_pytest() -> None:
+    if "pytest" in sys.modules:
+        return
+    for name in _DELAYED:
+        module = sys.modules[name] = _Delayed(name)
+        parent, _, child = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], child, module)
+        # What makes `import a.b` look for `b`.
+        module.__path__ = []
+    sys.modules["pytest"].__dict__.update(mark=_Mark(), fixture=_Mark(), param=lambda *_, **__: None)
+
+
+class _Delayed(types.ModuleType):
+    """A module that is imported when something of it is used."""
+
+    def __getattr__(self, name: str) -> "Any":
+        if name.startswith("__"):
+            # The import system asks for them.
+            raise AttributeError(name)
+        for delayed in _DELAYED:
+            if isinstance(sys.modules.get(delayed), _Delayed):
+                del sys.modules[delayed]
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+class _Mark:
+    """Marks and fixtures: decorators that change nothing, with or without arguments."""
+
+    def __getattr__(self, name: str) -> "_Mark":
+        return self
+
+    def __call__(self, *args: "Any", **kwargs: "Any") -> "Any":
+        is_decorator = len(args) == 1 and not kwargs and callable(args[0])
+        return args[0] if is_decorator else self

@@ -1,0 +1,81 @@
+"""Plugin of pytest: a test with ``@pytest.mark.remuda(n=4)`` runs in four workers of a job.
+
+It passes if it passes in all of them. The failure of the rank that is the cause is shown with its traceback.
+Fixtures are made once, in the process of pytest, and their values are sent to the workers.
+"""
+
+import inspect
+import marshal
+from typing import Any, Dict, Optional
+
+import pytest
+
+#: Workers and kind of device of a test that names none.
+_DEFAULTS: Dict[str, Any] = {"n": 2, "accelerator": "cpu"}
+_MARKER = "remuda(n=2, **options): run the test in n workers of remuda; the options are those of `remuda.launch`"
+
+
+def pytest_configure(config: Any) -> None:
+    config.addinivalue_line("markers", _MARKER)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: Any) -> Optional[bool]:
+    marker = pyfuncitem.get_closest_marker("remuda")
+    if marker is None:
+        return None
+    options = {**_DEFAULTS, **dict(zip(["n"], marker.args)), **marker.kwargs}
+    _run(pyfuncitem, options)
+    return True
+
+
+def _run(item: Any, options: "Dict[str, Any]") -> None:
+    from remuda.errors import RemudaError
+    from remuda.integrations._test_worker import run_test
+    from remuda.launcher import launch
+
+    test, problem = _test(item), None
+    try:
+        results = launch(run_test, args=(test,), **options)
+    except RemudaError as error:
+        problem = str(error)
+    # Outside of the handler, so that the report is not that of a chain of exceptions.
+    if problem is not None:
+        pytest.fail(problem, pytrace=False)
+    for reason in results:
+        if reason is not None:
+            pytest.skip(reason)
+
+
+def _test(item: Any) -> "Dict[str, Any]":
+    """What a worker needs to run a test."""
+    from remuda import _worker
+
+    values = {name: item.funcargs[name] for name in inspect.signature(item.obj).parameters}
+    sent, problem = b"", None
+    try:
+        sent = _worker.dumps(values)
+    except Exception as error:
+        problem = str(error)
+    if problem is not None:
+        pytest.fail(f"a fixture of this test cannot be sent to workers: {problem}", pytrace=False)
+    return {
+        "module": item.module.__name__,
+        "path": str(item.path),
+        "code": _rewritten(item),
+        "name": item.obj.__qualname__,
+        "values": sent,
+    }
+
+
+def _rewritten(item: Any) -> Optional[bytes]:
+    """Code of the module of a test, whose assertions show values; None: workers compile the file."""
+    if item.config.getoption("assertmode", "rewrite") != "rewrite":
+        return None
+    try:
+        from _pytest.assertion.rewrite import _rewrite_test
+
+        return marshal.dumps(_rewrite_test(item.path, item.config)[1])
+    except Exception:
+        # No public function has it; assertions then fail without values.
+        return None

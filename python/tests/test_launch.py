@@ -1,0 +1,230 @@
+"""`remuda.launch`; `REMUDA_LAUNCHER` is the executable that starts the workers."""
+
+import array
+import contextlib
+import importlib.util
+import io
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+import remuda
+from remuda import _worker, launcher
+
+CPU = {"accelerator": "cpu"}
+
+
+def rank():
+    return int(os.environ["RANK"])
+
+
+def sums(first, second=0):
+    group = remuda.init(timeout=120)
+    data = array.array("i", [group.rank + first + second])
+    group.all_reduce(data)
+    print("sum", data[0])
+    return group.rank, data[0]
+
+
+class Refused(Exception):
+    def __init__(self, text, number):
+        super().__init__(f"{text}: {number}")
+        self.number = number
+
+    def __reduce__(self):
+        return type(self), ("refused", self.number)
+
+
+def refuses(at):
+    if rank() == at:
+        raise Refused("refused", 7)
+    remuda.init(timeout=120).barrier()
+
+
+def kills(at):
+    if rank() == at:
+        os.kill(os.getpid(), 9)
+    remuda.init(timeout=120).barrier()
+
+
+def exits(status):
+    sys.exit(status)
+
+
+class Unreadable:
+    def __reduce__(self):
+        raise TypeError("a file is open")
+
+
+def program(text, *arguments, python=sys.executable):
+    """Runs a program that calls `launch`."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory, "program.py")
+        path.write_text(textwrap.dedent(text))
+        line = [python, str(path), *arguments]
+        return subprocess.run(line, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+
+
+class Calls(unittest.TestCase):
+    def test_wrong_arguments_are_explained(self):
+        for arguments in ({"n": 0}, {"hosts": ["n1"]}):
+            with self.assertRaises(remuda.BadArgument) as raised:
+                remuda.launch(rank, **arguments)
+            self.assertIn("\nhint: ", str(raised.exception))
+
+    def test_hosts_are_a_list_with_slots(self):
+        self.assertEqual(launcher._place(4, ["n1", "n2:8"], None), ["-n", "4", "--hostfile", "n1:4,n2:8"])
+        self.assertEqual(launcher._place(None, "n[1-4]:8", "cuda"), ["--hostfile", "n[1-4]:8", "--accelerator", "cuda"])
+
+    def test_function_without_a_name_needs_cloudpickle(self):
+        by_value, _worker.dumps_by_value = _worker.dumps_by_value, lambda: None
+        try:
+            with self.assertRaises(remuda.BadArgument) as raised:
+                launcher.pack(lambda: None, (), {})
+        finally:
+            _worker.dumps_by_value = by_value
+        self.assertIn("install `cloudpickle`", str(raised.exception))
+
+    def test_missing_executable_is_explained(self):
+        with tempfile.TemporaryDirectory() as directory:
+            code = "import remuda; from remuda import launcher; print(launcher.executable())"
+            environment = {**os.environ, "PATH": directory}
+            environment.pop("REMUDA_LAUNCHER", None)
+            line = [sys.executable, "-c", code]
+            finished = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+            self.assertIn("set REMUDA_LAUNCHER to the path of `remuda`", finished.stderr)
+            executable = pathlib.Path(directory, "remuda")
+            executable.touch(0o755)
+            finished = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+            self.assertEqual(finished.stdout, f"{executable}\n")
+
+
+@unittest.skipUnless(os.environ.get("REMUDA_LAUNCHER"), "REMUDA_LAUNCHER is not set")
+class Jobs(unittest.TestCase):
+    def launch(self, *arguments, **options):
+        """Results, and what was printed."""
+        output, errors = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+            results = remuda.launch(*arguments, **{**CPU, **options})
+        return results, output.getvalue(), errors.getvalue()
+
+    def failure(self, *arguments, **options):
+        with self.assertRaises(remuda.JobFailed) as raised:
+            self.launch(*arguments, **options)
+        return raised.exception
+
+    def test_results_are_in_rank_order(self):
+        results, output, errors = self.launch(sums, 3, args=(10,), kwargs={"second": 1})
+        self.assertEqual(results, [(0, 36), (1, 36), (2, 36)])
+        self.assertEqual(output.count("sum 36\n"), 3, output)
+        self.assertEqual(errors, "")
+
+    def test_variables_are_set_and_files_are_removed(self):
+        with tempfile.TemporaryDirectory() as directory:
+            results, _, _ = self.launch(os.getenv, 2, args=("TOKEN",), env={"TOKEN": "a b"}, directory=directory)
+            self.assertEqual((results, os.listdir(directory)), (["a b", "a b"], []))
+
+    def test_exception_has_rank_and_traceback(self):
+        error = self.failure(refuses, 3, args=(1,))
+        self.assertEqual((error.rank, error.status), (1, 1))
+        self.assertIn(f"rank 1 on localhost failed: {__name__}.Refused: refused: 7\n\nTraceback", str(error))
+        self.assertIn("in refuses\n", error.traceback)
+        self.assertNotIn("_worker.py", error.traceback)
+        self.assertIsInstance(error.__cause__, Refused)
+        self.assertEqual(error.__cause__.number, 7)
+
+    def test_signal_and_exit_are_told(self):
+        error = self.failure(kills, 2, args=(1,))
+        self.assertIn("signal 9 ended rank 1 on localhost", str(error))
+        self.assertEqual(error.status, 137)
+        self.assertIn("exited with 3", str(self.failure(exits, 1, args=(3,))))
+        self.assertEqual(self.launch(exits, 1, args=(0,))[0], [None])
+        self.assertIn("left no result", str(self.failure(os._exit, 1, args=(0,))))
+
+    def test_timeout_and_refused_options_are_told(self):
+        import time
+
+        error = self.failure(time.sleep, 1, args=(600,), timeout=0.5)
+        self.assertEqual(error.status, 124)
+        self.assertIn("--timeout", str(error))
+        error = self.failure(rank, 1, options=["--no_such_option"])
+        self.assertEqual(error.status, 2)
+        self.assertIn("no_such_option", str(error))
+
+    def test_result_that_cannot_be_sent_is_a_failure(self):
+        error = self.failure(Unreadable, 1)
+        self.assertIn("a file is open", str(error))
+
+    def test_program_with_a_guard_is_imported(self):
+        finished = program(
+            """
+            import os, remuda, sys
+
+            class Result:
+                def __init__(self, rank):
+                    self.rank = rank
+
+            def call(given):
+                if given is None:
+                    raise ValueError("bad")
+                return Result(int(os.environ["RANK"]))
+
+            if __name__ == "__main__":
+                results = remuda.launch(call, 2, args=(Result(3),), accelerator="cpu")
+                print([(type(result) is Result, result.rank) for result in results])
+                remuda.launch(call, 2, args=(None,), accelerator="cpu")
+            """
+        )
+        self.assertEqual(finished.stdout, "[(True, 0), (True, 1)]\n", finished.stderr)
+        self.assertIn("ValueError: bad\n\nThe above exception was the direct cause", finished.stderr)
+        self.assertIn('    raise ValueError("bad")\n', finished.stderr)
+
+    def test_program_that_calls_launch_when_imported_is_told(self):
+        finished = program(
+            """
+            import remuda
+            if __name__ != "x":
+                pass
+            def call():
+                return 1
+            remuda.launch(call, 1, accelerator="cpu")
+            """
+        )
+        self.assertIn('put the call of `remuda.launch` below `if __name__ == "__main__":`', finished.stderr)
+
+    @unittest.skipUnless(importlib.util.find_spec("cloudpickle"), "cloudpickle is not installed")
+    def test_notebook_sends_functions_by_value(self):
+        # A notebook has neither a file nor the standard output of its process.
+        code = (
+            "import io, sys\n"
+            "sys.stdout = io.StringIO()\n"
+            "import remuda\n"
+            "factor = 3\n"
+            "def call(value):\n"
+            "    print('called')\n"
+            "    return factor * value\n"
+            "results = remuda.launch(call, 2, args=(4,), accelerator='cpu')\n"
+            "results += remuda.launch(lambda: factor, 1, accelerator='cpu')\n"
+            "print(results, file=sys.__stdout__)\n"
+            "print(sys.stdout.getvalue().count('called'), file=sys.__stdout__)\n"
+            "import linecache\n"
+            "cell = 'def fails():\\n    def inner(): raise ValueError(7)\\n    inner()'\n"
+            "linecache.cache['<cell>'] = (len(cell), None, cell.splitlines(True), '<cell>')\n"
+            "exec(compile(cell, '<cell>', 'exec'))\n"
+            "try: remuda.launch(fails, 1, accelerator='cpu')\n"
+            "except remuda.JobFailed as error: print(error.traceback, file=sys.__stdout__)\n"
+        )
+        finished = subprocess.run([sys.executable, "-"], input=code, capture_output=True, text=True, check=False)
+        self.assertTrue(finished.stdout.startswith("[12, 12, 3]\n2\nTraceback"), finished.stdout + finished.stderr)
+        # Lines of the cell, which has no file.
+        lines = ['  File "<cell>", line 3, in fails\n    inner()\n', '  File "<cell>", line 2, in inner\n    def inner():']
+        for line in lines:
+            self.assertIn(line, finished.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,107 @@
+//! Progress of the workers of an epoch: the last step and the phase that each has reported. The links update it,
+//! and screens, metrics and `run.json` read it.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::base::{Note, Rank, clock};
+use crate::report::{OutputSender, WorkerStep, escape_control};
+
+/// The progress of all workers, at most one entry for each worker of the job.
+#[derive(Debug, Default)]
+pub(in crate::launch) struct JobProgress(Mutex<BTreeMap<Rank, WorkerProgress>>);
+
+/// The progress of one worker.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::launch) struct WorkerProgress {
+    /// Its last step, and when it was received.
+    pub(in crate::launch) step: Option<(WorkerStep, Instant)>,
+    /// What it does instead of training steps.
+    pub(in crate::launch) phase: Option<String>,
+}
+
+impl JobProgress {
+    /// Handles a note of a worker about its progress, and shows it in the status line; other notes have no effect.
+    pub(in crate::launch) fn on_note(&self, rank: Rank, note: Note, output: &OutputSender) {
+        match note {
+            Note::Step { step, steps, loss, tokens_per_s } => {
+                let step = WorkerStep { step, steps, loss, tokens_per_s };
+                self.step(rank, step);
+                output.step(rank, step);
+            }
+            Note::Phase { name } => {
+                let phase = name.as_deref().map(escape_control);
+                self.phase(rank, phase.clone());
+                output.phase(rank, phase);
+            }
+            Note::Ready | Note::PeerLost { .. } | Note::GaveUp { .. } | Note::Failed { .. } => {}
+        }
+    }
+
+    /// Records a step.
+    pub(in crate::launch) fn step(&self, rank: Rank, step: WorkerStep) {
+        self.lock().entry(rank).or_default().step = Some((step, clock::now()));
+    }
+
+    /// Records a phase.
+    pub(in crate::launch) fn phase(&self, rank: Rank, phase: Option<String>) {
+        self.lock().entry(rank).or_default().phase = phase;
+    }
+
+    /// The progress of a worker.
+    pub(in crate::launch) fn of(&self, rank: Rank) -> WorkerProgress {
+        self.lock().get(&rank).cloned().unwrap_or_default()
+    }
+
+    /// The last step of the lowest rank that reports steps, and when it was received.
+    pub(in crate::launch) fn lowest_step(&self) -> Option<(WorkerStep, Instant)> {
+        self.lock().values().find_map(|worker| worker.step)
+    }
+
+    /// Forgets the progress of the epoch before.
+    pub(in crate::launch) fn begin_epoch(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Rank, WorkerProgress>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WorkerProgress {
+    /// Shows it as `step 7, phase checkpoint`; `None` if the worker has reported none.
+    pub(in crate::launch) fn show(&self) -> Option<String> {
+        let step = self.step.map(|(step, _)| format!("step {}", step.step));
+        let phase = self.phase.as_ref().map(|phase| format!("phase {phase}"));
+        let parts: Vec<String> = step.into_iter().chain(phase).collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(step: u64) -> WorkerStep {
+        WorkerStep { step, steps: None, loss: None, tokens_per_s: None }
+    }
+
+    #[test]
+    fn progress_of_each_worker_is_that_of_its_epoch() {
+        let progress = JobProgress::default();
+        assert_eq!(progress.of(Rank(1)).show(), None);
+        progress.step(Rank(1), step(7));
+        progress.phase(Rank(1), Some("checkpoint".to_owned()));
+        progress.phase(Rank(0), Some("data".to_owned()));
+        progress.step(Rank(2), step(9));
+        assert_eq!(progress.of(Rank(1)).show().as_deref(), Some("step 7, phase checkpoint"));
+        assert_eq!(progress.of(Rank(0)).show().as_deref(), Some("phase data"));
+        assert_eq!(progress.lowest_step().map(|(step, _)| step.step), Some(7), "rank 0 has none");
+        progress.phase(Rank(1), None);
+        assert_eq!(progress.of(Rank(1)).show().as_deref(), Some("step 7"));
+        progress.begin_epoch();
+        assert_eq!(progress.of(Rank(1)), WorkerProgress::default());
+        assert_eq!(progress.lowest_step(), None);
+    }
+}
