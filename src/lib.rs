@@ -91,7 +91,7 @@
 //! | overlap communication with computation | [`runtime::Work`] |
 //! | train data-parallel over flat buffers | [`runtime::DistributedDataParallel`], [`runtime::Layout`] |
 //! | update parameters | [`runtime::optim::Optimizer`], [`runtime::optim::LrSchedule`], [`runtime::optim::LossScaler`] |
-//! | shard the state of a training (ZeRO, FSDP); mixed precision; offload | [`runtime::engine::Engine`], `examples/own_model.rs` |
+//! | shard the state of a training (ZeRO, FSDP); mixed precision; offload | [`runtime::engine::Engine`], `docs/own_model.md`, `examples/own_model.rs` |
 //! | save and load checkpoints (feature `train`) | `runtime::checkpoint` |
 //! | divide a data set among workers | [`runtime::DistributedSampler`] |
 //! | report steps to the launcher's status line and metrics | [`runtime::Group::note`], [`runtime::Note`] |
@@ -115,6 +115,11 @@
 //!
 //! The modules form layers: a module imports only modules of a lower layer. ARCHITECTURE.md contains the
 //! table of layers, and `tests/architecture.rs` enforces it.
+
+/// The program of `docs/own_model.md`, which must compile and run.
+#[cfg(all(doctest, feature = "cli", feature = "train"))]
+#[doc = include_str!("../docs/own_model.md")]
+pub struct OwnModelPage;
 
 // Proofs share their random numbers with the tests of the whole program.
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! `tests/checkpoint/import.expected` contains every refused line with its screen and exit status;
 //! `UPDATE_EXPECTED=1 cargo test --test program hugging_face::` rewrites it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use safetensors::SafeTensors;
@@ -82,6 +82,38 @@ fn imported_gpt2_has_the_exported_bits() {
 }
 
 #[test]
+fn export_in_several_files_has_an_index() {
+    let scratch = exported("parts");
+    let shown = scratch.succeed("export kept --to hf:many --max_shard_size 3000");
+    let index = fs::read(scratch.path("many/model.safetensors.index.json")).expect("a file");
+    let index: Value = serde_json::from_slice(&index).expect("JSON");
+    let files: BTreeSet<&str> = index["weight_map"]
+        .as_object()
+        .expect("an object")
+        .iter()
+        .map(|(name, file)| {
+            let file = file.as_str().expect("a name");
+            let found = tensors(&scratch, &format!("many/{file}"));
+            assert!(found.contains_key(name), "{name} in {file}");
+            file
+        })
+        .collect();
+    let count = files.len();
+    assert!(
+        1 < count
+            && files.iter().all(|file| file.ends_with(&format!("-of-{count:05}.safetensors")))
+    );
+    let sizes = files.iter().flat_map(|file| tensors(&scratch, &format!("many/{file}")));
+    let bytes: usize = sizes.map(|(_, (_, bytes))| bytes.len()).sum();
+    assert_eq!(index["metadata"]["total_size"], bytes);
+    assert!(
+        shown.contains(&format!("`many/model-00001-of-{count:05}.safetensors` and ")),
+        "{shown}"
+    );
+    assert!(scratch.path("many/config.json").exists());
+}
+
+#[test]
 fn models_that_are_no_gpt2_are_refused() {
     let scratch = exported("refused");
     let config = fs::read_to_string(scratch.path("model/config.json")).expect("it was written");
@@ -102,12 +134,37 @@ fn models_that_are_no_gpt2_are_refused() {
     variant("broken", "{", "");
     variant("cut", "\"n_layer\": 2", "\"n_layer\": 2");
     scratch.write("cut/model.safetensors", "no tensors");
-    fs::create_dir(scratch.path("bare")).expect("a new directory");
-    scratch.write("bare/config.json", &config);
+    for (dir, files) in [
+        ("bare", vec!["config.json"]),
+        ("empty", vec![]),
+        ("pickled", vec!["config.json", "pytorch_model.bin"]),
+        ("models--gpt2/snapshots/607a30", vec!["config.json"]),
+        ("bert", vec![]),
+        ("typeless", vec![]),
+    ] {
+        fs::create_dir_all(scratch.path(dir)).expect("a new directory");
+        files.iter().for_each(|file| scratch.write(&format!("{dir}/{file}"), &config));
+    }
+    scratch.write("bert/config.json", "{\"model_type\": \"bert\", \"num_hidden_layers\": 12}");
+    scratch.write("typeless/config.json", "{\"n_layer\": 12}");
+    let plain = SMALL.replace("gpt2", "gpt");
+    for line in [
+        format!("{plain} --data shard.bin --steps 1 --checkpoint_dir plain"),
+        "--model mlp --layers 1 --width 8 --num_gpus 1 --steps 1 --checkpoint_dir mlp".to_owned(),
+    ] {
+        assert!(scratch.run_other("train", &line).status.success(), "{line}");
+    }
     let found = scratch.screens(
         &[
             "import none --to new",
             "import bare --to new",
+            "import empty --to new",
+            "import shard.bin --to new",
+            "import pickled --to new",
+            "import models--gpt2 --to new",
+            "import kept --to new",
+            "import bert --to new",
+            "import typeless --to new",
             "import model --to kept",
             "import llama --to new",
             "import relu --to new",
@@ -120,6 +177,9 @@ fn models_that_are_no_gpt2_are_refused() {
             "import cut --to new",
             "import model --to model/config.json",
             "import model",
+            "export kept --to hf:model",
+            "export plain --to hf:new",
+            "export mlp --to hf:new",
         ],
         str::to_owned,
     );

@@ -11,6 +11,8 @@ use crate::support::scratch::{Scratch, text};
 use crate::support::shards;
 
 mod config_file;
+mod loss_scale;
+mod resume;
 
 /// Options of a GPT that trains within milliseconds.
 const SMALL: &str = "--num_gpus 2 --layers 1 --heads 2 --width 8 --block 8 --batch_size 2";
@@ -72,6 +74,9 @@ fn memory_forecast_is_close_to_the_peak() {
         "--stage 2 --accumulate 4",
         "--stage 3 --accumulate 4 --no_sync",
         "--activation_checkpointing",
+        "--checkpoint_dir kept-0",
+        "--checkpoint_dir kept-3 --save_every 1 --stage 3",
+        "--checkpoint_dir kept-bf16 --save_every 1 --stage 2 --precision bf16",
     ] {
         scratch.succeed(&format!("{sizes} {case} --metrics m"));
         let metrics = fs::read_to_string(scratch.path("m")).expect("metrics");
@@ -100,6 +105,10 @@ fn dry_run_shows_the_memory_of_every_stage() {
         "total               116.4 MiB  64.5 MiB  55.1 MiB  50.4 MiB",
     ];
     assert_eq!(table, expected);
+    // What every worker copies: its part of weights and moments, in f32.
+    let saved = scratch.succeed(&format!("{line} --checkpoint_dir kept"));
+    let row = "copy for a checkpoint   17.4 MiB  17.4 MiB  17.4 MiB  17.4 MiB";
+    assert!(saved.contains(row), "{saved}");
 }
 
 /// Configurations of DeepSpeed, of which only `ds.json` can be used.
@@ -115,6 +124,11 @@ fn write_configurations(scratch: &Scratch) {
         "files.json",
         "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 3, \
         \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"text/x\"}}}",
+    );
+    scratch.write(
+        "mistyped.json",
+        "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 2,\n  \
+        \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"directory/nmve\"}}}",
     );
     scratch.write(
         "stage.json",
@@ -201,7 +215,11 @@ const REFUSED: &[&str] = &[
     "--num_gpus 2 --deepspeed_config stage.json --lanes 8",
     "--num_gpus 2 --deepspeed_config ds.json --warmup 5",
     "--num_gpus 2 --deepspeed_config ds.json --min_lr 0",
+    "--num_gpus 2 --deepspeed_config sgd.json --beta2 0.9",
+    "--num_gpus 2 --deepspeed_config sgd.json --batch_size 3",
+    "--num_gpus 2 --deepspeed_config sgd.json --decay_steps 5",
     "--num_gpus 2 --config files.json",
+    "--num_gpus 2 --config mistyped.json",
     "--num_gpus 2 --config groups.json",
     "--num_gpus 6 --stage 3 --shard_group 4",
     "--num_gpus 4 --stage 3 --shard_group 1",
@@ -241,6 +259,7 @@ fn train_refuses_unusable_lines_before_the_start() {
     fs::remove_dir_all(scratch.path("runs")).expect("a record of the run");
     let found = scratch.screens(REFUSED, without_this_machine);
     assert!(!scratch.path("runs").exists(), "a refused line must not leave a record");
+    assert!(!scratch.path("directory/nmve").exists(), "a mistyped directory is not created");
     check_expected("tests/trainer/refused.expected".as_ref(), &found);
 }
 
@@ -291,6 +310,7 @@ fn run_goes_on_with_other_workers_and_another_stage() {
         \"nvme_path\": \"nvme\"}, \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"nvme\"}}, \
         \"gradient_clipping\": 1}",
     );
+    fs::create_dir(scratch.path("nvme")).expect("a new directory");
     let sizes = "--layers 2 --heads 2 --width 32 --block 8 --data text --batch_size 2 --lanes 12 \
                  --lr 0.01 --min_lr 0.01 --warmup 0 --eval_every 0";
     for precision in ["fp32", "bf16"] {

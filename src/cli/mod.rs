@@ -20,5 +20,7 @@ mod resolve;
 mod start;
 
 pub use args::values;
+#[cfg(feature = "train")]
+pub use command::train::{NotInEngine, OwnSettings, engine_config};
 pub use command::{config, explain, hostfile, launch, pod, run, torchrun};
 pub use dispatch::main;

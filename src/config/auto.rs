@@ -66,9 +66,11 @@ pub const AUTO_RULES: &[AutoRule] = &[
     rule("scheduler.params.warmup_max_lr", "the rate of the optimizer", |_| AutoValue::Derived),
     rule("scheduler.params.warmup_num_steps", "`--warmup`, at least 1", |_| whole(1))
         .or_option("--warmup", |inputs| inputs.warmup.map(|steps| whole_value(steps.max(1)))),
-    rule("scheduler.params.total_num_steps", "`--steps`, the steps of the whole run", |inputs| {
-        inputs.steps.map_or(AutoValue::Derived, whole)
-    }),
+    rule(
+        "scheduler.params.total_num_steps",
+        "`--steps`, the steps of the whole run; `--decay_steps` of `remuda train`",
+        |inputs| inputs.steps.map_or(AutoValue::Derived, whole),
+    ),
     rule("fp16.enabled", "`--precision fp16`, else false", |_| off())
         .or_option("--precision", |inputs| is_type(inputs, ComputeType::Fp16)),
     rule("bf16.enabled", "`--precision bf16`, else false", |_| off())

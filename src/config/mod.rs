@@ -36,8 +36,8 @@ pub use resolve::{
     BatchError, BatchKeys, ResolvedValue, ValueOrigin, WorldSize, legal_world_sizes, resolve_batch,
 };
 pub use training::{
-    AdamArithmetic, BatchSizes, CommunicationType, DecayTarget, LossScaleConfig, MomentumCycle,
-    MonitorConfig, OneCycleConfig, OptimizerConfig, PrecisionConfig, RecomputeConfig, ReportConfig,
+    BatchSizes, CommunicationType, DecayTarget, LossScaleConfig, MomentumCycle, MonitorConfig,
+    OneCycleConfig, OptimizerConfig, PrecisionConfig, RecomputeConfig, ReportConfig,
     ScheduleConfig, ShardGroupConfig, ShardMemory, TrainingConfig, UpdateRule, WarmupCurve,
     ZeroConfig, ZeroStage,
 };

@@ -1,5 +1,7 @@
 //! Reading of a file: its dialect, its tree, its meaning.
 
+use std::collections::BTreeMap;
+
 use super::accelerate::{AccelerateTree, training_tree};
 use super::check::{CheckedTree, Ineffective, check_tree};
 use super::codes::CONFIG_NOT_TEXT;
@@ -74,6 +76,8 @@ pub struct ConfigReading {
     pub legal_world_sizes: Vec<u64>,
     /// The values that apply, with their origins.
     pub values: Vec<ResolvedValue>,
+    /// The places of the values that the file gives, by the paths of their keys.
+    pub places: BTreeMap<String, Span>,
     /// Keys without effect, in the order of the text.
     pub ineffective: Vec<Ineffective>,
     /// The file of DeepSpeed that a file of accelerate names: it has the settings.
@@ -120,6 +124,7 @@ fn unreadable(
         world_size: WorldSize::Assumed(1),
         legal_world_sizes: Vec::new(),
         values: Vec::new(),
+        places: BTreeMap::new(),
         ineffective: Vec::new(),
         included: None,
     }
@@ -198,6 +203,7 @@ fn resolved(
         world_size,
         legal_world_sizes: legal,
         values,
+        places: settings.places(),
         ineffective,
         included: None,
     }

@@ -63,8 +63,6 @@ pub enum UpdateRule {
         decay: DecayTarget,
         /// Whether the moments are corrected for their start at 0.
         bias_correction: bool,
-        /// Whose order of operations gives the bits.
-        arithmetic: AdamArithmetic,
     },
     /// Stochastic gradient descent.
     Sgd {
@@ -89,15 +87,6 @@ pub enum DecayTarget {
     Parameter,
     /// On the gradient: Adam with L2 regularization.
     Gradient,
-}
-
-/// The order of floating-point operations of Adam.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AdamArithmetic {
-    /// That of DeepSpeed's kernels.
-    DeepSpeed,
-    /// That of torch (`torch_adam`).
-    Torch,
 }
 
 /// The curve of a warm-up.

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::base::Status;
+use crate::base::shell::quoted;
 use crate::runtime::checkpoint::{OpenError, SaveError};
 use crate::runtime::engine::{EngineError, cure_of_divergence};
 use crate::runtime::{self, Cause, CollectiveError};
@@ -13,9 +14,9 @@ use crate::train::data::shards::ShardError;
 /// What to do if no checkpoint of the directory can be used.
 pub const ALL_DAMAGED_HELP: &str = "use another `--checkpoint_dir`, where the run starts at step 1, or continues from an undamaged copy with \
      `--resume PATH`; `remuda checkpoint verify DIR` reports every damage";
-/// What to do if the one checkpoint that was named cannot be used.
-const DAMAGED_HELP: &str = "`--resume auto` continues from the newest undamaged checkpoint of \
-                            `--checkpoint_dir`, and `--resume PATH` from the one that is named";
+/// What to do if the one checkpoint that was named cannot be used, and there is no other.
+const DAMAGED_HELP: &str = "there is no undamaged checkpoint beside it: use a copy of it, or leave `--resume` out to \
+                            start a new run; `remuda checkpoint verify DIR` reports every damage";
 
 /// Error of a run.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +30,14 @@ pub enum TrainError {
     /// A checkpoint cannot be read.
     #[error(transparent)]
     Load(#[from] OpenError),
+    /// The checkpoint that was named is damaged.
+    #[error("{error}")]
+    Damaged {
+        /// Damage of its files.
+        error: OpenError,
+        /// The newest undamaged checkpoint beside it.
+        newest: Option<UndamagedCheckpoint>,
+    },
     /// A checkpoint cannot be written.
     #[error(transparent)]
     Save(#[from] SaveError),
@@ -59,14 +68,61 @@ pub enum TrainError {
     },
 }
 
+/// Checkpoint from which a run can continue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UndamagedCheckpoint {
+    /// The directory of its files, or the file of an earlier build.
+    pub path: PathBuf,
+    /// Number of completed steps.
+    pub step: u64,
+    /// Whether `--resume auto` finds it.
+    pub is_found_by_auto: bool,
+}
+
+impl UndamagedCheckpoint {
+    fn help(&self) -> String {
+        let Self { path, step, is_found_by_auto } = self;
+        let (shown, found) =
+            (path.display(), format!("the newest undamaged checkpoint has step {step}"));
+        if *is_found_by_auto {
+            format!("{found}, `{shown}`: `--resume auto` continues from it")
+        } else {
+            format!("{found}: `--resume {}` continues from it", quoted(path))
+        }
+    }
+}
+
 impl TrainError {
     /// Returns what the user can do about it, if there is something.
-    pub fn help(&self) -> Option<&'static str> {
+    pub fn help(&self) -> Option<String> {
         match self {
-            Self::Save(error) => error.help(),
-            Self::Load(OpenError::AllDamaged { .. }) => Some(ALL_DAMAGED_HELP),
-            Self::Load(OpenError::Damaged { .. }) => Some(DAMAGED_HELP),
+            Self::Save(error) => error.help().map(str::to_owned),
+            Self::Load(OpenError::AllDamaged { .. }) => Some(ALL_DAMAGED_HELP.to_owned()),
+            Self::Damaged { newest: Some(newest), .. } => Some(newest.help()),
+            Self::Damaged { newest: None, .. } => Some(DAMAGED_HELP.to_owned()),
             _ => None,
+        }
+    }
+
+    /// Returns whether every rank of the group has an error at this place, so that one of them can report it.
+    pub fn is_of_all_ranks(&self) -> bool {
+        match self {
+            Self::Load(error) | Self::Damaged { error, .. } => {
+                !matches!(error, OpenError::Group(_))
+            }
+            Self::Save(error) => !matches!(error, SaveError::Group(_)),
+            Self::Engine(error) => matches!(
+                error,
+                EngineError::Diverged { .. }
+                    | EngineError::ScaleAtMinimum { .. }
+                    | EngineError::Config { .. }
+            ),
+            Self::Diverged { .. } => true,
+            Self::Corpus(_)
+            | Self::Shards(_)
+            | Self::Collective(_)
+            | Self::Runtime(_)
+            | Self::Output { .. } => false,
         }
     }
 
@@ -77,7 +133,7 @@ impl TrainError {
                 Status::NoInput
             }
             Self::Corpus(CorpusError::TooShort { .. }) | Self::Shards(_) => Status::BadInput,
-            Self::Load(error) => match error {
+            Self::Load(error) | Self::Damaged { error, .. } => match error {
                 OpenError::Read { .. } | OpenError::Empty { .. } | OpenError::Ranks { .. } => {
                     Status::NoInput
                 }
@@ -102,6 +158,7 @@ impl TrainError {
                     Status::Findings
                 }
                 EngineError::Config { .. } => Status::Config,
+                EngineError::Offload { .. } => Status::CantCreate,
                 _ => Status::Bug,
             },
             Self::Output { .. } => Status::CantCreate,

@@ -39,7 +39,7 @@ pub use data::shards::{
 };
 pub use data::text_file::{TextFile, TextFileError};
 pub use data::windows::SamplePosition;
-pub use error::{ALL_DAMAGED_HELP, TrainError};
+pub use error::{ALL_DAMAGED_HELP, TrainError, UndamagedCheckpoint};
 pub use nn::cpu::math::ModelFloat;
 pub use nn::cpu::threads::Threads;
 #[cfg(feature = "nccl")]
@@ -51,9 +51,11 @@ pub use options::{
     CheckpointOptions, GptOptions, JobStart, MlpOptions, ModelOptions, ScalarFormat, ScalarNames,
     ScalarOutput, TrainOptions,
 };
+pub use report::metrics::has_last_record;
 pub use report::plot::{Curve, show_svg};
 pub use report::progress::{
-    MemoryUse, PhaseSeconds, RunEnd, RunStart, StepReport, Summary, TrainEvent, more_steps,
+    MemoryUse, PhaseSeconds, RunEnd, RunStart, SkippedSteps, StepReport, Summary, TrainEvent,
+    more_steps, show_reached,
 };
 pub use report::step_change::StepChange;
 pub use sampling::{

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use crate::runtime::checkpoint::{
-    CheckpointReader, LoadChoice, LoadedCheckpoint, OpenError, last_of_job,
+    CheckpointReader, LoadChoice, LoadedCheckpoint, OpenError, is_checkpoint, last_of_job,
 };
 use crate::runtime::engine::{Engine, ReplicaState};
 use crate::train::earlier_steps::EarlierSteps;
-use crate::train::error::TrainError;
+use crate::train::error::{TrainError, UndamagedCheckpoint};
 use crate::train::options::TrainOptions;
 use crate::train::report::progress::TrainEvent;
 use crate::train::report::rank0::Rank0Reporter;
@@ -26,9 +26,13 @@ pub(crate) fn restore_state<T: Task, R: ReplicaState>(
     let Some((path, choice)) = source(options) else { return Ok(EarlierSteps::NONE) };
     let model = task.identity().to_string();
     let is_same = |reader: &CheckpointReader| check_model(reader, &model);
-    let loaded = match engine.load_checkpoint(&path, choice, is_same) {
+    let loaded = match engine.load_checkpoint(&path, choice, &is_same) {
         Err(error) if options.may_start_fresh && is_absent(&error) => {
             return Ok(EarlierSteps::NONE);
+        }
+        Err(error @ OpenError::Damaged { .. }) => {
+            let newest = newest_undamaged(&path, options, engine, &is_same);
+            return Err(TrainError::Damaged { error, newest });
         }
         loaded => loaded?,
     };
@@ -48,9 +52,32 @@ pub(crate) fn restore_state<T: Task, R: ReplicaState>(
                     samples";
         reporter.report(|| TrainEvent::Damaged(text.to_owned()));
     }
-    let (path, step) = (reader.path().to_owned(), reader.state().step);
+    let (path, step, steps) = (reader.path().to_owned(), reader.state().step, options.steps);
     reporter.report(|| TrainEvent::Resumed { path, step, change });
+    if steps <= step {
+        reporter.report(|| TrainEvent::Complete { step, steps });
+    }
     Ok(EarlierSteps { steps: step, samples: reader.state().data.and_then(|data| data.samples) })
+}
+
+/// Finds the newest checkpoint of the directory of a damaged one that the run could continue from; all ranks call it.
+/// Every byte of it is read, as when a run continues from it. The state of the engine is then unspecified.
+fn newest_undamaged<R: ReplicaState>(
+    damaged: &Path,
+    options: &TrainOptions,
+    engine: &mut Engine<R>,
+    is_same: &dyn Fn(&CheckpointReader) -> Result<(), OpenError>,
+) -> Option<UndamagedCheckpoint> {
+    let dir = if is_checkpoint(damaged) { damaged.parent()? } else { damaged };
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    let loaded = engine.load_checkpoint(dir, LoadChoice::NewestValid, is_same).ok()?;
+    let real = |dir: &Path| dir.canonicalize().ok();
+    let own = options.checkpoint.as_ref().and_then(|to| real(&to.dir));
+    Some(UndamagedCheckpoint {
+        path: loaded.reader.path().to_owned(),
+        step: loaded.reader.state().step,
+        is_found_by_auto: own.is_some() && own == real(dir),
+    })
 }
 
 /// The path from which the run resumes, and what happens if the checkpoint is damaged. After a restart, the last

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::runtime::checkpoint::{CheckpointReader, DataPosition, OpenError, list_checkpoints};
-use crate::runtime::optim::Optimizer;
+use crate::runtime::engine::saved_schedule;
+use crate::runtime::optim::{LrSchedule, Optimizer};
 use crate::train::nn::model_id::ModelId;
 
 /// What a checkpoint says about its run.
@@ -19,6 +20,8 @@ pub struct SavedTraining {
     pub samples: Option<DataPosition>,
     /// Optimizer with its settings, if they are known.
     pub optimizer: Option<Optimizer>,
+    /// Schedule of learning rates, and the steps of it that are done, if they are known.
+    pub schedule: Option<(LrSchedule, u64)>,
 }
 
 /// Reads what a checkpoint says: of the path itself, or of the directory's newest one.
@@ -38,8 +41,8 @@ pub fn inspect(path: &Path) -> Result<SavedTraining, OpenError> {
         return Err(foreign());
     }
     let optimizer = serde_json::from_value(state.optimizer_settings.clone()).ok();
-    let (step, samples) = (state.step, state.data);
-    Ok(SavedTraining { path: path.clone(), step, model, samples, optimizer })
+    let (step, samples, schedule) = (state.step, state.data, saved_schedule(state));
+    Ok(SavedTraining { path: path.clone(), step, model, samples, optimizer, schedule })
 }
 
 /// The same for the newest checkpoint of a directory whose files have their sizes.

@@ -10,7 +10,7 @@ use crate::base::clock;
 use crate::cuda::device::Device;
 #[cfg(feature = "nccl")]
 use crate::runtime::engine::check_device_config;
-use crate::runtime::engine::{Engine, EngineConfig, EngineError, StepOutcome};
+use crate::runtime::engine::{Engine, EngineConfig, EngineError, Replica, StepOutcome};
 use crate::runtime::{Group, Note, ReduceOp};
 use crate::train::data::windows::SamplePosition;
 use crate::train::error::TrainError;
@@ -19,7 +19,7 @@ use crate::train::nn::device::gpt::head_width;
 use crate::train::nn::model_id::ModelId;
 use crate::train::options::{ModelOptions, TrainOptions};
 use crate::train::report::progress::{
-    MemoryUse, PhaseSeconds, RunEnd, RunStart, StepReport, Summary, TrainEvent,
+    MemoryUse, PhaseSeconds, RunEnd, RunStart, SkippedSteps, StepReport, Summary, TrainEvent,
 };
 use crate::train::report::rank0::Rank0Reporter;
 use crate::train::report::scalar_sinks::SampleAxis;
@@ -133,6 +133,19 @@ pub struct TrainOutcome {
     pub digest: String,
 }
 
+/// Numbers of steps.
+#[derive(Clone, Copy, Debug)]
+struct StepCounts {
+    steps: u64,
+    skipped: u64,
+}
+
+impl StepCounts {
+    fn of<R: Replica>(engine: &Engine<R>) -> Self {
+        Self { steps: engine.global_steps(), skipped: engine.skipped_steps() }
+    }
+}
+
 /// State of a run between two steps.
 struct Run<'a, T: Task, R: Learner<T>> {
     group: &'a Group,
@@ -140,6 +153,8 @@ struct Run<'a, T: Task, R: Learner<T>> {
     task: T,
     engine: Engine<R>,
     has_forecast: bool,
+    /// What was done before this run.
+    before: StepCounts,
     saver: Option<Saver>,
     reporter: Rank0Reporter<'a>,
     /// Time for each phase since the last report.
@@ -169,15 +184,14 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
         let step = engine.global_steps();
         let continues = 0 < step || options.start.as_ref().is_some_and(|start| start.is_restart);
         reporter.open_scalars(&options.scalars, axis, continues.then_some(step))?;
-        let seconds = PhaseSeconds::default();
-        Ok(Self { group, options, task, engine, has_forecast, saver, reporter, seconds })
+        let (seconds, before) = (PhaseSeconds::default(), StepCounts::of(&engine));
+        Ok(Self { group, options, task, engine, has_forecast, before, saver, reporter, seconds })
     }
 
     /// Runs all steps, then the final evaluation and the sample.
     fn train(mut self, stop: &dyn Fn() -> bool) -> Result<TrainOutcome, TrainError> {
         let eval_batches = self.task.validation(Extent::Sample);
         let (mut last, mut end, mut elapsed) = (None, RunEnd::Complete, Duration::ZERO);
-        let first = self.engine.global_steps();
         while end == RunEnd::Complete && self.engine.global_steps() < self.options.steps {
             let begin = clock::now();
             let step = self.step(stop())?;
@@ -189,7 +203,7 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
             }
             self.after_step(&step, duration, &eval_batches)?;
         }
-        let items = self.items_per_step() * (self.engine.global_steps() - first) as f64;
+        let items = self.items_per_step() * (self.engine.global_steps() - self.before.steps) as f64;
         self.finish(end, last, elapsed, items / elapsed.as_secs_f64().max(1e-9))
     }
 
@@ -315,6 +329,14 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
         Ok(peak.map(|peak| MemoryUse { peak, forecast }))
     }
 
+    /// Steps of this run that were skipped, if there are some.
+    fn skipped(&self) -> Option<SkippedSteps> {
+        let now = StepCounts::of(&self.engine);
+        let (skipped, steps) = (now.skipped - self.before.skipped, now.steps - self.before.steps);
+        let (scaling, scale) = (self.engine.config().loss_scaling, self.engine.loss_scale());
+        (0 < skipped).then_some(SkippedSteps { skipped, steps, scaling, scale })
+    }
+
     /// Evaluates the whole held-out part, and writes the sample, the chart and the summary.
     fn finish(
         mut self,
@@ -341,6 +363,7 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
             items_per_s,
             unit: self.task.unit().name,
             memory,
+            skipped: self.skipped(),
             checkpoint: self.reporter.saved.clone(),
         };
         let digest = self.engine.digest()?;

@@ -54,14 +54,13 @@ impl WorkerMemory {
             ModelOptions::Gpt(gpt) => gpt_parameters(&gpt.config(vocabulary)),
             ModelOptions::Mlp(mlp) => mlp_parameters(mlp),
         };
-        // Every worker saves its part of weights and moments.
-        let saved = 1.0 + options.engine.optimizer.state_names().len() as f64;
+        let engine = engine_memory(options, parameters, vocabulary, workers);
         let has_checkpoint = f64::from(u8::from(options.checkpoint.is_some()));
         Self {
             activations: activation_bytes(options, vocabulary),
-            checkpoint_copy: has_checkpoint * F32 * saved * parameters / workers as f64,
+            checkpoint_copy: has_checkpoint * engine.checkpoint_copy,
             program: PROGRAM_BYTES,
-            ..engine_memory(options, parameters, vocabulary, workers)
+            ..engine
         }
     }
 
@@ -89,13 +88,14 @@ impl WorkerMemory {
     /// The part of an engine.
     fn of_engine(engine: EngineMemory) -> Self {
         let EngineMemory { parameters, gradients, optimizer, live_units, .. } = engine;
-        let EngineMemory { micro_batch_sums, files, .. } = engine;
+        let EngineMemory { micro_batch_sums, files, saved, .. } = engine;
         Self {
             parameters: parameters as f64,
             gradients: gradients as f64,
             optimizer: optimizer as f64,
             live_units: live_units as f64,
             micro_batch_sums: micro_batch_sums as f64,
+            checkpoint_copy: saved as f64,
             files: files as f64,
             ..Self::default()
         }
@@ -144,6 +144,7 @@ fn state_memory(options: &TrainOptions, parameters: f64, workers: usize) -> Work
         gradients: F32 * part(config.sharding.divides_gradients()),
         optimizer: F32 * copies * part(config.sharding.divides_optimizer()),
         micro_batch_sums: F32 * sums * part(config.sharding.divides_gradients()),
+        checkpoint_copy: F32 * (1.0 + config.optimizer.state_names().len() as f64) * part(true),
         ..WorkerMemory::default()
     }
 }
@@ -208,7 +209,10 @@ fn mlp_work_len(mlp: &MlpOptions, samples: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::engine::{EngineConfig, Model as _, RecomputeSegment, Sharding, loss_of};
+    use crate::runtime::Group;
+    use crate::runtime::engine::{
+        Engine, EngineConfig, Model as _, RecomputeSegment, Sharding, loss_of,
+    };
     use crate::train::nn::gpt::{GptArchitecture, Sequences};
 
     fn gpt_of(vocabulary: usize, block: usize, layers: usize, width: usize) -> GptConfig {
@@ -280,6 +284,25 @@ mod tests {
                         "{precision:?}: {found}, {formula}"
                     );
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn copy_for_a_checkpoint_has_the_bytes_of_the_pieces() {
+        let sizes = gpt_of(96, 16, 3, 32);
+        let model = || Gpt::<f32>::new(sizes, Threads::ONE);
+        for sharding in Sharding::ALL {
+            for workers in [1, 2, 4] {
+                let config = EngineConfig { sharding, ..EngineConfig::default() };
+                let forecast = EngineMemory::forecast(&model(), &config, workers).saved;
+                let copied = Group::on_threads(workers, |group| {
+                    let engine = Engine::new(group, model(), config.clone()).expect("it fits");
+                    let pieces = engine.state_pieces().expect("they are in memory");
+                    Ok(pieces.iter().map(|piece| size_of_val(&*piece.values)).sum::<usize>())
+                });
+                let most = copied.expect("no rank fails").into_iter().max();
+                assert_eq!(most, Some(forecast), "{sharding}, {workers} workers");
             }
         }
     }

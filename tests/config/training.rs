@@ -1,10 +1,10 @@
 //! The typed result, field by field.
 
 use remuda::config::{
-    AdamArithmetic, BatchSizes, CommunicationType, ConfigInputs, DecayTarget, LossScaleConfig,
-    MomentumCycle, MonitorConfig, OneCycleConfig, OptimizerConfig, PrecisionConfig,
-    RecomputeConfig, ReportConfig, ScheduleConfig, ShardGroupConfig, ShardMemory, TrainingConfig,
-    UpdateRule, WarmupCurve, ZeroConfig, ZeroStage, read_config,
+    BatchSizes, CommunicationType, ConfigInputs, DecayTarget, LossScaleConfig, MomentumCycle,
+    MonitorConfig, OneCycleConfig, OptimizerConfig, PrecisionConfig, RecomputeConfig, ReportConfig,
+    ScheduleConfig, ShardGroupConfig, ShardMemory, TrainingConfig, UpdateRule, WarmupCurve,
+    ZeroConfig, ZeroStage, read_config,
 };
 
 #[track_caller]
@@ -67,7 +67,6 @@ fn short_file_of_a_user_has_its_meaning() {
             epsilon: 1e-8,
             decay: DecayTarget::Parameter,
             bias_correction: true,
-            arithmetic: AdamArithmetic::DeepSpeed,
         },
     });
     assert_eq!(read(text, 4), expect);
@@ -92,7 +91,6 @@ fn every_key_that_works_is_in_the_result() {
                 epsilon: 1e-9,
                 decay: DecayTarget::Parameter,
                 bias_correction: true,
-                arithmetic: AdamArithmetic::Torch,
             },
         }),
         schedule: Some(ScheduleConfig::WarmupDecayLr {
@@ -131,24 +129,20 @@ fn optimizer(text: &str) -> OptimizerConfig {
 
 #[test]
 fn optimizers_have_the_defaults_of_their_makers() {
-    use AdamArithmetic::{DeepSpeed, Torch};
     use DecayTarget::{Gradient, Parameter};
     let decay = |found: &OptimizerConfig| match found.rule {
-        UpdateRule::Adam { decay, arithmetic, bias_correction, .. } => {
-            (decay, arithmetic, bias_correction, found.weight_decay)
+        UpdateRule::Adam { decay, bias_correction, .. } => {
+            (decay, bias_correction, found.weight_decay)
         }
         _ => panic!("{found:?}"),
     };
     for (text, expect) in [
-        ("{type: \"Adam\"}", (Parameter, DeepSpeed, true, 0.0)),
-        ("{type: \"ADAM\", params: {adam_w_mode: false}}", (Gradient, DeepSpeed, true, 0.0)),
-        ("{type: \"AdamW\", params: {adam_w_mode: false}}", (Parameter, DeepSpeed, true, 0.0)),
-        ("{type: \"Adam\", params: {torch_adam: true}}", (Parameter, Torch, true, 0.01)),
-        (
-            "{type: \"Adam\", params: {torch_adam: true, adam_w_mode: false}}",
-            (Gradient, Torch, true, 0.0),
-        ),
-        ("{type: \"Adam\", params: {bias_correction: false}}", (Parameter, DeepSpeed, false, 0.0)),
+        ("{type: \"Adam\"}", (Parameter, true, 0.0)),
+        ("{type: \"ADAM\", params: {adam_w_mode: false}}", (Gradient, true, 0.0)),
+        ("{type: \"AdamW\", params: {adam_w_mode: false}}", (Parameter, true, 0.0)),
+        ("{type: \"Adam\", params: {torch_adam: true}}", (Parameter, true, 0.01)),
+        ("{type: \"Adam\", params: {torch_adam: true, adam_w_mode: false}}", (Gradient, true, 0.0)),
+        ("{type: \"Adam\", params: {bias_correction: false}}", (Parameter, false, 0.0)),
     ] {
         assert_eq!(decay(&optimizer(text)), expect, "{text}");
     }
@@ -258,4 +252,24 @@ fn scale_is_static_or_dynamic() {
                 consecutive_hysteresis: true, min_loss_scale: 2}";
     assert_eq!(read(text), dynamic);
     assert_eq!(read("{enabled: false, loss_scale: 128}"), PrecisionConfig::Full);
+}
+
+/// The arithmetic is that of torch in either case; without a `weight_decay`, the default differs.
+#[test]
+fn torch_adam_has_an_effect_on_the_default_of_weight_decay_only() {
+    #[track_caller]
+    fn check(params: &str, is_idle: bool) {
+        let text = format!(
+            "{{\"train_batch_size\": 1, \"optimizer\": {{\"type\": \"AdamW\", \"params\": {{{params}}}}}}}"
+        );
+        let inputs = ConfigInputs { world_size: Some(1), ..ConfigInputs::default() };
+        let reading = read_config("ds_config.json", text.as_bytes(), &inputs);
+        let idle = reading.ineffective.iter().map(|idle| idle.path.as_str());
+        let expected = if is_idle { vec!["optimizer.params.torch_adam"] } else { Vec::new() };
+        assert_eq!(idle.collect::<Vec<_>>(), expected, "{params}");
+    }
+    check("\"torch_adam\": true", false);
+    check("\"torch_adam\": true, \"weight_decay\": 0.1", true);
+    check("\"torch_adam\": true, \"weight_decay\": 0", true);
+    check("\"torch_adam\": false, \"weight_decay\": 0.1", false);
 }

@@ -51,6 +51,11 @@ impl GivenSettings {
         self.given(path) == Some(&ConfigValue::Bool(true))
     }
 
+    /// The places of the values, by the paths of their keys.
+    pub(in crate::config) fn places(&self) -> BTreeMap<String, Span> {
+        self.map.iter().map(|(path, setting)| (path.clone(), setting.span)).collect()
+    }
+
     pub(super) fn insert(&mut self, path: String, setting: GivenSetting) {
         self.map.insert(path, setting);
     }

@@ -103,7 +103,7 @@ const TORCH_SWITCH: KeySpec = works_as(
     "torch_adam",
     KeyKind::Bool,
     OFF,
-    "the arithmetic of torch instead of that of DeepSpeed's kernels",
+    "the keys of torch's optimizer, and its default `weight_decay`; the arithmetic is that of torch in either case",
 );
 const ADAM_W_MODE: KeySpec = works_as(
     "adam_w_mode",

@@ -134,6 +134,7 @@ pub(super) const DEVICES: &[&str] = &["none", "cpu", "nvme"];
 
 const DEVICE: &str =
     "`cpu`: memory of the host, where a CPU slot has everything anyway; `nvme` needs `nvme_path`";
+const NVME_PATH: &str = "the directory must exist on every node; remuda does not create it";
 const OWN_BUFFERS: &str = "remuda chooses its buffers itself";
 const PINNED: &str = "memory that a GPU copies from is always pinned";
 /// Why settings of reads and writes have no effect.
@@ -145,7 +146,7 @@ static OFFLOAD_PARAM: SectionSpec = SectionSpec {
     reader: SectionReader::Model,
     keys: &[
         works_as("device", KeyKind::OneOf(DEVICES), KeyDefault::Text("none"), DEVICE),
-        works("nvme_path", KeyKind::Text, KeyDefault::Null),
+        works_as("nvme_path", KeyKind::Text, KeyDefault::Null, NVME_PATH),
         idle("buffer_count", COUNT, KeyDefault::Whole(5), OWN_BUFFERS),
         idle("buffer_size", COUNT, KeyDefault::Whole(100_000_000), OWN_BUFFERS),
         idle("max_in_cpu", COUNT, BILLION, OWN_BUFFERS),
@@ -158,7 +159,7 @@ static OFFLOAD_OPTIMIZER: SectionSpec = SectionSpec {
     reader: SectionReader::Model,
     keys: &[
         works_as("device", KeyKind::OneOf(DEVICES), KeyDefault::Text("none"), DEVICE),
-        works("nvme_path", KeyKind::Text, KeyDefault::Null),
+        works_as("nvme_path", KeyKind::Text, KeyDefault::Null, NVME_PATH),
         idle("buffer_count", COUNT, KeyDefault::Whole(4), OWN_BUFFERS),
         idle("pin_memory", KeyKind::Bool, ON, PINNED),
         idle("pipeline_read", KeyKind::Bool, OFF, MAPPED_FILES),

@@ -6,12 +6,14 @@ use crate::base::Diagnostic;
 use crate::config::check::find_optimizer;
 use crate::config::codes::CONTRADICTION;
 use crate::config::keys::OptimizerKind;
-use crate::config::training::{AdamArithmetic, DecayTarget, OptimizerConfig, UpdateRule};
+use crate::config::training::{DecayTarget, OptimizerConfig, UpdateRule};
 use crate::config::tree::ConfigValue;
 
 const PARAMS: &str = "optimizer.params";
 /// Weight decay of `torch.optim.AdamW`; that of every other optimizer is 0.
 const TORCH_ADAMW_DECAY: f64 = 0.01;
+/// Why `torch_adam` changes nothing, unless it changes the default of weight decay.
+const TORCH_ARITHMETIC: &str = "the arithmetic is that of torch with and without it";
 
 impl Resolver<'_> {
     /// The optimizer of the file; `None` if it has none, or none that exists.
@@ -61,12 +63,16 @@ impl Resolver<'_> {
         };
         let bias_correction = is_torch || params.flag("bias_correction");
         params.flag("torch_adam");
+        let is_decay_given =
+            params.resolver.settings.get("optimizer.params.weight_decay").is_some();
+        if is_torch && (is_decay_given || weight_decay == 0.0) {
+            params.resolver.idle("optimizer.params.torch_adam", TORCH_ARITHMETIC);
+        }
         let rule = UpdateRule::Adam {
             betas,
             epsilon,
             decay: if decays_parameter { DecayTarget::Parameter } else { DecayTarget::Gradient },
             bias_correction,
-            arithmetic: if is_torch { AdamArithmetic::Torch } else { AdamArithmetic::DeepSpeed },
         };
         OptimizerConfig { learning_rate, weight_decay, rule }
     }

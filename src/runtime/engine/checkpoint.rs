@@ -15,9 +15,12 @@ use crate::runtime::engine::parameters::Parameter;
 use crate::runtime::engine::state::{ReplicaState, Section};
 use crate::runtime::engine::training::{Engine, EngineCounters};
 use crate::runtime::error::Error;
+use crate::runtime::optim::LrSchedule;
 
 /// Key of the number of updates in the state of the schedule.
 const UPDATES: &str = "updates";
+/// Key of its settings.
+const SETTINGS: &str = "settings";
 
 impl<R: ReplicaState> Engine<R> {
     /// Completes the state that is saved besides the tensors: step, optimizer, schedule, loss scale, division.
@@ -38,7 +41,7 @@ impl<R: ReplicaState> Engine<R> {
             }),
             optimizer: name.unwrap_or_default(),
             optimizer_settings: optimizer,
-            schedule: json!({ UPDATES: counters.updates }),
+            schedule: json!({ UPDATES: counters.updates, SETTINGS: config.schedule }),
             loss_scale: serde_json::to_value(counters.loss_scale).unwrap_or_default(),
             ..own
         }
@@ -145,6 +148,13 @@ impl<R: ReplicaState> Engine<R> {
             loss_scale: loss_scale.unwrap_or(self.counters().loss_scale),
         }
     }
+}
+
+/// Returns the schedule of learning rates with which a state was saved, and the number of updates until then;
+/// earlier builds did not save the schedule.
+pub fn saved_schedule(saved: &SavedState) -> Option<(LrSchedule, u64)> {
+    let settings = serde_json::from_value(saved.schedule.get(SETTINGS)?.clone()).ok()?;
+    Some((settings, saved.schedule.get(UPDATES)?.as_u64()?))
 }
 
 /// Reads ranges of tensors, one after the other, into one allocation: it is returned to the system as a whole.

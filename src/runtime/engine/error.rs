@@ -61,10 +61,10 @@ pub enum EngineError {
         /// Norm of the gradient.
         norm: f64,
     },
-    /// The loss scale cannot be reduced further.
+    /// The loss scale cannot be reduced further. The text is that of DeepSpeed, with the cure.
     #[error(
-        "step {step}: the gradients overflow at the smallest loss scale, {scale}; give a smaller learning \
-         rate, or compute in bf16"
+        "step {step}: the gradients overflow at loss scale {scale}: current loss scale already at minimum - \
+         cannot decrease scale anymore; give a smaller learning rate, or compute in bf16"
     )]
     ScaleAtMinimum {
         /// Step, from 1.

@@ -29,6 +29,9 @@ pub struct EngineMemory {
     pub micro_batch_sums: usize,
     /// Files of offloaded state, whose pages the kernel keeps in memory only as long as it has room.
     pub files: usize,
+    /// What the rank copies to save a checkpoint: its own part of weights and moments, in `f32`. Not part of the
+    /// total, because not every run saves.
+    pub saved: usize,
 }
 
 impl EngineMemory {
@@ -45,13 +48,13 @@ impl EngineMemory {
             live_units: forecast.live_units(&plan_passes(model)),
             micro_batch_sums: forecast.micro_batch_sums(),
             files: forecast.files(),
+            saved: forecast.saved(),
         }
     }
 
-    /// Returns the sum of all uses of memory in bytes, without files.
+    /// Returns the sum of all uses of memory in bytes, without files and copies for a checkpoint.
     pub fn total(&self) -> usize {
-        let Self { parameters, gradients, optimizer, live_units, micro_batch_sums, files: _ } =
-            self;
+        let Self { parameters, gradients, optimizer, live_units, micro_batch_sums, .. } = self;
         parameters + gradients + optimizer + live_units + micro_batch_sums
     }
 }
@@ -120,6 +123,12 @@ impl<'a> Forecast<'a> {
     fn files(&self) -> usize {
         let optimizer = self.config.offload.optimizer.as_ref().map_or(0, |_| self.optimizer());
         self.parameters(true) + optimizer
+    }
+
+    fn saved(&self) -> usize {
+        let sections = 1 + self.config.optimizer.state_names().len();
+        let owned = self.layout.units().iter().map(|unit| unit.owned(0).len());
+        F32 * sections * owned.sum::<usize>()
     }
 
     fn gradients(&self) -> usize {

@@ -30,6 +30,8 @@ mod state;
 mod training;
 mod whole;
 
+#[cfg(feature = "train")]
+pub use checkpoint::saved_schedule;
 #[cfg(all(feature = "cli", feature = "train"))]
 pub(crate) use config::is_shard_group;
 pub use config::{EngineConfig, Offload, Precision};

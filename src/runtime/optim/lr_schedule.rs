@@ -132,6 +132,23 @@ impl LrSchedule {
         }
     }
 
+    /// Returns the number of steps in which the rate falls to its end, if that is the length of a run.
+    pub fn steps(&self) -> Option<u64> {
+        match self {
+            Self::HalfCosine(Schedule { steps, .. })
+            | Self::WarmupDecay(WarmupDecayLr { total_steps: steps, .. })
+            | Self::WarmupCosine(WarmupCosineLr { total_steps: steps, .. })
+            | Self::LinearWithWarmup { steps, .. }
+            | Self::CosineWithWarmup { steps, .. } => Some(*steps),
+            Self::Constant { .. }
+            | Self::Warmup(_)
+            | Self::OneCycle(_)
+            | Self::RangeTest(_)
+            | Self::CosineAnnealing { .. }
+            | Self::Scaled { .. } => None,
+        }
+    }
+
     /// Returns the betas of the step that follows `applied` steps, if the schedule sets them
     /// ([`Optimizer::with_betas`](super::optimizer::Optimizer::with_betas)).
     pub fn betas(&self, applied: u64) -> Option<[f64; 2]> {

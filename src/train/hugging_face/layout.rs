@@ -55,12 +55,18 @@ pub fn config_json(model: &ModelId) -> Option<String> {
     Some(serde_json::to_string_pretty(&config).expect("texts and numbers have a JSON form") + "\n")
 }
 
+/// Kind of a model, which every `config.json` has.
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct ModelType {
+    model_type: Option<String>,
+}
+
 /// What a `config.json` says of a GPT-2. Keys that change nothing in the arithmetic are not read.
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
 #[expect(clippy::struct_excessive_bools, reason = "they are those of the file")]
 struct ModelConfig {
-    model_type: String,
     n_layer: usize,
     n_head: usize,
     n_embd: usize,
@@ -99,6 +105,13 @@ fn yes() -> bool {
 /// # Errors
 /// The key that the bundled GPT-2 has in another way, or what is wrong with the text.
 pub fn read_config(text: &[u8]) -> Result<GptConfig, String> {
+    // Before the sizes, which other models name otherwise.
+    let kind: ModelType = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    match kind.model_type.as_deref() {
+        Some("gpt2") => {}
+        Some(other) => return Err(format!("`model_type` is `{other}` instead of `gpt2`")),
+        None => return Err("it has no `model_type`, which is `gpt2`".to_owned()),
+    }
     let found: ModelConfig = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let expect = |key: &str, is_equal: bool, shown: String, expected: &str| {
         if is_equal { Ok(()) } else { Err(format!("`{key}` is {shown} instead of {expected}")) }
@@ -107,7 +120,6 @@ pub fn read_config(text: &[u8]) -> Result<GptConfig, String> {
         expect(key, found == expected, found.to_string(), if expected { "true" } else { "false" })
     };
     let ModelConfig { n_embd, n_head, .. } = found;
-    expect("model_type", found.model_type == "gpt2", format!("`{}`", found.model_type), "`gpt2`")?;
     let activation = &found.activation_function;
     let is_gelu = matches!(&activation[..], "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast");
     expect("activation_function", is_gelu, format!("`{activation}`"), "`gelu_new`")?;

@@ -1,13 +1,17 @@
 //! Metrics file: one line with a JSON object for each step.
 
-use std::fs::{File, TryLockError};
-use std::io::{self, BufWriter, Read as _, Seek as _, Write};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::train::report::plot::Curve;
 use crate::train::report::progress::{PhaseSeconds, StepReport, Summary};
+
+/// Largest size of the last line.
+const LAST_LINE_BYTES_MAX: u64 = 4096;
 
 /// Line of a step; `val_loss` is present only if the held-out part was evaluated. Files of earlier builds
 /// have fewer fields.
@@ -46,6 +50,23 @@ struct LastLine<'a> {
     memory_forecast: Option<u64>,
     /// SHA-256 of parameters and moments in full precision.
     digest: &'a str,
+}
+
+/// Returns whether a metrics file ends with the record of a run that has ended.
+pub fn has_last_record(path: &Path) -> bool {
+    let read = || {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LAST_LINE_BYTES_MAX)))?;
+        let mut end = Vec::new();
+        file.take(LAST_LINE_BYTES_MAX).read_to_end(&mut end)?;
+        io::Result::Ok(end)
+    };
+    let is_regular = fs::metadata(path).is_ok_and(|found| found.is_file());
+    let end = if is_regular { read().unwrap_or_default() } else { Vec::new() };
+    let end = String::from_utf8_lossy(&end);
+    let last = end.lines().last().and_then(|line| serde_json::from_str::<Value>(line).ok());
+    end.ends_with('\n') && last.is_some_and(|line| line.get("digest").is_some())
 }
 
 /// Metrics file of a run.
@@ -128,6 +149,23 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn last_record_is_recognized() {
+        let path = std::env::temp_dir().join(format!("remuda-record-{}", std::process::id()));
+        let steps = "{\"step\":1,\"loss\":2.5}\n".repeat(1000);
+        for (end, expected) in [
+            ("", false),
+            ("{\"step\":1000,\"digest\":\"0f\"}\n", true),
+            ("{\"step\":1000,\"digest\":\"0f\"}", false),
+            ("{\"step\":1000,\"dig", false),
+        ] {
+            fs::write(&path, format!("{steps}{end}")).expect("it is written");
+            assert_eq!(has_last_record(&path), expected, "{end}");
+        }
+        fs::remove_file(&path).expect("it was created");
+        assert!(!has_last_record(&path) && !has_last_record(Path::new("/dev/zero")));
+    }
 
     #[test]
     fn file_has_one_writer_and_a_device_any_number() {

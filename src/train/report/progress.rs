@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{show_bytes, show_duration};
 use crate::runtime::engine::StepOutcome;
+use crate::runtime::optim::LossScaling;
 use crate::train::report::step_change::StepChange;
 
 /// Event of a run; only rank 0 reports events.
@@ -23,6 +24,13 @@ pub enum TrainEvent {
         step: u64,
         /// What this run does otherwise in a step.
         change: StepChange,
+    },
+    /// The checkpoint has all steps already.
+    Complete {
+        /// Number of completed steps.
+        step: u64,
+        /// Number of steps of the whole run.
+        steps: u64,
     },
     /// A checkpoint is damaged; an earlier one is tried.
     Damaged(String),
@@ -161,8 +169,24 @@ pub struct Summary {
     pub unit: &'static str,
     /// Memory of the worker that needed most, if the system tells it.
     pub memory: Option<MemoryUse>,
+    /// Steps of this run that did not change the parameters; `None`: there was none.
+    pub skipped: Option<SkippedSteps>,
     /// The last checkpoint of this run.
     pub checkpoint: Option<PathBuf>,
+}
+
+/// Steps that were skipped because a gradient was not finite. Its text is the end of the summary: a warning if the
+/// run has done nothing else.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SkippedSteps {
+    /// Number of skipped steps, at least 1.
+    pub skipped: u64,
+    /// Number of all steps of this run.
+    pub steps: u64,
+    /// How the loss is scaled.
+    pub scaling: LossScaling,
+    /// Scale of the loss in the next step.
+    pub scale: f64,
 }
 
 /// Memory of a worker, in bytes.
@@ -189,6 +213,10 @@ impl fmt::Display for TrainEvent {
             Self::Started(start) => start.fmt(f),
             Self::Resumed { path, step, change } => {
                 write!(f, "resuming after step {step} from `{}`{change}", path.display())
+            }
+            Self::Complete { step, steps } => {
+                let (reached, more) = (show_reached(*step, *steps), more_steps(*step));
+                write!(f, "nothing to do: {reached}; `--steps {more}` continues")
             }
             Self::Damaged(error) => write!(f, "warning: {error}"),
             Self::Stepped(report) => report.fmt(f),
@@ -237,7 +265,7 @@ impl fmt::Display for StepReport {
         if outcome.is_applied {
             write!(f, "  norm {:.3}  lr {:.2e}", outcome.norm, outcome.rate)?;
         } else {
-            write!(f, "  skipped: overflow at loss scale {}", outcome.loss_scale)?;
+            write!(f, "  skipped: overflow at loss scale {}", show_scale(outcome.loss_scale))?;
         }
         write!(f, "  {items_per_s:.0} {unit}/s  {ms:.1} ms")
     }
@@ -245,8 +273,7 @@ impl fmt::Display for StepReport {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { step, end, loss, val_loss, seconds, items_per_s, unit, memory, checkpoint } =
-            self;
+        let Self { step, end, loss, val_loss, seconds, items_per_s, unit, .. } = self;
         let outcome = match end {
             RunEnd::Complete => "done",
             RunEnd::Stopped => "stopped",
@@ -259,11 +286,14 @@ impl fmt::Display for Summary {
             write!(f, ", all held-out data {val_loss:.4}")?;
         }
         write!(f, "; {seconds:.1} s, {items_per_s:.0} {unit}/s")?;
-        if let Some(memory) = memory {
+        if let Some(memory) = &self.memory {
             let [peak, forecast] = [memory.peak, memory.forecast].map(|n| show_bytes(n as f64));
             write!(f, "\nmemory of a worker: {peak} at most, {forecast} forecast")?;
         }
-        match (checkpoint, end) {
+        if let Some(skipped) = &self.skipped {
+            write!(f, "\n{skipped}")?;
+        }
+        match (&self.checkpoint, end) {
             (None, _) => Ok(()),
             (Some(_), RunEnd::Stopped) => {
                 write!(f, "\nto continue: the same command with `--resume auto`")
@@ -277,9 +307,57 @@ impl fmt::Display for Summary {
     }
 }
 
+impl fmt::Display for SkippedSteps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { skipped, steps, scaling, scale } = self;
+        let scale = show_scale(*scale);
+        let why = match scaling {
+            LossScaling::None => "their gradients are not finite".to_owned(),
+            LossScaling::Static { .. } => format!("their gradients overflow at loss scale {scale}"),
+            LossScaling::Dynamic(_) => {
+                format!("their gradients overflow; the loss scale is {scale} now")
+            }
+        };
+        if skipped < steps {
+            return write!(f, "{skipped} of {steps} steps were skipped: {why}");
+        }
+        let all = if *steps == 1 {
+            "the only step was".to_owned()
+        } else {
+            format!("all {steps} steps were")
+        };
+        let help = match scaling {
+            LossScaling::None => "give a smaller `--lr`, or compute in fp32 (`--precision fp32`)",
+            LossScaling::Static { .. } => {
+                "write a smaller `loss_scale` in `fp16` of `--deepspeed_config`, or 0 for one that adapts; or \
+                 compute in bf16 (`--precision bf16`)"
+            }
+            LossScaling::Dynamic(_) => {
+                "each further overflow halves the scale: give more `--steps`, or a smaller \
+                 `initial_scale_power` in `fp16` of `--deepspeed_config`; or compute in bf16 (`--precision bf16`)"
+            }
+        };
+        write!(f, "warning: {all} skipped, and the parameters are unchanged: {why}\nhelp: {help}")
+    }
+}
+
+/// A loss scale; a large one with an exponent.
+fn show_scale(scale: f64) -> String {
+    if scale < 1e9 { scale.to_string() } else { format!("{scale:.2e}") }
+}
+
 /// Returns the number of steps to suggest after `done` steps.
 pub fn more_steps(done: u64) -> u64 {
     done.max(1).saturating_mul(2)
+}
+
+/// Returns the words for a run whose checkpoint has all of its steps.
+pub fn show_reached(step: u64, steps: u64) -> String {
+    if step == steps {
+        format!("step {step} of {steps} is reached")
+    } else {
+        format!("step {step} is reached, and `--steps` is {steps}")
+    }
 }
 
 /// A number with its noun in singular or plural.
@@ -325,6 +403,7 @@ pub(crate) fn sample_report() -> StepReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::optim::DynamicScaling;
 
     #[track_caller]
     fn check(progress: &TrainEvent, expected: &str) {
@@ -345,8 +424,50 @@ mod tests {
             items_per_s: 100.0,
             unit: "samples",
             memory: None,
+            skipped: None,
             checkpoint: checkpoint.map(PathBuf::from),
         })
+    }
+
+    #[track_caller]
+    fn check_skipped(skipped: u64, steps: u64, scaling: LossScaling, expected: &str) {
+        let shown = SkippedSteps { skipped, steps, scaling, scale: 512.0 };
+        assert_eq!(shown.to_string(), expected);
+    }
+
+    #[test]
+    fn skipped_steps_are_counted_and_all_of_them_are_a_warning() {
+        let dynamic = LossScaling::Dynamic(DynamicScaling::default());
+        check_skipped(
+            2,
+            9,
+            dynamic,
+            "2 of 9 steps were skipped: their gradients overflow; the loss scale is 512 now",
+        );
+        check_skipped(
+            9,
+            9,
+            dynamic,
+            "warning: all 9 steps were skipped, and the parameters are unchanged: their gradients overflow; the \
+             loss scale is 512 now\nhelp: each further overflow halves the scale: give more `--steps`, or a \
+             smaller `initial_scale_power` in `fp16` of `--deepspeed_config`; or compute in bf16 (`--precision \
+             bf16`)",
+        );
+        check_skipped(
+            1,
+            1,
+            LossScaling::Static { scale: 512.0 },
+            "warning: the only step was skipped, and the parameters are unchanged: their gradients overflow at \
+             loss scale 512\nhelp: write a smaller `loss_scale` in `fp16` of `--deepspeed_config`, or 0 for one \
+             that adapts; or compute in bf16 (`--precision bf16`)",
+        );
+        check_skipped(
+            2,
+            2,
+            LossScaling::None,
+            "warning: all 2 steps were skipped, and the parameters are unchanged: their gradients are not finite\n\
+             help: give a smaller `--lr`, or compute in fp32 (`--precision fp32`)",
+        );
     }
 
     #[test]

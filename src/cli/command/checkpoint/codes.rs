@@ -54,7 +54,9 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         "a checkpoint cannot be exported",
         "An export consists of the parameters of the model: the tensors without a `/` in their name. \
          The checkpoint has none, or two of them would get one name. `remuda checkpoint show` lists \
-         the tensors.",
+         the tensors. A directory of Hugging Face (`hf:DIR`) is written for `remuda train --model gpt2` only, \
+         because transformers has no class for other models of remuda; their parameters can be written to one \
+         file:\n\n    remuda checkpoint export run --to model.safetensors",
     ),
     explanation(
         CANNOT_IMPORT,

@@ -26,8 +26,8 @@ pub(super) struct ExportArgs {
     /// Checkpoint, or directory of checkpoints, of which the latest is exported
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// File to write, as safetensors, or `hf:DIR`: a directory as Hugging Face reads it, with a `config.json`
-    /// for a `--model gpt2`
+    /// File to write, as safetensors; a `--model gpt2` also as `hf:DIR`: a directory as Hugging Face reads it,
+    /// with a `config.json`
     #[arg(long, value_name = "FILE", value_parser = parse_target)]
     to: ExportTarget,
     /// Type of the parameters [default: that of the checkpoint]
@@ -97,10 +97,8 @@ fn parse_size(text: &str) -> Result<u64, BadValue> {
 pub(super) fn run(args: &ExportArgs, typed: &CommandLine) -> Result<Status, CliError> {
     let reader = CheckpointReader::open(&args.dir)
         .map_err(|error| refuse(typed, &args.dir, None, &error))?;
-    let model: Option<ModelId> = reader.state().model.parse().ok();
-    let config = model.as_ref().and_then(hugging_face::config_json);
-    // A model that Hugging Face knows gets its layout there; other exports have that of the checkpoint.
-    let is_converted = config.is_some() && matches!(args.to, ExportTarget::HuggingFace(_));
+    let is_converted = matches!(args.to, ExportTarget::HuggingFace(_));
+    let config = if is_converted { Some(config_of(&reader, typed)?) } else { None };
     let options = ExportOptions {
         dtype: args.dtype.map(DtypeArg::float_type),
         file_bytes_max: args.max_shard_size,
@@ -129,9 +127,29 @@ pub(super) fn run(args: &ExportArgs, typed: &CommandLine) -> Result<Status, CliE
             refuse_target(typed, NOT_EXPORTABLE, Status::BadInput, error.to_string(), help)
         }
     })?;
-    let lacks_config = matches!(args.to, ExportTarget::HuggingFace(_)) && config.is_none();
-    print_screen(&screen(&report, lacks_config)).map_err(CliError::output)?;
+    print_screen(&screen(&report)).map_err(CliError::output)?;
     Ok(Status::Success)
+}
+
+/// The `config.json` of a model. Hugging Face has a class for GPT-2 alone; it would read the tensors of another model
+/// as wrong ones, or not at all.
+fn config_of(reader: &CheckpointReader, typed: &CommandLine) -> Result<String, CliError> {
+    let name = &reader.state().model;
+    let model: Option<ModelId> = name.parse().ok();
+    model.as_ref().and_then(hugging_face::config_json).ok_or_else(|| {
+        let kind = name.split(' ').next().unwrap_or_default();
+        let what = match model {
+            Some(_) => format!("its model is `--model {kind}`, not `--model gpt2`"),
+            None if name.is_empty() => "its model is not known".to_owned(),
+            None => format!("its model, `{}`, is none of `remuda train --model gpt2`", name.escape_debug()),
+        };
+        let message = format!(
+            "checkpoint `{}` cannot be exported as a model of Hugging Face: {what}",
+            reader.path().display()
+        );
+        let help = "transformers has no class for it; `--to model.safetensors` writes its parameters to one file";
+        refuse_target(typed, NOT_EXPORTABLE, Status::BadInput, message, help)
+    })
 }
 
 fn refuse_target(
@@ -145,7 +163,7 @@ fn refuse_target(
     CliError::refused(status, typed.refuse_at(place, Diagnostic::whole(code, message).help(help)))
 }
 
-fn screen(report: &ExportReport, lacks_config: bool) -> String {
+fn screen(report: &ExportReport) -> String {
     let ExportReport { files, tensors, bytes } = report;
     let (tensors, bytes) = (show_count(*tensors, "tensor"), show_bytes(*bytes as f64));
     let names = files.iter().map(|file| file.strip_prefix(".").unwrap_or(file));
@@ -156,12 +174,7 @@ fn screen(report: &ExportReport, lacks_config: bool) -> String {
         }
         _ => names.join(" and "),
     };
-    let missing = if lacks_config {
-        "; `config.json` is not written, because the model is none of `remuda train --model gpt2`"
-    } else {
-        ""
-    };
-    format!("{tensors}, {bytes}, safetensors: {names}{missing}\n")
+    format!("{tensors}, {bytes}, safetensors: {names}\n")
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::cli::command::optimizer_text::show_settings;
 use crate::report::text::{escape_control, show_count};
 use crate::runtime::checkpoint::{Division, SavedState};
-use crate::runtime::engine::Sharding;
+use crate::runtime::engine::{Sharding, saved_schedule};
 use crate::runtime::optim::LossScale;
 
 /// Gap between two settings.
@@ -21,7 +21,7 @@ pub(super) fn show_facts(state: &SavedState) -> String {
         ("data", state.data.map(|data| data.to_string())),
         ("saved by", state.division.as_ref().map(show_division)),
         ("optimizer", Some(show_optimizer(&state.optimizer, &state.optimizer_settings))),
-        ("schedule", show_schedule(&state.schedule)),
+        ("schedule", show_schedule(state)),
         ("loss scale", show_loss_scale(&state.loss_scale)),
         ("random", show_json(&state.random)),
         ("client", show_json(&state.client)),
@@ -61,7 +61,15 @@ fn show_optimizer(name: &str, settings: &Value) -> String {
 }
 
 /// The schedule of learning rates counts the steps that changed the parameters.
-fn show_schedule(schedule: &Value) -> Option<String> {
+fn show_schedule(state: &SavedState) -> Option<String> {
+    if let Some((schedule, updates)) = saved_schedule(state) {
+        let done = show_count(updates as usize, "optimizer step");
+        return Some(match schedule.steps() {
+            Some(steps) => format!("{done}; the learning rate falls until step {steps}"),
+            None => done,
+        });
+    }
+    let schedule = &state.schedule;
     let fields = schedule.as_object().filter(|fields| fields.len() == 1);
     match fields.and_then(|fields| fields.get("updates")).and_then(Value::as_u64) {
         Some(updates) => Some(show_count(updates as usize, "optimizer step")),
@@ -85,7 +93,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::runtime::optim::{AdamOptions, Optimizer};
+    use crate::runtime::optim::{AdamOptions, LrSchedule, Optimizer, Schedule};
 
     #[test]
     fn state_is_shown_in_the_words_of_options() {
@@ -110,6 +118,22 @@ mod tests {
   loss scale  1 (constant)
 ";
         assert_eq!(show_facts(&state), expected);
+    }
+
+    #[test]
+    fn length_of_the_schedule_is_shown() {
+        let schedule = Schedule { rate: 1e-3, rate_min: 1e-4, warmup: 5, steps: 100 };
+        for (schedule, expected) in [
+            (
+                LrSchedule::HalfCosine(schedule),
+                "  schedule    34 optimizer steps; the learning rate falls until step 100\n",
+            ),
+            (LrSchedule::Constant { rate: 1e-3 }, "  schedule    34 optimizer steps\n"),
+        ] {
+            let schedule = json!({ "updates": 34, "settings": schedule });
+            let state = SavedState { schedule, ..SavedState::default() };
+            assert_eq!(show_facts(&state), expected);
+        }
     }
 
     #[test]

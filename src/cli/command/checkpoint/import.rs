@@ -1,7 +1,9 @@
 //! `remuda checkpoint import`.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
+use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Status};
 use crate::cli::command::checkpoint::codes::{CANNOT_EXPORT, CANNOT_IMPORT};
 use crate::cli::command::checkpoint::problems::place_of;
@@ -9,8 +11,12 @@ use crate::cli::error::CliError;
 use crate::cli::line::{ArgvSpan, CommandLine};
 use crate::report::print;
 use crate::report::text::show_count;
+use crate::runtime::checkpoint::is_checkpoint;
 use crate::train::hugging_face::{ImportError, import_gpt2};
 use crate::train::newest_in;
+
+/// Largest number of entries of a directory among which a model is searched.
+const ENTRIES_MAX: usize = 64;
 
 /// Arguments of `remuda checkpoint import`.
 #[derive(Clone, Debug, clap::Args)]
@@ -31,34 +37,76 @@ pub(super) fn run(args: &ImportArgs, typed: &CommandLine) -> Result<Status, CliE
         return Err(refuse(typed, (CANNOT_EXPORT, Status::CantCreate), to, (message, help)));
     }
     let done = import_gpt2(&args.dir, &args.to).map_err(|error| {
-        let (code, status, place, help) = match &error {
+        let (kind, place) = match &error {
             ImportError::Read { .. } => {
-                let help = "name a directory with `config.json` and `model.safetensors`";
-                (CANNOT_IMPORT, Status::NoInput, place_of(typed, &args.dir), help)
+                ((CANNOT_IMPORT, Status::NoInput), place_of(typed, &args.dir))
             }
-            ImportError::Damaged { .. } => {
-                let help = "copy the file again from where the model was published";
-                (CANNOT_IMPORT, Status::BadInput, place_of(typed, &args.dir), help)
+            ImportError::Damaged { .. } | ImportError::Content { .. } => {
+                ((CANNOT_IMPORT, Status::BadInput), place_of(typed, &args.dir))
             }
-            ImportError::Content { .. } => {
-                let help = "only GPT-2 with its usual settings can be imported; name the directory of such \
-                            a model";
-                (CANNOT_IMPORT, Status::BadInput, place_of(typed, &args.dir), help)
-            }
-            ImportError::Save(_) => {
-                let help = "name a directory that you can write, on a disk with free space: `--to DIR`";
-                (CANNOT_EXPORT, Status::CantCreate, to, help)
-            }
-            ImportError::Group(_) => {
-                (CANNOT_IMPORT, Status::OsLimit, to, "stop other programs on this machine: the import needs more memory")
-            }
+            ImportError::Save(_) => ((CANNOT_EXPORT, Status::CantCreate), to),
+            ImportError::Group(_) => ((CANNOT_IMPORT, Status::OsLimit), to),
         };
-        refuse(typed, (code, status), place, (error.to_string(), help))
+        refuse(typed, kind, place, (error.to_string(), &help_of(&error, &args.dir)))
     })?;
     let parameters = show_count(done.parameters, "parameter");
     let text = format!("{parameters}: `{}`\n{}\n", done.path.display(), done.model);
     print(&text).map_err(CliError::output)?;
     Ok(Status::Success)
+}
+
+/// What to type instead.
+fn help_of(error: &ImportError, dir: &Path) -> String {
+    let help = match error {
+        ImportError::Read { .. } => return help_of_unreadable(dir),
+        ImportError::Damaged { .. } => "copy the file again from where the model was published",
+        ImportError::Content { .. } => {
+            "only GPT-2 with its usual settings can be imported, such as `gpt2`, `gpt2-medium`, `gpt2-large`, \
+             `gpt2-xl` and `distilgpt2` of Hugging Face; name the directory of such a model"
+        }
+        ImportError::Save(_) => {
+            "name a directory that you can write, on a disk with free space: `--to DIR`"
+        }
+        ImportError::Group(_) => {
+            "stop other programs on this machine: the import needs more memory"
+        }
+    };
+    help.to_owned()
+}
+
+/// What to type if a file of the model is missing, by what the directory has instead.
+fn help_of_unreadable(dir: &Path) -> String {
+    let shown = quoted(dir);
+    if is_checkpoint(dir) || newest_in(dir).is_some() {
+        return format!(
+            "`{shown}` is a checkpoint of remuda, which needs no import: `remuda train --resume {shown}`"
+        );
+    }
+    if dir.join("pytorch_model.bin").exists() && !dir.join("model.safetensors").exists() {
+        return "`pytorch_model.bin` is not read: load the model with transformers, and write it with \
+                `save_pretrained(DIR)`"
+            .to_owned();
+    }
+    match below_with_config(dir) {
+        Some(model) => format!("the model is in `{}`: name that directory", quoted(&model)),
+        None => "name a directory with `config.json` and `model.safetensors`: that of a GPT-2 which \
+                 `save_pretrained(DIR)` of transformers wrote, or `hf download gpt2 --local-dir DIR`"
+            .to_owned(),
+    }
+}
+
+/// A directory up to two levels below with a `config.json`, as in the cache of Hugging Face: `snapshots/HASH`.
+fn below_with_config(dir: &Path) -> Option<PathBuf> {
+    let below = |dir: &Path| {
+        let entries = fs::read_dir(dir).into_iter().flatten().take(ENTRIES_MAX);
+        let mut paths: Vec<PathBuf> =
+            entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        paths.sort();
+        paths
+    };
+    let first = below(dir);
+    let second = first.iter().flat_map(|dir| below(dir)).collect::<Vec<_>>();
+    first.into_iter().chain(second).find(|dir| dir.join("config.json").is_file())
 }
 
 fn refuse(

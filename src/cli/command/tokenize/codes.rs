@@ -21,8 +21,10 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         "`--vocab` names a `tokenizer.json` of Hugging Face, a `vocab.json` beside a `merges.txt`, a \
          `.tiktoken` file, or a directory that has one of them. The model must be a byte-level BPE with \
          the pre-tokenizer of GPT-2, GPT-4 or Llama 3: other tokenizers (WordPiece, Unigram, SentencePiece) give \
-         other tokens, so remuda refuses their files. remuda downloads nothing. GPT-2's files are in its \
-         repository at Hugging Face:\n\n    remuda tokenize book.txt -o book.bin --vocab gpt2/",
+         other tokens, so remuda refuses their files. remuda downloads nothing. GPT-2's files are \
+         `vocab.json` and `merges.txt` in the directory of any GPT-2 of Hugging Face, or \
+         `r50k_base.tiktoken` of tiktoken:\n\n    hf download gpt2 vocab.json merges.txt \
+         --local-dir gpt2\n    remuda tokenize book.txt -o book.bin --vocab gpt2/",
     ),
     explanation(
         BAD_TEXT,

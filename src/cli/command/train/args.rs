@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::base::env_vars;
 use crate::cli::args::values::parse_positive_int;
+use crate::cli::command::train::config_places::{ConfigPlace, ConfigPlaces};
 use crate::cli::line::{BadValue, parse_whole};
 use crate::runtime::engine::{EngineConfig, Offload, PlanOptions, Precision, Sharding};
 use crate::runtime::optim::{
@@ -66,6 +67,10 @@ pub(super) struct TrainArgs {
     /// Final learning rate [default: a tenth of --lr]
     #[arg(long, value_name = "RATE", value_parser = parse_amount)]
     pub(super) min_lr: Option<f64>,
+    /// Step until which the learning rate falls to its final value: `--steps` can then grow without a change
+    /// of it [default: --steps]
+    #[arg(long, value_name = "N", value_parser = parse_positive_int)]
+    pub(super) decay_steps: Option<u64>,
     /// Warm-up steps until the peak learning rate
     #[arg(long, value_name = "N", default_value = "100")]
     pub(super) warmup: u64,
@@ -94,6 +99,9 @@ pub(super) struct TrainArgs {
     /// error
     #[arg(long, visible_alias = "config", value_name = "FILE")]
     pub(super) deepspeed_config: Option<PathBuf>,
+    /// The places of the keys of this file, once it has been read.
+    #[arg(skip)]
+    pub(super) config_places: Option<ConfigPlaces>,
     /// The same as JSON, for workers
     #[arg(long, hide = true, value_name = "JSON", value_parser = parse_json::<EngineConfig>)]
     pub(super) engine: Option<EngineConfig>,
@@ -291,7 +299,7 @@ impl TrainArgs {
                 rate: self.lr,
                 rate_min,
                 warmup: self.warmup,
-                steps: self.steps,
+                steps: self.schedule_steps(),
             }),
             clip: (0.0 < self.clip).then_some(self.clip),
             precision: self.precision.into(),
@@ -310,6 +318,16 @@ impl TrainArgs {
             },
             seed,
         }
+    }
+
+    /// The first of several keys that the file of `--deepspeed_config` gives.
+    pub(super) fn config_place<'a>(&'a self, keys: &[&'a str]) -> Option<ConfigPlace<'a>> {
+        self.config_places.as_ref()?.find(keys)
+    }
+
+    /// Steps of the schedule of learning rates, where no file decides it.
+    pub(super) fn schedule_steps(&self) -> u64 {
+        self.decay_steps.unwrap_or(self.steps)
     }
 
     /// Fixes the lanes of this many workers, for restarts with another number. Returns their number.
@@ -384,6 +402,7 @@ impl TrainArgs {
         push("width", count(self.width));
         push("lr", number(&self.lr));
         push("min_lr", self.min_lr.and_then(|rate| number(&rate)));
+        push("decay_steps", self.decay_steps.and_then(|steps| number(&steps)));
         push("warmup", number(&self.warmup));
         push("beta1", number(&self.beta1));
         push("beta2", number(&self.beta2));
@@ -493,6 +512,7 @@ mod tests {
     fn worker_line_has_the_same_options() {
         check_words("");
         check_words("--model mlp --layers 3 --width 96 --batch_size 5 --threads 2 --lr 0.3");
+        check_words("--steps 9 --decay_steps 5");
         check_words(
             "--data a b --data c --min_lr 0 --clip 0 --eval_every 0 --seed 18446744073709551615",
         );

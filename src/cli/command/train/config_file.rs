@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::args::{PrecisionArg, TrainArgs};
 use super::codes::{CONFIG_DIFFERS, NOT_IN_ENGINE};
-use super::engine_config::{LineSettings, engine_config};
+use super::config_places::ConfigPlaces;
+use super::engine_config::{OwnSettings, engine_config};
 use super::typed_line::TypedLine;
 use crate::base::{Findings, Status};
 use crate::cli::command::config::file::read_bytes;
@@ -30,14 +31,15 @@ pub(super) fn apply(
     let Some(path) = args.deepspeed_config.clone() else { return Ok(String::new()) };
     let reading = read(&path, &inputs(line, args, cluster.workers()))?;
     let Some(config) = &reading.config else { return Err(refused(reading.findings)) };
+    args.config_places = Some(ConfigPlaces::of(&reading));
     check_agreement(line, args, config, cluster.workers())?;
-    let of_line = LineSettings {
-        line: args.engine(0),
-        steps: args.steps,
+    let own = OwnSettings {
+        otherwise: args.engine(0),
+        steps: args.schedule_steps(),
         blocks: args.layers.map_or(4, NonZeroUsize::get),
         workers_per_node: cluster.workers_per_node(),
     };
-    let engine = engine_config(config, &of_line).map_err(|missing| {
+    let engine = engine_config(config, &own).map_err(|missing| {
         let message = format!("`remuda train` does not support {} yet", missing.what);
         let help = format!("write {} in the file", missing.instead);
         let place = line.0.value_or_end("deepspeed_config");
@@ -106,7 +108,7 @@ fn inputs(line: &TypedLine<'_>, args: &TrainArgs, workers: usize) -> ConfigInput
             PrecisionArg::Bf16 => ComputeType::Bf16,
             PrecisionArg::F16 => ComputeType::Fp16,
         }),
-        steps: Some(args.steps),
+        steps: Some(args.schedule_steps()),
     }
 }
 
@@ -117,28 +119,55 @@ fn check_agreement(
     config: &TrainingConfig,
     workers: usize,
 ) -> Result<(), CliError> {
-    for OptionOfBoth { flag, typed, in_file } in options_of_both(args, config, workers) {
+    for OptionOfBoth { flag, keys, typed, in_file } in options_of_both(args, config, workers) {
         let Some(in_file) = in_file.filter(|in_file| *in_file != typed) else { continue };
         if line.0.last(flag).is_none() {
             continue;
         }
-        let message =
-            format!("`--{flag} {typed}` contradicts `--deepspeed_config`, which has {in_file}");
-        let place = line.0.value_or_end(flag);
+        let option = format!("`--{flag} {typed}`");
         let help = match flag {
-            "warmup" | "min_lr" => format!("leave `--{flag}` out: the file decides the schedule"),
+            "warmup" | "min_lr" | "decay_steps" => {
+                format!("leave `--{flag}` out: the file decides the schedule")
+            }
             _ => format!("leave `--{flag}` out, or remove its setting from the file"),
         };
-        return Err(
-            line.refuse(Status::Config, CONFIG_DIFFERS, place, message, |found| found.help(help))
-        );
+        return Err(match args.config_place(keys) {
+            Some(place) => {
+                let (key, file) = (place.key, place.file());
+                let message =
+                    format!("{option} contradicts `{key}` of `{file}`, which has {in_file}");
+                place.refuse(Status::Config, CONFIG_DIFFERS, message, |found| found.help(help))
+            }
+            None => {
+                let message =
+                    format!("{option} contradicts `--deepspeed_config`, which has {in_file}");
+                let place = line.0.value_or_end(flag);
+                line.refuse(Status::Config, CONFIG_DIFFERS, place, message, |found| {
+                    found.help(help)
+                })
+            }
+        });
     }
     Ok(())
 }
 
+/// Keys that decide an option, the nearest first. A file need not have the nearest: it may follow from the others.
+const LANES: &[&str] =
+    &["train_batch_size", "gradient_accumulation_steps", "train_micro_batch_size_per_gpu"];
+const BATCH_SIZE: &[&str] = &["train_micro_batch_size_per_gpu", "train_batch_size"];
+const ACCUMULATE: &[&str] = &["gradient_accumulation_steps", "train_batch_size"];
+const RATE: &[&str] = &["optimizer.params.lr", "optimizer.type"];
+const BETAS: &[&str] = &["optimizer.params.betas", "optimizer.type"];
+const DECAY: &[&str] = &["optimizer.params.weight_decay", "optimizer.type"];
+const SCHEDULE: &[&str] = &["scheduler.type", "optimizer.type"];
+const WARMUP: &[&str] = &["scheduler.params.warmup_num_steps", "scheduler.type", "optimizer.type"];
+const TOTAL: &[&str] = &["scheduler.params.total_num_steps", "scheduler.type", "optimizer.type"];
+
 /// An option that a file can contradict.
 struct OptionOfBoth {
     flag: &'static str,
+    /// Keys of the file.
+    keys: &'static [&'static str],
     typed: String,
     /// `None`: the file leaves it to the line.
     in_file: Option<String>,
@@ -164,22 +193,42 @@ fn options_of_both(args: &TrainArgs, config: &TrainingConfig, workers: usize) ->
     let rate_min = args.min_lr.unwrap_or(0.0).to_string();
     let is_scheduled = config.schedule.is_some() || optimizer.is_some();
     let own_rate = is_scheduled.then(|| "a schedule of its own".to_owned());
-    let all = [
-        ("lanes", count(args.lanes), is_other.then(product)),
-        ("batch_size", count(args.batch_size), Some(batch.micro.to_string())),
-        ("accumulate", count(args.accumulate), Some(batch.accumulation.to_string())),
-        ("stage", args.stage.to_string(), Some(stage.to_string())),
-        ("precision", args.precision.to_string(), Some(precision(config).to_string())),
-        ("lr", args.lr.to_string(), of_optimizer(|found| found.learning_rate)),
-        ("min_lr", rate_min, own_rate),
-        ("warmup", args.warmup.to_string(), show_warmup(config)),
-        ("beta1", args.beta1.to_string(), beta(0)),
-        ("beta2", args.beta2.to_string(), beta(1)),
-        ("weight_decay", args.weight_decay.to_string(), of_optimizer(|found| found.weight_decay)),
-        ("clip", args.clip.to_string(), Some(clip)),
-    ];
-    let option = |(flag, typed, in_file)| OptionOfBoth { flag, typed, in_file };
-    all.into_iter().map(option).collect()
+    let option = |flag, keys, typed, in_file| OptionOfBoth { flag, keys, typed, in_file };
+    let decay = of_optimizer(|found| found.weight_decay);
+    let decay_steps = args.schedule_steps().to_string();
+    vec![
+        option("lanes", LANES, count(args.lanes), is_other.then(product)),
+        option("batch_size", BATCH_SIZE, count(args.batch_size), Some(batch.micro.to_string())),
+        option("accumulate", ACCUMULATE, count(args.accumulate), Some(each.to_string())),
+        option(
+            "stage",
+            &["zero_optimization.stage"],
+            args.stage.to_string(),
+            Some(stage.to_string()),
+        ),
+        option(
+            "precision",
+            keys_of_precision(config),
+            args.precision.to_string(),
+            Some(precision(config).to_string()),
+        ),
+        option("lr", RATE, args.lr.to_string(), of_optimizer(|found| found.learning_rate)),
+        option("min_lr", SCHEDULE, rate_min, own_rate),
+        option("warmup", WARMUP, args.warmup.to_string(), show_warmup(config)),
+        option("decay_steps", TOTAL, decay_steps, show_decay_steps(config)),
+        option("beta1", BETAS, args.beta1.to_string(), beta(0)),
+        option("beta2", BETAS, args.beta2.to_string(), beta(1)),
+        option("weight_decay", DECAY, args.weight_decay.to_string(), decay),
+        option("clip", &["gradient_clipping"], args.clip.to_string(), Some(clip)),
+    ]
+}
+
+fn keys_of_precision(config: &TrainingConfig) -> &'static [&'static str] {
+    match config.precision {
+        PrecisionConfig::Fp16(_) => &["fp16.enabled"],
+        PrecisionConfig::Bf16 { .. } => &["bf16.enabled"],
+        PrecisionConfig::Full => &["fp16.enabled", "bf16.enabled"],
+    }
 }
 
 /// The averaging factor of the optimizer of a file, if it has some.
@@ -198,6 +247,18 @@ fn show_warmup(config: &TrainingConfig) -> Option<String> {
             | ScheduleConfig::WarmupDecayLr { steps, .. }
             | ScheduleConfig::WarmupCosineLr { steps, .. },
         ) => Some(steps.to_string()),
+        Some(_) => Some("a schedule without it".to_owned()),
+        None => config.optimizer.map(|_| "a constant learning rate".to_owned()),
+    }
+}
+
+/// The length of the schedule of a file; `None` if the file leaves it to the line.
+fn show_decay_steps(config: &TrainingConfig) -> Option<String> {
+    match config.schedule {
+        Some(
+            ScheduleConfig::WarmupDecayLr { total_steps, .. }
+            | ScheduleConfig::WarmupCosineLr { total_steps, .. },
+        ) => total_steps.map(|steps| steps.to_string()),
         Some(_) => Some("a schedule without it".to_owned()),
         None => config.optimizer.map(|_| "a constant learning rate".to_owned()),
     }

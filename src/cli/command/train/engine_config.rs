@@ -1,4 +1,4 @@
-//! A training configuration as settings of the engine. Pure.
+//! [`engine_config`]: a training configuration as settings of the engine. Pure.
 
 use crate::config::{
     CommunicationType, DecayTarget, LossScaleConfig, OneCycleConfig, OptimizerConfig,
@@ -13,46 +13,52 @@ use crate::runtime::optim::{
 };
 
 /// A setting that the engine does not have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NotInEngine {
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the engine does not have {what} yet; write {instead}")]
+pub struct NotInEngine {
     /// What the file asks for.
-    pub(super) what: &'static str,
+    pub what: &'static str,
     /// What to write instead.
-    pub(super) instead: &'static str,
+    pub instead: &'static str,
 }
 
-/// What the line says that a file does not.
-pub(super) struct LineSettings {
+/// What a program says that a file does not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwnSettings {
     /// Settings where the file leaves the choice to the program.
-    pub(super) line: EngineConfig,
-    /// Steps of the whole run.
-    pub(super) steps: u64,
+    pub otherwise: EngineConfig,
+    /// Steps of the schedule of learning rates, if the file does not have their number.
+    pub steps: u64,
     /// Number of blocks of the model.
-    pub(super) blocks: usize,
+    pub blocks: usize,
     /// Number of workers of every node; `None` if it differs.
-    pub(super) workers_per_node: Option<usize>,
+    pub workers_per_node: Option<usize>,
 }
 
-/// Returns the settings of the engine.
+/// Returns the settings of the engine. The samples of a micro-batch are `found.batch.micro`; they are no setting of
+/// the engine.
 ///
 /// # Errors
 /// If the engine does not have one of them.
-pub(super) fn engine_config(
+pub fn engine_config(
     found: &TrainingConfig,
-    of_line: &LineSettings,
+    own: &OwnSettings,
 ) -> Result<EngineConfig, NotInEngine> {
-    let LineSettings { line, steps, blocks, workers_per_node } = of_line;
-    let rate = found.optimizer.map_or(line.schedule.rate(0), |optimizer| optimizer.learning_rate);
+    let OwnSettings { otherwise, steps, blocks, workers_per_node } = own;
+    let rate =
+        found.optimizer.map_or(otherwise.schedule.rate(0), |optimizer| optimizer.learning_rate);
     let schedule = match (&found.schedule, found.optimizer) {
         (Some(schedule), _) => schedule_of(schedule, rate, *steps),
         (None, Some(_)) => LrSchedule::Constant { rate },
-        (None, None) => line.schedule,
+        (None, None) => otherwise.schedule,
     };
     let (precision, loss_scaling) = precision_of(found.precision);
     Ok(EngineConfig {
         accumulate: found.batch.accumulation as usize,
         sharding: sharding_of(found.zero.stage),
-        optimizer: found.optimizer.map_or(line.optimizer, |optimizer| optimizer_of(&optimizer)),
+        optimizer: found
+            .optimizer
+            .map_or(otherwise.optimizer, |optimizer| optimizer_of(&optimizer)),
         schedule,
         clip: found.gradient_clipping,
         precision,
@@ -61,7 +67,7 @@ pub(super) fn engine_config(
         no_sync: false,
         persistent_len_max: found.zero.persistence_threshold as usize,
         shard_group: match found.zero.shard_group {
-            ShardGroupConfig::All => line.shard_group,
+            ShardGroupConfig::All => otherwise.shard_group,
             ShardGroupConfig::Ranks(ranks) => Some(ranks as usize),
             ShardGroupConfig::Node => {
                 let what = "`HYBRID_SHARD` on nodes with different numbers of workers";
@@ -80,7 +86,7 @@ pub(super) fn engine_config(
                 RecomputeConfig::Segments(count) => blocks.div_ceil(count.max(1) as usize),
             },
         },
-        seed: line.seed,
+        seed: otherwise.seed,
     })
 }
 

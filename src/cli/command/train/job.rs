@@ -1,6 +1,7 @@
 //! `remuda train`: starts this executable as the workers of a job.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser};
 
@@ -15,7 +16,7 @@ use crate::cli::command::train::check::Workers;
 use crate::cli::command::train::memory_table::show_memory;
 use crate::cli::command::train::outputs::remote_files;
 use crate::cli::command::train::resume::{
-    check_optimizer, kept_state, restart_warning, unsaved_warning,
+    check_optimizer, kept_state, restart_warning, schedule_note, unsaved_warning,
 };
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
@@ -23,7 +24,7 @@ use crate::cli::resolve::{self, ResolvedCluster};
 use crate::cli::start::{self, JobArgs, PrintedRanks, WorkerProgram, start};
 use crate::launch::{CauseRule, Transport};
 use crate::report::{Terminal, print_message, print_screen};
-use crate::train::{SavedTraining, more_steps};
+use crate::train::{SavedTraining, has_last_record, more_steps, show_reached};
 
 /// Train a small GPT or MLP on every slot with the bundled data-parallel runtime.
 ///
@@ -68,11 +69,8 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let saved = settle(&mut cli, &typed, &cluster, terminal)?;
     let vocabulary = check::run(&mut cli.train, &typed, workers, saved.as_ref())?;
     device::check(&cli.train, workers.count(), &typed)?;
-    // A run that ended after its last save has not written the last record of its metrics.
-    let has_record =
-        |saved: &SavedTraining| cli.train.metrics.is_some() && cli.train.steps == saved.step;
-    if let Some(saved) = saved.filter(|saved| cli.train.steps <= saved.step && !has_record(saved)) {
-        print_message(&nothing_to_do(&saved), terminal.paint);
+    if let Some(saved) = saved.filter(|saved| is_complete(&cli.train, saved)) {
+        print_message(&nothing_to_do(&saved, cli.train.steps), terminal.paint);
         return Ok(Status::Success);
     }
     if cli.watch.dry_run && !cli.watch.json && cli.train.device == DeviceArg::Cpu {
@@ -116,6 +114,7 @@ fn settle(
     let mut notes = config_file::apply(line, &mut cli.train, cluster, terminal.paint)?;
     if let Some(saved) = &saved {
         notes += &check_optimizer(line, &cli.train.resolve().engine.optimizer, saved)?;
+        notes += &schedule_note(&cli.train, saved);
     }
     shard_group::check(&cli.train, workers.count(), typed)?;
     if cli.watch.prints_warnings() {
@@ -142,12 +141,19 @@ fn resolve_cluster(
     resolve::resolve_cluster(&cli.cluster, typed, terminal)
 }
 
+/// Whether a run has nothing left to do. One that ended after its last save has not written the last record of its
+/// metrics.
+fn is_complete(args: &TrainArgs, saved: &SavedTraining) -> bool {
+    let lacks_record = |file: &PathBuf| args.steps == saved.step && !has_last_record(file);
+    args.steps <= saved.step && !args.metrics.as_ref().is_some_and(lacks_record)
+}
+
 /// The note for a run whose checkpoint has all of its steps.
-fn nothing_to_do(saved: &SavedTraining) -> String {
+fn nothing_to_do(saved: &SavedTraining, steps: u64) -> String {
     let SavedTraining { path, step, .. } = saved;
     format!(
-        "note: nothing to do: `{}` is already at step {step}\n\
-         help: to continue, type `--steps {}`\n",
+        "note: nothing to do: {}: `{}`\nhelp: `--steps {}` continues\n",
+        show_reached(*step, steps),
         path.display(),
         more_steps(*step)
     )

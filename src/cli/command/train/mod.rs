@@ -4,6 +4,7 @@ mod args;
 mod check;
 mod codes;
 mod config_file;
+mod config_places;
 mod device;
 mod engine_config;
 mod job;
@@ -18,5 +19,6 @@ mod worker;
 
 pub(in crate::cli::command) use args::threads_of_environment;
 pub(in crate::cli) use codes::EXPLANATIONS;
+pub use engine_config::{NotInEngine, OwnSettings, engine_config};
 pub(in crate::cli) use job::{definition, main};
 pub(in crate::cli) use worker::{WORKER_COMMAND, worker_main};

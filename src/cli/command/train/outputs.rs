@@ -14,7 +14,7 @@ use crate::cli::output_files::{check_file, check_writable};
 use crate::launch::{FileOf, WorkersFile};
 use crate::report::text::show_io_error;
 use crate::report::{make_dirs, with_disk_timeout};
-use crate::train::{inspect, inspect_newest, newest_in};
+use crate::train::{ScalarFormat, inspect, inspect_newest, newest_in};
 use crate::wire::{FileState, ProblemScope, RequiredFile};
 
 /// Returns the files of the run, for checks by the agents of other machines.
@@ -37,13 +37,20 @@ pub(super) fn remote_files(args: &TrainArgs) -> Vec<WorkersFile> {
         file(of, path, FileState::Readable, format!("`{flag}`: {help}"))
     };
     let data = args.data.iter().map(|path| readable(FileOf::AllWorkers, path, "--data"));
+    let offload = args.engine.iter().map(|engine| &engine.offload);
+    let offload = offload.flat_map(|found| found.optimizer.iter().chain(&found.parameters));
+    let offload = offload.map(|dir| {
+        let help =
+            format!("`nvme_path`: correct it, or type `mkdir -p {}` on every node", quoted(dir));
+        file(FileOf::AllWorkers, dir, FileState::Readable, help)
+    });
     let resume = args.resume.iter().filter(|_| !args.is_auto());
     let resume = resume.map(|path| readable(FileOf::Rank0, path, "--resume"));
     let kept = args.checkpoint_dir.iter().filter(|dir| !continues_in(args, dir)).map(|dir| {
         let state = FileState::NoFilesWithPrefix("step-".to_owned());
         file(FileOf::Rank0, dir, state, other_dir_help(dir))
     });
-    data.chain(resume).chain(kept).collect()
+    data.chain(offload).chain(resume).chain(kept).collect()
 }
 
 /// Whether a directory contains the checkpoints from which the run continues.
@@ -111,17 +118,22 @@ pub(super) fn check_unused(line: &TypedLine<'_>, args: &TrainArgs) -> Result<(),
 
 pub(super) fn check_outputs(line: &TypedLine<'_>, args: &TrainArgs) -> Result<(), CliError> {
     let Some(bad) = bad_output(args) else { return Ok(()) };
+    let (status, message) = (Status::CantCreate, bad.to_string());
+    if let Some(place) = args.config_place(bad.keys) {
+        return Err(place.refuse(status, CANNOT_WRITE, message, |found| found.help(bad.help)));
+    }
     let place = line.0.value_or_end(bad.flag);
-    let message = bad.to_string();
-    Err(line.refuse(Status::CantCreate, CANNOT_WRITE, place, message, |found| found.help(bad.help)))
+    Err(line.refuse(status, CANNOT_WRITE, place, message, |found| found.help(bad.help)))
 }
 
 /// Error about a file of the run that cannot be written.
 pub(super) struct BadOutput<'a> {
     flag: &'static str,
+    /// Keys of the file of `--deepspeed_config` that name the path.
+    keys: &'static [&'static str],
     path: &'a Path,
     why: String,
-    help: &'static str,
+    help: String,
 }
 
 impl fmt::Display for BadOutput<'_> {
@@ -133,36 +145,81 @@ impl fmt::Display for BadOutput<'_> {
 /// Finds the first file on this machine that cannot be written, and creates the directories of the run. The
 /// process must not have started threads yet.
 pub(super) fn bad_output(args: &TrainArgs) -> Option<BadOutput<'_>> {
-    let monitors = args.monitor.iter().map(|monitor| ("deepspeed_config", &monitor.dir));
+    // First, because it creates nothing.
+    if let Some(bad) = bad_offload(args) {
+        return Some(bad);
+    }
+    let monitors = args.monitor.iter().map(|monitor| {
+        let keys: &[&str] = match monitor.format {
+            ScalarFormat::TensorBoard => &["tensorboard.output_path", "tensorboard.enabled"],
+            ScalarFormat::Csv => &["csv_monitor.output_path", "csv_monitor.enabled"],
+        };
+        ("deepspeed_config", keys, &monitor.dir)
+    });
     let dirs = [("checkpoint_dir", &args.checkpoint_dir), ("tensorboard", &args.tensorboard)];
-    let dirs = dirs.into_iter().filter_map(|(flag, dir)| Some((flag, dir.as_ref()?)));
-    let offload = args.engine.iter().map(|engine| &engine.offload);
-    let offload = offload.flat_map(|found| found.optimizer.iter().chain(&found.parameters));
-    let offload = offload.map(|dir| ("deepspeed_config", dir));
-    if let Some(bad) =
-        dirs.chain(monitors).chain(offload).find_map(|(flag, dir)| bad_directory(flag, dir))
-    {
+    let no_keys: &[&str] = &[];
+    let dirs = dirs.into_iter().filter_map(|(flag, dir)| Some((flag, no_keys, dir.as_ref()?)));
+    let mut dirs = dirs.chain(monitors);
+    if let Some(bad) = dirs.find_map(|(flag, keys, dir)| bad_directory(flag, keys, dir)) {
         return Some(bad);
     }
     let files = [("metrics", &args.metrics), ("plot", &args.plot)].into_iter();
     let files = files.filter_map(|(flag, file)| Some((flag, file.as_ref()?)));
     let mut refused = files.filter_map(|(flag, file)| Some((flag, file, check_file(file).err()?)));
     let (flag, path, why) = refused.next()?;
-    let help = "name a file in a directory that exists and that you can write";
-    Some(BadOutput { flag, path, why, help })
+    let help = "name a file in a directory that exists and that you can write".to_owned();
+    Some(BadOutput { flag, keys: &[], path, why, help })
+}
+
+/// Finds a directory for offloaded state that cannot be used. It is not created: a directory beside a mistyped mount
+/// point would fill another disk.
+fn bad_offload(args: &TrainArgs) -> Option<BadOutput<'_>> {
+    const OPTIMIZER: &[&str] = &["zero_optimization.offload_optimizer.nvme_path"];
+    const PARAMETERS: &[&str] = &["zero_optimization.offload_param.nvme_path"];
+    let offload = &args.engine.as_ref()?.offload;
+    let dirs = [(OPTIMIZER, &offload.optimizer), (PARAMETERS, &offload.parameters)];
+    let mut dirs = dirs.into_iter().filter_map(|(keys, dir)| Some((keys, dir.as_deref()?)));
+    dirs.find_map(|(keys, path)| {
+        let checked = with_disk_timeout(|| {
+            if fs::metadata(path)?.is_dir() {
+                check_writable(path)
+            } else {
+                Err(io::Error::from_raw_os_error(libc::ENOTDIR))
+            }
+        });
+        let error = checked.err()?;
+        let help = match error.kind() {
+            io::ErrorKind::NotFound => {
+                format!("correct the path, or type `mkdir -p {}` on every node", quoted(path))
+            }
+            kind => help_of_directory(kind).to_owned(),
+        };
+        let why = show_io_error(&error);
+        Some(BadOutput { flag: "deepspeed_config", keys, path, why, help })
+    })
 }
 
 /// Creates a directory, and checks that it can be written.
-fn bad_directory<'a>(flag: &'static str, path: &'a Path) -> Option<BadOutput<'a>> {
+fn bad_directory<'a>(
+    flag: &'static str,
+    keys: &'static [&'static str],
+    path: &'a Path,
+) -> Option<BadOutput<'a>> {
     let made = make_dirs(path, 0o777).and_then(|()| with_disk_timeout(|| check_writable(path)));
     let error = made.err()?;
-    let hangs = error.kind() == io::ErrorKind::TimedOut;
+    let kind = error.kind();
+    let hangs = kind == io::ErrorKind::TimedOut;
     let is_file = !hangs && fs::metadata(path).is_ok_and(|found| !found.is_dir());
     let why = if is_file { "it is a file".to_owned() } else { show_io_error(&error) };
-    let help = if hangs {
-        "its file system does not respond; use a directory on another one"
-    } else {
-        "use a directory that you can write"
-    };
-    Some(BadOutput { flag, path, why, help })
+    Some(BadOutput { flag, keys, path, why, help: help_of_directory(kind).to_owned() })
+}
+
+/// What to do about a directory that cannot be written.
+fn help_of_directory(error: io::ErrorKind) -> &'static str {
+    match error {
+        io::ErrorKind::TimedOut => {
+            "its file system does not respond; use a directory on another one"
+        }
+        _ => "use a directory that you can write",
+    }
 }

@@ -26,6 +26,9 @@ use crate::train::{
 /// Limit of the search for a checkpoint after a failure.
 const READ_LIMIT: Duration = Duration::from_secs(2);
 
+/// Number of rates by which two schedules are compared.
+const COMPARED_RATES: u64 = 64;
+
 /// What to do if a checkpoint cannot be used, and no better one is known.
 const OTHER_CHECKPOINT_HELP: &str =
     "use another checkpoint, or leave `--resume` out to start a new run";
@@ -236,6 +239,37 @@ pub(super) fn check_optimizer(
         if line.0.last("deepspeed_config").is_some() { "deepspeed_config" } else { "resume" };
     let place = line.0.value_or_end(decides);
     Err(line.refuse(Status::Config, CHECKPOINT_DIFFERS, place, message, |found| found.help(help)))
+}
+
+/// Returns a note if the schedule of learning rates has another length than when the checkpoint was saved, because
+/// `--steps` has changed: the rate jumps.
+pub(super) fn schedule_note(args: &TrainArgs, saved: &SavedTraining) -> String {
+    let Some((before, done)) = &saved.schedule else { return String::new() };
+    let now = args.resolve().engine.schedule;
+    let (Some(steps), Some(steps_before)) = (now.steps(), before.steps()) else {
+        return String::new();
+    };
+    // A length that was typed, or that a file sets, is meant.
+    if args.decay_steps.is_some() || steps != args.steps || steps == steps_before {
+        return String::new();
+    }
+    let rates = [now.rate(*done), before.rate(*done)];
+    let is_same = |update: u64| now.rate(update).to_bits() == before.rate(update).to_bits();
+    let last = steps.max(steps_before);
+    let stride = last.saturating_sub(*done) / COMPARED_RATES + 1;
+    if (*done..=last).step_by(stride as usize).all(is_same) {
+        return String::new();
+    }
+    let next = saved.step + 1;
+    let jump = if is_same(*done) {
+        String::new()
+    } else {
+        format!(", so that of step {next} is {:.2e} instead of {:.2e}", rates[0], rates[1])
+    };
+    format!(
+        "note: the learning rate falls until step {steps} (`--steps`), when the checkpoint was saved until step \
+         {steps_before}{jump}\nhelp: `--decay_steps {steps_before}` keeps the old schedule\n"
+    )
 }
 
 /// Describes the checkpoints of a run for the report of a failure.

@@ -2,30 +2,35 @@
 
 use super::args::TrainArgs;
 use super::codes::BAD_SHARD_GROUP;
-use crate::base::Diagnostic;
-use crate::cli::line::{CommandLine, RefusedLine};
+use crate::base::{Diagnostic, Status};
+use crate::cli::error::CliError;
+use crate::cli::line::CommandLine;
 use crate::runtime::engine::{EngineConfig, EngineError, is_shard_group};
 
 /// Fails if the workers cannot be divided into shard groups of the size of the line or its file.
-pub(super) fn check(
-    args: &TrainArgs,
-    workers: usize,
-    typed: &CommandLine,
-) -> Result<(), RefusedLine> {
+pub(super) fn check(args: &TrainArgs, workers: usize, typed: &CommandLine) -> Result<(), CliError> {
     let engine = args.engine(0);
     let Some(size) = engine.shard_group else { return Ok(()) };
     let Err(EngineError::Config { problem, instead }) = engine.check(workers) else {
         return Ok(());
     };
+    let label = format!("asks for shard groups of {size}");
+    let in_file = args.config_place(&["zero_optimization.zero_hpz_partition_size"]);
+    if let (None, Some(place)) = (args.shard_group, in_file) {
+        return Err(place.refuse(Status::Usage, BAD_SHARD_GROUP, problem, |found| {
+            found.label(label).help(instead)
+        }));
+    }
     let (flag, help) = match args.shard_group {
         Some(_) => ("shard_group", option_help(&engine, size, workers)),
         None => ("deepspeed_config", None),
     };
-    Err(typed.refuse(&[typed.value_or_end(flag)], |spans| {
+    let refused = typed.refuse(&[typed.value_or_end(flag)], |spans| {
         Diagnostic::error(BAD_SHARD_GROUP, spans[0], problem)
-            .label(format!("asks for shard groups of {size}"))
+            .label(label)
             .help(help.unwrap_or(instead))
-    }))
+    });
+    Err(refused.into())
 }
 
 /// What to type instead of `--shard_group`; `None` if its number is not the problem.

@@ -2,11 +2,10 @@
 
 use std::cell::Cell;
 use std::ffi::OsString;
-use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::base::{Status, clock, env_vars};
+use crate::base::{Rank, Status, clock, env_vars};
 use crate::cli::command::checkpoint::code_of_checkpoint_error;
 use crate::cli::command::train::args::{DeviceArg, TrainArgs};
 use crate::cli::command::train::codes::IN_USE;
@@ -19,7 +18,7 @@ use crate::cli::start::join_group;
 use crate::os::process::signals;
 use crate::report::{print_error, print_screen};
 use crate::runtime::checkpoint::DirectoryLock;
-use crate::runtime::{Group, InitOptions};
+use crate::runtime::{Group, InitOptions, Note};
 #[cfg(feature = "nccl")]
 use crate::train::train_on;
 use crate::train::{TrainError, TrainEvent, TrainOptions, TrainOutcome, train};
@@ -110,18 +109,32 @@ fn run_training(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Sta
     match trained {
         Ok(_) => Status::Success,
         Err(error) => {
-            let begin = match &error {
-                TrainError::Load(error) => format!("error[{}]", code_of_checkpoint_error(error).0),
-                _ => "remuda train".to_owned(),
-            };
-            let mut text = format!("{begin}: rank {}: ", group.rank());
-            writeln!(text, "{error}").expect("writing to a String cannot fail");
-            if let Some(help) = error.help() {
-                writeln!(text, "help: {help}").expect("writing to a String cannot fail");
-            }
-            print_error(&text);
+            report_error(&error, group);
             error.status()
         }
+    }
+}
+
+/// Prints an error. One that all ranks have is printed by rank 0 alone, before any rank exits; the others name it as
+/// the rank that says more.
+fn report_error(error: &TrainError, group: &Group) {
+    let (is_shared, rank) = (error.is_of_all_ranks(), group.rank());
+    if is_shared && rank != 0 {
+        group.note(&Note::PeerLost { rank: Rank(0) });
+    } else {
+        let begin = match error {
+            TrainError::Load(error) | TrainError::Damaged { error, .. } => {
+                format!("error[{}]", code_of_checkpoint_error(error).0)
+            }
+            _ => "remuda train".to_owned(),
+        };
+        let of_rank = if is_shared { String::new() } else { format!("rank {rank}: ") };
+        let help = error.help().map_or_else(String::new, |help| format!("help: {help}\n"));
+        print_error(&format!("{begin}: {of_rank}{error}\n{help}"));
+    }
+    if is_shared {
+        // A rank that is lost meanwhile prints nothing more.
+        let _ = group.barrier();
     }
 }
 
