@@ -17,7 +17,7 @@ use crate::plan::Program;
 use crate::report::text::show_io_error;
 use crate::wire::Problem;
 
-/// What selected the Python beside our executable.
+/// What selected the Python beside the executable of remuda.
 const OWN_ENVIRONMENT: &str = "where remuda is installed";
 
 /// The program of the workers, and its arguments.
