@@ -26,7 +26,7 @@ pub(crate) fn restore_state<T: Task, R: ReplicaState>(
     let Some((path, choice)) = source(options) else { return Ok(EarlierSteps::NONE) };
     let model = task.identity().to_string();
     let is_same = |reader: &CheckpointReader| check_model(reader, &model);
-    let loaded = match engine.load_checkpoint(&path, choice, &is_same) {
+    let loaded = match engine.load_checkpoint(&path, choice, is_same) {
         Err(error) if options.may_start_fresh && is_absent(&error) => {
             return Ok(EarlierSteps::NONE);
         }

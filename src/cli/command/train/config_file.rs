@@ -131,22 +131,18 @@ fn check_agreement(
             }
             _ => format!("leave `--{flag}` out, or remove its setting from the file"),
         };
-        return Err(match args.config_place(keys) {
-            Some(place) => {
-                let (key, file) = (place.key, place.file());
-                let message =
-                    format!("{option} contradicts `{key}` of `{file}`, which has {in_file}");
-                place.refuse(Status::Config, CONFIG_DIFFERS, message, |found| found.help(help))
-            }
-            None => {
-                let message =
-                    format!("{option} contradicts `--deepspeed_config`, which has {in_file}");
-                let place = line.0.value_or_end(flag);
-                line.refuse(Status::Config, CONFIG_DIFFERS, place, message, |found| {
-                    found.help(help)
-                })
-            }
-        });
+        if let Some(place) = args.config_place(keys) {
+            let (key, file) = (place.key, place.file());
+            let message = format!("{option} contradicts `{key}` of `{file}`, which has {in_file}");
+            let refused =
+                place.refuse(Status::Config, CONFIG_DIFFERS, message, |found| found.help(help));
+            return Err(refused);
+        }
+        let message = format!("{option} contradicts `--deepspeed_config`, which has {in_file}");
+        let place = line.0.value_or_end(flag);
+        let refused =
+            line.refuse(Status::Config, CONFIG_DIFFERS, place, message, |found| found.help(help));
+        return Err(refused);
     }
     Ok(())
 }
