@@ -49,6 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         outline: plan::outline(&plan),
         next_epoch: Epoch(0),
         free_restarts: 0,
+        problems: Vec::new(),
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;

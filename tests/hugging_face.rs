@@ -143,7 +143,9 @@ fn models_that_are_no_gpt2_are_refused() {
         ("typeless", vec![]),
     ] {
         fs::create_dir_all(scratch.path(dir)).expect("a new directory");
-        files.iter().for_each(|file| scratch.write(&format!("{dir}/{file}"), &config));
+        for file in files {
+            scratch.write(&format!("{dir}/{file}"), &config);
+        }
     }
     scratch.write("bert/config.json", "{\"model_type\": \"bert\", \"num_hidden_layers\": 12}");
     scratch.write("typeless/config.json", "{\"n_layer\": 12}");

@@ -520,6 +520,7 @@ fn kind(event: &TrainEvent) -> char {
     match event {
         TrainEvent::Started(_) => '(',
         TrainEvent::Resumed { .. } => 'r',
+        TrainEvent::Complete { .. } => 'c',
         TrainEvent::Damaged(_) => 'd',
         TrainEvent::Stepped(_) => '.',
         TrainEvent::Saved { .. } => 's',
