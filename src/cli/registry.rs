@@ -163,7 +163,8 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "links",
         help: Some(CommandHelp {
-            summary: Some("Make links by which deepspeed, torchrun and accelerate start remuda"),
+            // Once for an installation; the page for users of Python names it.
+            summary: None,
             definition: links::definition,
         }),
         main: |words, _| links::main(words),

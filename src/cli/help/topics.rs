@@ -541,7 +541,7 @@ pub(super) const TOPICS: [Topic; 34] = [
         options: &["directory", "names"],
         examples: [
             ("all names, in a directory of their own", "remuda links ~/.local/remuda"),
-            ("then start remuda as deepspeed", "PATH=~/.local/remuda:$PATH deepspeed train.py"),
+            ("the names of DeepSpeed", "remuda links ~/.local/remuda deepspeed ds"),
             ("torchrun alone", "remuda links ~/.local/remuda torchrun"),
         ],
     },

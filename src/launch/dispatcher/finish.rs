@@ -21,17 +21,7 @@ impl Dispatcher<'_> {
     /// Closes the links, waits for the output, reports the result and writes the record.
     pub(in crate::launch) async fn finish(mut self) -> LaunchEnd {
         let verdict = self.job.verdict().expect("the loop ends with a verdict").clone();
-        self.nodes.say_goodbye();
-        // Later messages of nodes are ignored, and must not block the nodes.
-        self.inbox.nodes.close();
-        let is_confirmed = verdict.unconfirmed.is_empty();
-        // The link of a lost agent that is suspended ends when the agent is killed.
-        while let (Some(at), true) = (self.reaper.next_check_at(), is_confirmed) {
-            sleep_until(Some(at)).await;
-            self.check_orphans();
-        }
-        let limit = if is_confirmed { CLOSE_LIMIT } else { Duration::ZERO };
-        self.nodes.wait_for_ends(limit).await;
+        self.close_links(verdict.unconfirmed.is_empty()).await;
         self.pass_error_file_on(verdict.cause.as_ref());
         self.keep_error_files();
         let mut pages = self.reporter.finish();
@@ -79,6 +69,20 @@ impl Dispatcher<'_> {
             may_be_taken_over: self.job.may_be_taken_over(),
             has_late_nodes: !has_begun && self.startup.was_refused(),
         }
+    }
+
+    /// Closes the links and waits for the ends of the agents, if all of them have said that their processes are gone.
+    async fn close_links(&mut self, is_confirmed: bool) {
+        self.nodes.say_goodbye();
+        // Later messages of nodes are ignored, and must not block the nodes.
+        self.inbox.nodes.close();
+        // The link of a lost agent that is suspended ends when the agent is killed.
+        while let (Some(at), true) = (self.reaper.next_check_at(), is_confirmed) {
+            sleep_until(Some(at)).await;
+            self.check_orphans();
+        }
+        let limit = if is_confirmed { CLOSE_LIMIT } else { Duration::ZERO };
+        self.nodes.wait_for_ends(limit).await;
     }
 
     /// Gives the error file of the worker that is the cause to the launcher that started this one. If it cannot
