@@ -48,8 +48,8 @@ fn pod_waits_for_node_0_until_join_timeout() {
     );
     second.wait_for_error("   Waiting  for node 0 (train-0.train:29501), 1");
     second.end().code(75).says(
-        "error[R108]: node 0 (train-0.train:29501) did not answer: connection refused; there was no \
-         restart\nhelp: the screen of node 0 shows why it exited\n",
+        "error[R108]: node 0 (train-0.train:29501) was lost, and did not answer within 12 s (--join_timeout): \
+         connection refused; there was no restart\nhelp: the screen of node 0 shows why it exited\n",
     );
 }
 
