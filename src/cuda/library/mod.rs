@@ -11,6 +11,7 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `spec` | name, files and package of a library |
 //! | `search` | search path: Python environments, then the system's loader |
 //! | `ffi` | opening of a library and look-up of its functions |
 //! | `error` | errors |

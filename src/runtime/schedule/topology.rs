@@ -1,5 +1,4 @@
-//! Placement of ranks, and division of operations into slices and rounds. Pure: no I/O, no clock, no
-//! transport.
+//! Placement of ranks on nodes. Pure: no I/O, no clock, no transport.
 
 /// Node of every rank. Any placement is valid, including uneven and scattered ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
