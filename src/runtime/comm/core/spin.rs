@@ -8,6 +8,9 @@ use crate::base::clock;
 /// less. If they take more, other threads need the processor: a thread that yields then waits for its turn behind all of
 /// them every time, whereas one that sleeps runs soon after it is woken.
 const YIELD_TIME_MAX: Duration = Duration::from_micros(250);
+/// Number of yields between two looks at the clock, after the first: that one tells whether a thread that computes has
+/// had the processor.
+const YIELDS_PER_LOOK: u32 = 8;
 
 /// Number of polls before a waiting thread sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +36,7 @@ impl Spin {
 
     /// Begins to yield the processor between polls.
     pub(crate) fn yielding(self) -> Yielding {
-        Yielding { left: self.yields, since: None }
+        Yielding { left: self.yields, yields: 0, since: None }
     }
 
     /// Polls of a thread that runs beside a computing one.
@@ -43,6 +46,8 @@ impl Spin {
 /// A thread that yields the processor between its polls, for a limited number of times and a limited time.
 pub(crate) struct Yielding {
     left: u32,
+    /// Number of yields so far.
+    yields: u32,
     /// When it began.
     since: Option<Instant>,
 }
@@ -55,7 +60,10 @@ impl Yielding {
         }
         let since = *self.since.get_or_insert_with(clock::now);
         yield_now();
-        self.left = if clock::now() - since < YIELD_TIME_MAX { self.left - 1 } else { 0 };
+        let looks = self.yields.is_multiple_of(YIELDS_PER_LOOK);
+        let is_long = looks && YIELD_TIME_MAX <= clock::now() - since;
+        self.yields += 1;
+        self.left = if is_long { 0 } else { self.left - 1 };
         true
     }
 }
