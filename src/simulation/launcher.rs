@@ -361,9 +361,7 @@ impl Simulation {
         if let Some(suspended) = self.launcher.table.on_heartbeat_timer(now) {
             self.step_job(Event::Stalled(suspended));
         }
-        for node in self.launcher.table.all() {
-            self.send_heartbeat(node);
-        }
+        self.send_heartbeats();
         self.refuse_late_nodes();
         self.end_join_time();
         let mut expired = self.launcher.table.silence(now).expired;
@@ -373,6 +371,12 @@ impl Simulation {
         expired.retain(|lost| self.mark_node_lost(lost.node, NodeLoss::LeaseExpired).is_some());
         if !expired.is_empty() {
             self.step_job(Event::LeaseExpired(expired));
+        }
+    }
+
+    pub(super) fn send_heartbeats(&mut self) {
+        for node in self.launcher.table.all() {
+            self.send_heartbeat(node);
         }
     }
 

@@ -273,9 +273,7 @@ impl Simulation {
             self.send_to_all(&ToAgent::PeerGone(Rank(ranks.iter().sum())));
         }
         if self.launcher.job.is_preparing() {
-            for other in self.launcher.table.all() {
-                self.send_heartbeat(other);
-            }
+            self.send_heartbeats();
         }
         Some(self.node_lost(node, loss))
     }

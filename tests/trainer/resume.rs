@@ -1,6 +1,7 @@
 //! Runs that are started again: with more steps, with none left, from a damaged checkpoint.
 
 use std::fs;
+use std::path::Path;
 
 use super::{SMALL, digest, losses, stderr_of};
 use crate::support::scratch::{Scratch, text};
@@ -93,16 +94,20 @@ fn complete_run_that_is_started_again_has_nothing_to_do() {
     assert_eq!(losses(&scratch, "m").len(), 5);
 }
 
+/// Damages a file of a checkpoint.
+fn flip_last_byte(file: &Path) {
+    let mut bytes = fs::read(file).expect("a checkpoint");
+    *bytes.last_mut().expect("not empty") ^= 1;
+    fs::write(file, bytes).expect("it is written");
+}
+
 /// The damage is found by the workers; they report it once, with the checkpoint that can be used.
 #[test]
 fn damage_is_told_once_with_the_newest_undamaged_checkpoint() {
     let scratch = Scratch::new("train", "flipped");
     let line = |steps| line(steps).replace("--num_gpus 2", "--num_gpus 4");
     scratch.succeed(&line(6));
-    let file = scratch.path("kept/step-00000006/rank-00000.safetensors");
-    let mut bytes = fs::read(&file).expect("a checkpoint");
-    *bytes.last_mut().expect("not empty") ^= 1;
-    fs::write(&file, bytes).expect("it is written");
+    flip_last_byte(&scratch.path("kept/step-00000006/rank-00000.safetensors"));
     let check = |dir: &str, more: &str, help: &str| {
         let refused = scratch.run(&format!("{} {more}", line(8).replace("kept", dir)));
         let shown = text(&refused.stderr);
@@ -129,10 +134,7 @@ fn damage_of_the_only_checkpoint_is_told_with_what_is_left() {
     let scratch = Scratch::new("train", "only");
     let line = |steps| line(steps).replace("--save_every 2", "");
     scratch.succeed(&line(2));
-    let file = scratch.path("kept/step-00000002/rank-00000.safetensors");
-    let mut bytes = fs::read(&file).expect("a checkpoint");
-    *bytes.last_mut().expect("not empty") ^= 1;
-    fs::write(&file, bytes).expect("it is written");
+    flip_last_byte(&scratch.path("kept/step-00000002/rank-00000.safetensors"));
     let refused = scratch.run(&format!("{} --resume kept", line(4)));
     let shown = text(&refused.stderr);
     let help = "\nhelp: there is no undamaged checkpoint beside it: ";

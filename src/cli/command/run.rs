@@ -72,14 +72,11 @@ pub(in crate::cli) fn start(mut args: RunArgs, typed: &CommandLine) -> Result<St
     let mut cluster = resolve::resolve_cluster(&args.cluster, typed, terminal)?;
     cluster.set_elastic(resolve::elastic(&args.elastic, &cluster, typed)?);
     check::stdin(&args.watch, cluster.workers(), typed)?;
-    if let Some(note) = resolve::unused_variables(&args.cluster.transport, &cluster)
-        && args.watch.prints_progress()
-    {
-        print_message(&note, terminal.paint);
-    }
-    if let Some(note) = resolve::unused_ssh_options(typed, &cluster.transport)
-        && args.watch.prints_progress()
-    {
+    let notes = [
+        resolve::unused_variables(&args.cluster.transport, &cluster),
+        resolve::unused_ssh_options(typed, &cluster.transport),
+    ];
+    for note in notes.into_iter().flatten().filter(|_| args.watch.prints_progress()) {
         print_message(&note, terminal.paint);
     }
     let job = JobArgs { watch: &args.watch, workers: &args.workers, terminal };

@@ -132,24 +132,21 @@ pub(in crate::cli) fn show_interpreter(
     let is_below = |root: OsString| Path::new(interpreter).starts_with(root);
     let of_environment = [env_vars::VIRTUAL_ENV, env_vars::CONDA_PREFIX]
         .into_iter()
-        .find(|name| env_vars::get(name).is_some_and(is_below));
+        .find(|name| env_vars::get(name).is_some_and(is_below))
+        .or_else(|| {
+            own_environment().filter(|root| is_below(root.into())).map(|_| OWN_ENVIRONMENT)
+        });
     let (source, is_usual) = match of_environment {
         _ if named.is_some() => ("--python", of_path.as_ref() == Some(interpreter)),
         _ if is_set(env_vars::PYTHON_EXEC) => {
             (env_vars::PYTHON_EXEC, of_path.as_ref() == Some(interpreter))
         }
-        // The directory of an active environment is the first in PATH.
+        // The directory of an active environment is the first in PATH; that of remuda may be.
         Some(name) => {
             let directory = |file| Path::new(file).parent();
             (name, of_path.as_ref().and_then(directory) == directory(interpreter))
         }
-        None => {
-            let is_own = own_environment().is_some_and(|root| is_below(root.into()));
-            if !is_own {
-                return None;
-            }
-            (OWN_ENVIRONMENT, of_path.as_ref() == Some(interpreter))
-        }
+        None => return None,
     };
     let shown = Path::new(interpreter).display();
     (!is_usual).then(|| format!("{shown} ({source})"))

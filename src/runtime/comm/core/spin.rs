@@ -36,7 +36,7 @@ impl Spin {
 
     /// Begins to yield the processor between polls.
     pub(crate) fn yielding(self) -> Yielding {
-        Yielding { left: self.yields, yields: 0, since: None }
+        Yielding { left: self.yields, since: None }
     }
 
     /// Polls of a thread that runs beside a computing one.
@@ -46,8 +46,6 @@ impl Spin {
 /// A thread that yields the processor between its polls, for a limited number of times and a limited time.
 pub(crate) struct Yielding {
     left: u32,
-    /// Number of yields so far.
-    yields: u32,
     /// When it began.
     since: Option<Instant>,
 }
@@ -58,11 +56,10 @@ impl Yielding {
         if self.left == 0 {
             return false;
         }
+        let looks = self.since.is_none() || self.left.is_multiple_of(YIELDS_PER_LOOK);
         let since = *self.since.get_or_insert_with(clock::now);
         yield_now();
-        let looks = self.yields.is_multiple_of(YIELDS_PER_LOOK);
         let is_long = looks && YIELD_TIME_MAX <= clock::now() - since;
-        self.yields += 1;
         self.left = if is_long { 0 } else { self.left - 1 };
         true
     }
