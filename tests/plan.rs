@@ -13,8 +13,8 @@ use remuda::plan::{
     Accelerator, Bindings, Conventions, EnvValue, Export, JobSpec, LaunchPlan, MasterAddr,
     PlanError, Program, RendezvousPort, ThreadShare, VariableOrigin, WorkerPlan, digest, plan,
 };
-use remuda::report::PlanSettings;
 use remuda::report::plan::{Secrets, show_plan, write_plan_json};
+use remuda::report::{ElasticSettings, PlanSettings};
 
 fn host(name: &str) -> HostName {
     HostName::parse(name).expect("a host name")
@@ -331,16 +331,24 @@ fn full_spec() -> JobSpec {
     }
 }
 
-fn plan_json(plan: &LaunchPlan, secrets: Secrets) -> String {
-    let mut text = Vec::new();
-    let settings = PlanSettings {
+fn settings() -> PlanSettings {
+    PlanSettings {
         node: None,
         max_restarts: 3,
         grace_ms: 10_000,
         streams: None,
         numa_binding: None,
-    };
-    write_plan_json(&mut text, plan, &settings, secrets).expect("writing to memory cannot fail");
+        elastic: None,
+    }
+}
+
+fn plan_table(plan: &LaunchPlan, secrets: Secrets) -> String {
+    show_plan(plan, &settings(), secrets)
+}
+
+fn plan_json(plan: &LaunchPlan, secrets: Secrets) -> String {
+    let mut text = Vec::new();
+    write_plan_json(&mut text, plan, &settings(), secrets).expect("writing to memory cannot fail");
     String::from_utf8(text).expect("JSON is UTF-8")
 }
 
@@ -353,10 +361,26 @@ fn plan_document_matches_golden_file() {
 }
 
 #[test]
+fn plan_of_a_varying_number_of_nodes_names_both_numbers_and_spares() {
+    let shown = |min_nodes, spares: &[&str]| {
+        let spares = spares.iter().map(|name| host(name)).collect();
+        let elastic = Some(ElasticSettings { min_nodes, max_nodes: 2, spares });
+        let plan = planned(&spec());
+        let text = show_plan(&plan, &PlanSettings { elastic, ..settings() }, Secrets::Masked);
+        text.lines().find(|line| line.starts_with("workers run on")).map(str::to_owned)
+    };
+    let line = |text: &str| Some(text.to_owned());
+    assert_eq!(shown(1, &[]), line("workers run on 1 to 2 nodes; this plan has 2"));
+    assert_eq!(shown(2, &["n3"]), line("workers run on 2 nodes; ready as spares: n3"));
+    let both = "workers run on 1 to 2 nodes; this plan has 2; ready as spares: n[3-4]";
+    assert_eq!(shown(1, &["n3", "n4"]), line(both));
+}
+
+#[test]
 fn plan_table_matches_golden_file() {
     check_expected(
         "tests/plan/full.expected".as_ref(),
-        &show_plan(&planned(&full_spec()), Secrets::Masked),
+        &plan_table(&planned(&full_spec()), Secrets::Masked),
     );
 }
 
@@ -369,7 +393,7 @@ fn large(hosts: u32, slots: u32) -> LaunchPlan {
 #[test]
 fn table_of_a_large_plan_shows_ranges() {
     let table = |plan: &LaunchPlan| {
-        let shown = show_plan(plan, Secrets::Masked);
+        let shown = plan_table(plan, Secrets::Masked);
         shown.split("\n\n").next().expect("a table").to_owned()
     };
     assert_eq!(
@@ -390,7 +414,7 @@ fn table_of_a_large_plan_shows_ranges() {
 #[test]
 fn secrets_are_shown_only_on_request() {
     let plan = planned(&full_spec());
-    for show in [plan_json, show_plan] {
+    for show in [plan_json, plan_table] {
         assert!(!show(&plan, Secrets::Masked).contains("hf_abc"));
         assert!(show(&plan, Secrets::Shown).contains("hf_abc"));
     }

@@ -141,6 +141,11 @@ fn write_configurations(scratch: &Scratch) {
         \"zero_hpz_partition_size\": 4}}",
     );
     scratch.write(
+        "hybrid.yaml",
+        "distributed_type: FSDP\nuse_cpu: true\nfsdp_config:\n  \
+        fsdp_sharding_strategy: HYBRID_SHARD\n",
+    );
+    scratch.write(
         "sgd.json",
         "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"SGD\", \
         \"params\": {\"lr\": 0.01, \"momentum\": 0.9}}}",
@@ -221,6 +226,7 @@ const REFUSED: &[&str] = &[
     "--num_gpus 2 --config files.json",
     "--num_gpus 2 --config mistyped.json",
     "--num_gpus 2 --config groups.json",
+    "--launcher local --hostfile hosts --config hybrid.yaml",
     "--num_gpus 6 --stage 3 --shard_group 4",
     "--num_gpus 4 --stage 3 --shard_group 1",
     "--num_gpus 4 --stage 2 --shard_group 2",

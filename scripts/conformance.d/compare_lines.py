@@ -87,7 +87,9 @@ class Remuda:
         found = {"command": command, "env": {k: v for k, v in env.items() if k not in AGENT_VARIABLES}}
         if "RANK" not in env or "TORCHELASTIC_SIGNALS_TO_HANDLE" not in env:
             return {**found, "launcher": "deepspeed"} if "RANK" in env else found
-        found["nodes"] = len(nodes)
+        elastic = settings["elastic"]
+        least = elastic["min_nodes"] if elastic else len(nodes)
+        found["nodes"] = len(nodes) if least == len(nodes) else [least, len(nodes)]
         found["workers"] = len(first)
         found["node"] = settings["node"]
         found["run_id"] = env["TORCHELASTIC_RUN_ID"]

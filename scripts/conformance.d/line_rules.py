@@ -7,6 +7,9 @@ SAME = "same"
 
 UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
+# A refused value of an option that torchrun reads, and a single process does not.
+TORCHRUN_VALUE = re.compile("--(tee|rdzv_backend|rdzv-backend|max_restarts|max-restarts)` cannot be")
+
 
 def of_refusal(case, ours, theirs):
     """The rule of a line that one of the two refuses."""
@@ -65,8 +68,12 @@ def of_refusal(case, ours, theirs):
         return "deepspeed-nodes"
     if other and ("of 'str' and 'int'" in text or ": 'str' and 'int'" in text):
         return "quoted-numbers"
-    if mine and case["kind"] == "accelerate" and "command" in theirs and "--tee` cannot be" in text:
+    if mine and case["kind"] == "accelerate" and "command" in theirs and TORCHRUN_VALUE.search(text):
         return "cpu-groups"
+    if mine and case["kind"] == "accelerate" and "the number of workers is not given" in text:
+        return "worker-count"
+    if other and "Unknown dynamo backend: TORHCHXLA" in text or "invalid choice: 'torchxla_trace_once'" in text:
+        return "dynamo-backend"
     if other and "need to specify the main process" in text:
         return "node-address"
     if other and "'int' object has no attribute 'split'" in text:
@@ -119,7 +126,7 @@ def of_setting(case, key, ours, theirs):
     words = " ".join([*case["argv"], *case["env"].values()])
     if key == "run_id" and UUID.fullmatch(str(other)):
         return "run-id"
-    if key == "prefix" and not one_node and mine == other.replace("[", "[{host}:", 1):
+    if key == "prefix" and not one_node and other and mine == other.replace("[", "[{host}:", 1):
         return "node-prefix"
     if key == "address" and one_node and theirs.get("backend") == "c10d":
         return "own-address"
@@ -129,8 +136,6 @@ def of_setting(case, key, ours, theirs):
         return "cpu-groups"
     if key == "port" and one_node and case["kind"] == "accelerate" and mine is None:
         return "own-port"
-    if key in ("CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK") and "XPU" in (case.get("config") or ""):
-        return "xpu-devices"
     if key == "node" and theirs.get("backend") == "c10d":
         # The first process at the endpoint is node 0; under torchrun the numbers follow later.
         return SAME
@@ -172,6 +177,10 @@ def of_variable(case, name, ours, theirs):
         # torch's agent sets it later.
         return SAME
     config = case.get("config") or ""
+    if name in ("CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK") and "XPU" in config:
+        return "xpu-devices"
+    if name == "ACCELERATE_DYNAMO_BACKEND" and "torhchxla" in (words + config).lower():
+        return "dynamo-backend"
     if name == "OMP_NUM_THREADS" and case["kind"] == "accelerate" and ("--cpu" in words or "use_cpu: true" in config):
         return "cpu-threads"
     if name in ("ACCELERATE_USE_CPU", "KMP_AFFINITY", "KMP_BLOCKTIME") and "workers" in ours and "workers" not in theirs:

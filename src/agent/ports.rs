@@ -82,11 +82,14 @@ pub(super) fn claim_port(request: PortRequest) -> Result<PortClaim, Problem> {
                 }
                 _ => format!("cannot be used: {}", show_io_error(&error)),
             };
-            Problem::new(Status::Config, format!("port {port} of rank 0 (--master_port) {why}"))
-                .help(
-                    "choose another port with `--master_port`, or `--main_process_port` in a \
-                     line of accelerate",
-                )
+            let problem = format!("port {port} of rank 0 (--master_port) {why}");
+            let holder =
+                format!("`ss -ltnp 'sport = :{port}'` on this node shows the process that uses it");
+            let help = match error.kind() {
+                io::ErrorKind::AddrInUse => format!("choose another port; {holder}"),
+                _ => "choose another port".to_owned(),
+            };
+            Problem::new(Status::Config, problem).help(help)
         }),
         PortRequest::Preferred(port) => {
             PortClaim::new(port).or_else(|_| PortClaim::any()).map_err(|error| {

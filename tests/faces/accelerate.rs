@@ -52,12 +52,14 @@ fn single_process_has_no_rank() {
 }
 
 #[test]
-fn backend_of_dynamo_has_the_spelling_of_accelerate() {
-    let options = ["--dynamo_backend", "torhchxla_trace_once"];
-    let outcome = accelerate(&options, "echo $ACCELERATE_DYNAMO_BACKEND").end().code(0);
-    assert_eq!(outcome.stdout_text(), "TORHCHXLA_TRACE_ONCE\n");
+fn backend_of_dynamo_that_accelerate_misspells_is_corrected() {
+    for name in ["torhchxla_trace_once", "torchxla_trace_once"] {
+        let options = ["--dynamo_backend", name];
+        let outcome = accelerate(&options, "echo $ACCELERATE_DYNAMO_BACKEND").end().code(0);
+        assert_eq!(outcome.stdout_text(), "TORCHXLA_TRACE_ONCE\n");
+    }
     let outcome = accelerate(&["--dynamo_backend", "neuron"], "true").end().code(2);
-    outcome.says("aot_torchxla_trace_once, torhchxla_trace_once, tvm\n");
+    outcome.says("aot_torchxla_trace_once, torchxla_trace_once, torhchxla_trace_once, tvm\n");
 }
 
 #[test]

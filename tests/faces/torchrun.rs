@@ -248,6 +248,31 @@ fn streams_without_output_have_empty_files() {
 }
 
 #[test]
+fn local_ranks_that_do_not_exist_are_a_warning() {
+    for (option, given) in
+        [("--redirects", "0:1,5:1"), ("--tee", "2:3"), ("--local-ranks-filter", "0,2")]
+    {
+        let launch = torchrun(&["--nproc-per-node", "2", option, given], "true");
+        let logs = launch.dir().join("logs");
+        let rank = if option == "--redirects" { 5 } else { 2 };
+        let _outcome = launch.option("--log-dir").option(&logs).end().code(0).says(&format!(
+            "warning: local rank {rank} of `{option}` does not exist: a node has 2 workers, with local ranks 0 to 1\n"
+        ));
+    }
+}
+
+#[test]
+fn options_of_the_launcher_behind_the_script_are_noted() {
+    let launch = face("torchrun").option("--no-python").program(["echo", "--nproc-per-node", "2"]);
+    let outcome = launch.end().code(0);
+    assert_eq!(values(&outcome), ["--nproc-per-node 2"]);
+    let _outcome = outcome.says(
+        "note: `--nproc-per-node` stands behind the script, so it is an argument of the script; options of the \
+         launcher stand before it\n",
+    );
+}
+
+#[test]
 fn only_filtered_local_ranks_are_shown() {
     let options = ["--nproc-per-node", "3", "--local-ranks-filter", "0,2"];
     let outcome = torchrun(&options, "echo $RANK").end().code(0);
@@ -360,7 +385,10 @@ fn nodes_of_a_rendezvous_get_their_numbers_there() {
     let (first, second) = (first.end().code(5), second.end().code(5));
     let screens = [&first, &second].map(|outcome| outcome.stderr.clone());
     for screen in &screens {
-        assert!(screen.contains("note: the nodes have no key in common (--key_file)"), "{screen}");
+        assert!(
+            screen.contains("note: the nodes have no key in common: every process that"),
+            "{screen}"
+        );
     }
     let joined = screens.iter().filter(|screen| screen.contains("Joined  as node 1; node 0 ("));
     assert_eq!(joined.count(), 1, "{screens:?}");

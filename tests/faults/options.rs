@@ -63,8 +63,8 @@ fn master_port_in_use_is_refused_before_the_start() {
     assert_eq!(outcome.stdout_text(), "");
     let screen = outcome.says(&format!(
         "1 of 2 nodes cannot take part; nothing was started\n  \
-        n0: port {port} of rank 0 (--master_port) is in use\nhelp: choose another port with `--master_port`, \
-        or `--main_process_port` in a line of accelerate\n"
+        n0: port {port} of rank 0 (--master_port) is in use\nhelp: choose another port; \
+        `ss -ltnp 'sport = :{port}'` on this node shows the process that uses it\n"
     ));
     assert!(screen.runs().is_empty(), "a job that never began left a record");
 }

@@ -199,8 +199,10 @@ fn listen_if_first(address: &str, port: u16) -> Result<Option<BoundListener>, Cl
 /// What the nodes are not protected from.
 fn unprotected(dial: &DialOptions) -> String {
     format!(
-        "note: the nodes have no key in common (--key_file): every process that reaches port {} of {} can join \
-         the job, read its output and stop it; every node executes its own command line only\n",
+        "note: the nodes have no key in common: every process that reaches port {} of {} can join the job, read \
+         its output and stop it; every node executes its own command line only\n\
+         help: `(umask 077; head -c 32 /dev/urandom > key)` makes a key; copy it to every node, and add \
+         `--key_file key` to each line\n",
         dial.show_port(),
         dial.address
     )

@@ -1,6 +1,6 @@
 //! Plans a job, and prints or launches the plan.
 
-use crate::base::{NodeRank, Rank, Status};
+use crate::base::{HostName, NodeRank, Rank, Status};
 use crate::cli::args::{ProgramArgs, WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
 use crate::cli::resolve::environment::working_directory;
@@ -11,15 +11,18 @@ use crate::cli::start::exports::exports;
 use crate::cli::start::face::Face;
 use crate::cli::start::job_args::JobArgs;
 use crate::cli::start::log_files::PidFile;
+use crate::cli::start::misplaced::note_of_misplaced;
 use crate::cli::start::options::{PrintedRanks, options, options_without_files};
 use crate::cli::start::preflight::{check_manager, preflight};
 use crate::cli::start::program::WorkerProgram;
 use crate::cli::start::size::check_size;
-use crate::launch::{self, DialOptions, MemberOptions, Options, SupervisorOptions, Transport};
+use crate::launch::{
+    self, DialOptions, ElasticNodes, MemberOptions, Options, SupervisorOptions, Transport,
+};
 use crate::plan::{self, JobSpec, LaunchPlan, Program};
 use crate::report::plan::{Secrets, show_plan, write_plan_json};
 use crate::report::text::show_step;
-use crate::report::{PlanSettings, Terminal, print, print_message, print_with};
+use crate::report::{ElasticSettings, PlanSettings, Terminal, print, print_message, print_with};
 
 /// Note for a dry run, which contacts no host.
 const NO_PREFLIGHT: &str = "note: --preflight has no effect: a dry run checks no host\n";
@@ -50,6 +53,9 @@ pub(in crate::cli) fn start_as(
     if let Some(note) = resolved.note.filter(|_| watch.prints_progress()) {
         print_message(&format!("note: {note}\n"), terminal.paint);
     }
+    if let Some(note) = note_of_misplaced(&resolved.args).filter(|_| watch.prints_progress()) {
+        print_message(&note, terminal.paint);
+    }
     let (program, words) = face.program(resolved.program, resolved.args);
     let worker_program = WorkerProgram::new(program, words, PrintedRanks::All);
     start(cluster, args, WorkerProgram { face, python, ..worker_program })
@@ -65,6 +71,10 @@ pub(in crate::cli) fn start(
     let face = worker_program.face;
     let exports = exports(&cluster, watch, face.reads_environment_files(), terminal)?;
     check_hosts(&cluster, &worker_program.program, args)?;
+    let spares = match watch.dry_run {
+        true => split_spares(&mut cluster),
+        false => Vec::new(),
+    };
     let spec = JobSpec {
         nodes: cluster.nodes,
         accelerator: cluster.devices.accelerator,
@@ -79,7 +89,10 @@ pub(in crate::cli) fn start(
     };
     let (plan, single_node) = started_part(plan::plan(&spec)?, cluster.started);
     if watch.dry_run {
-        let settings = plan_settings((&face, plan.nodes.len()), cluster.started, watch);
+        let settings = PlanSettings {
+            elastic: cluster.elastic.map(|elastic| elastic_settings(&elastic, spares)),
+            ..plan_settings((&face, plan.nodes.len()), cluster.started, watch)
+        };
         return print_plan(&plan, &settings, &spec.program, args);
     }
     check_size(&plan)?;
@@ -235,7 +248,20 @@ fn plan_settings(
         grace_ms: watch.grace.as_millis() as u64,
         streams: face.stream_settings(nodes),
         numa_binding: face.numa_binding(),
+        elastic: None,
     }
+}
+
+/// Removes the nodes that would have no workers at first from those of a plan that is printed, and returns their
+/// names.
+fn split_spares(cluster: &mut ResolvedCluster) -> Vec<HostName> {
+    let members = cluster.elastic.map_or(usize::MAX, |elastic| elastic.max);
+    let spares = cluster.nodes.split_off(members.min(cluster.nodes.len()));
+    spares.into_iter().map(|(host, _)| host).collect()
+}
+
+fn elastic_settings(elastic: &ElasticNodes, spares: Vec<HostName>) -> ElasticSettings {
+    ElasticSettings { min_nodes: elastic.min, max_nodes: elastic.max, spares }
 }
 
 /// Prints the plan of a dry run, and a warning if the job would not start.
@@ -254,7 +280,7 @@ fn print_plan(
     let printed = if watch.json {
         print_with(|out| write_plan_json(out, plan, settings, secrets))
     } else {
-        print(&show_plan(plan, secrets))
+        print(&show_plan(plan, settings, secrets))
     };
     printed.map_err(CliError::output)?;
     Ok(Status::Success)

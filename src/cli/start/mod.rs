@@ -8,6 +8,7 @@ mod face;
 mod job;
 mod job_args;
 mod log_files;
+mod misplaced;
 mod options;
 mod preflight;
 mod program;

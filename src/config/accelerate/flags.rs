@@ -103,7 +103,7 @@ const fn one_of(
     flag(name, FlagKind::OneOf(words), default, help)
 }
 
-/// Backends of TorchDynamo, as accelerate names them.
+/// Backends of TorchDynamo, as accelerate's launcher names them.
 const DYNAMO_BACKENDS: &[&str] = &[
     "no",
     "eager",
@@ -117,9 +117,13 @@ const DYNAMO_BACKENDS: &[&str] = &[
     "onnxrt",
     "tensorrt",
     "aot_torchxla_trace_once",
-    "torhchxla_trace_once",
+    "torchxla_trace_once",
+    MISSPELT_BACKEND,
     "tvm",
 ];
+
+/// `torchxla_trace_once` as accelerate's launcher spells it; its library has the right spelling, and refuses this one.
+pub(crate) const MISSPELT_BACKEND: &str = "torhchxla_trace_once";
 
 /// Every option, by group.
 pub(crate) const GROUPS: &[FlagGroup] = &[

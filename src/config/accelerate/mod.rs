@@ -7,6 +7,6 @@ mod training;
 mod value;
 
 pub(crate) use file::{ConfigFile, Paradigm, parse_config_file};
-pub(crate) use flags::{FlagKind, FlagSpec, GROUPS, NOT_SUPPORTED, all_flags};
+pub(crate) use flags::{FlagKind, FlagSpec, GROUPS, MISSPELT_BACKEND, NOT_SUPPORTED, all_flags};
 pub(super) use training::{AccelerateTree, training_tree};
 pub(crate) use value::SettingValue;

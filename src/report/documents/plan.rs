@@ -12,14 +12,14 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use regex::bytes::Regex;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::base::Slot;
 use crate::base::shell::{quoted, quoted_line};
+use crate::base::{HostName, Slot};
 use crate::plan::{
     EnvValue, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, RendezvousPort, WorkerPlan,
 };
 use crate::pool::nodeset;
-use crate::report::documents::plan_settings::PlanSettings;
-use crate::report::text::{Align, show_columns};
+use crate::report::documents::plan_settings::{ElasticSettings, PlanSettings};
+use crate::report::text::{Align, show_columns, show_count};
 
 /// Version of the JSON document; it increases when a field changes its meaning.
 pub const PLAN_VERSION: u32 = 1;
@@ -58,7 +58,7 @@ pub fn is_secret(name: &OsStr) -> bool {
 
 /// Formats a table of the nodes and the command of rank 0; the other workers differ only in their
 /// ranks.
-pub fn show_plan(plan: &LaunchPlan, secrets: Secrets) -> String {
+pub fn show_plan(plan: &LaunchPlan, settings: &PlanSettings, secrets: Secrets) -> String {
     let mut out = show_columns(&rows(plan), [Align::Left; 4]);
     let port = match plan.master_port {
         RendezvousPort::Given(port) => format!("port {port}"),
@@ -73,11 +73,34 @@ pub fn show_plan(plan: &LaunchPlan, secrets: Secrets) -> String {
         &mut out,
         &format!("\nworld size {}, rank 0 listens on {address}, {port}", plan.world_size),
     );
+    if let Some(elastic) = &settings.elastic {
+        push_line(&mut out, &show_elastic(elastic));
+    }
     if let Some(first) = plan.nodes.iter().find_map(|node| node.workers.first()) {
         show_worker(&mut out, plan, first, secrets);
     }
     push_line(&mut out, "nothing was started");
     out
+}
+
+/// Formats how many nodes take part, and which stand ready: `workers run on 2 to 4 nodes (above: 4)`.
+fn show_elastic(elastic: &ElasticSettings) -> String {
+    let ElasticSettings { min_nodes, max_nodes, spares } = elastic;
+    let nodes = match min_nodes == max_nodes {
+        true => format!("workers run on {}", show_count(*max_nodes, "node")),
+        false => {
+            format!("workers run on {min_nodes} to {max_nodes} nodes; this plan has {max_nodes}")
+        }
+    };
+    match spares.is_empty() {
+        true => nodes,
+        false => {
+            format!(
+                "{nodes}; ready as spares: {}",
+                nodeset::fold(spares.iter().map(HostName::as_str))
+            )
+        }
+    }
 }
 
 fn show_worker(out: &mut String, plan: &LaunchPlan, worker: &WorkerPlan, secrets: Secrets) {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use crate::base::HostName;
 use crate::plan::NumaBinding;
 
 /// Settings of a job beside its workers.
@@ -19,6 +20,19 @@ pub struct PlanSettings {
     pub streams: Option<StreamSettings>,
     /// Which processors near its GPU a worker gets; `None`: it is not bound.
     pub numa_binding: Option<NumaBinding>,
+    /// How many nodes have workers, if that may change; `None`: all nodes, always.
+    pub elastic: Option<ElasticSettings>,
+}
+
+/// How many nodes of a job have workers. The plan is that of the largest number.
+#[derive(Clone, Debug, Serialize)]
+pub struct ElasticSettings {
+    /// Smallest number of nodes with which workers run.
+    pub min_nodes: usize,
+    /// Largest number of nodes on which workers run.
+    pub max_nodes: usize,
+    /// Nodes that stand ready without workers, from the last host on.
+    pub spares: Vec<HostName>,
 }
 
 /// Where the streams of workers go.

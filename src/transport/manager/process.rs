@@ -215,8 +215,13 @@ impl StartedCommand {
         let host: Vec<&str> =
             self.hosts.iter().filter(is_it).take(1).map(|host| host.name.as_str()).collect();
         let line = quoted_line(self.argv(&host, &["hostname".into()]));
+        let own_words = match self.words.is_empty() {
+            true => String::new(),
+            false => format!(" (`{}` is from --launcher_args)", quoted_line(&self.words)),
+        };
         format!(
-            "`{line}` must print the name of the host; `--launcher ssh` starts the agents without {manager}"
+            "`{line}`{own_words} must print the name of the host; `--launcher ssh` starts the agents without \
+             {manager}"
         )
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::args::{PrecisionArg, TrainArgs};
 use super::codes::{CONFIG_DIFFERS, NOT_IN_ENGINE};
 use super::config_places::ConfigPlaces;
-use super::engine_config::{OwnSettings, engine_config};
+use super::engine_config::{NotInEngine, OwnSettings, engine_config};
 use super::typed_line::TypedLine;
 use crate::base::{Findings, Status};
 use crate::cli::command::config::file::read_bytes;
@@ -39,12 +39,8 @@ pub(super) fn apply(
         blocks: args.layers.map_or(4, NonZeroUsize::get),
         workers_per_node: cluster.workers_per_node(),
     };
-    let engine = engine_config(config, &own).map_err(|missing| {
-        let message = format!("`remuda train` does not support {} yet", missing.what);
-        let help = format!("write {} in the file", missing.instead);
-        let place = line.0.value_or_end("deepspeed_config");
-        line.refuse(Status::Config, NOT_IN_ENGINE, place, message, |found| found.help(help))
-    })?;
+    let engine =
+        engine_config(config, &own).map_err(|missing| not_in_engine(line, args, &missing))?;
     args.batch_size = NonZeroUsize::new(config.batch.micro as usize);
     args.accumulate = NonZeroUsize::new(engine.accumulate);
     args.stage = engine.sharding.stage();
@@ -53,6 +49,21 @@ pub(super) fn apply(
     args.engine = Some(engine);
     args.monitor = monitors(&config.reports);
     Ok(show_problems(&reading.findings, paint) + &notes(&reading))
+}
+
+/// A setting that the engine does not have, with its place in the file.
+fn not_in_engine(line: &TypedLine<'_>, args: &TrainArgs, missing: &NotInEngine) -> CliError {
+    let message = format!("`remuda train` does not support {} yet", missing.what);
+    let help = format!("write {} in the file", missing.instead);
+    match args.config_place(&[missing.key]) {
+        Some(place) => {
+            place.refuse(Status::Config, NOT_IN_ENGINE, message, |found| found.help(help))
+        }
+        None => {
+            let place = line.0.value_or_end("deepspeed_config");
+            line.refuse(Status::Config, NOT_IN_ENGINE, place, message, |found| found.help(help))
+        }
+    }
 }
 
 /// Returns the number of workers that a file of accelerate names. A file with errors is reported by [`apply`].

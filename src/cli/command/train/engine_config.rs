@@ -20,7 +20,16 @@ pub struct NotInEngine {
     pub what: &'static str,
     /// What to write instead.
     pub instead: &'static str,
+    /// Path of the key that asks for it.
+    pub key: &'static str,
 }
+
+/// Shards within nodes, where nodes differ.
+const UNEVEN_NODES: NotInEngine = NotInEngine {
+    what: "`HYBRID_SHARD` on nodes with different numbers of workers",
+    instead: "`FULL_SHARD`",
+    key: "zero_optimization.stage",
+};
 
 /// What a program says that a file does not.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,9 +79,7 @@ pub fn engine_config(
             ShardGroupConfig::All => otherwise.shard_group,
             ShardGroupConfig::Ranks(ranks) => Some(ranks as usize),
             ShardGroupConfig::Node => {
-                let what = "`HYBRID_SHARD` on nodes with different numbers of workers";
-                let instead = "`FULL_SHARD`";
-                let ranks = workers_per_node.ok_or(NotInEngine { what, instead })?;
+                let ranks = workers_per_node.ok_or(UNEVEN_NODES)?;
                 Some(ranks).filter(|ranks| 1 < *ranks)
             }
         },

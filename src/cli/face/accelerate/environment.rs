@@ -2,7 +2,7 @@
 
 use super::settings::Settings;
 use crate::base::env_vars;
-use crate::config::accelerate::{Paradigm, SettingValue};
+use crate::config::accelerate::{MISSPELT_BACKEND, Paradigm, SettingValue};
 use crate::inventory::GpusAndDriver;
 
 /// A variable and its value.
@@ -134,6 +134,8 @@ impl Environment<'_> {
 
     fn add_dynamo(&mut self, facts: &LaunchFacts<'_>) {
         let backend = self.settings.text("dynamo_backend").unwrap_or_else(|| "no".to_owned());
+        let backend = backend.to_lowercase();
+        let backend = if backend == MISSPELT_BACKEND { "torchxla_trace_once" } else { &backend };
         self.set("ACCELERATE_DYNAMO_BACKEND", backend.to_uppercase());
         for name in ["mode", "use_fullgraph", "use_dynamic", "use_regional_compilation"] {
             self.set_namesake("ACCELERATE_", &format!("dynamo_{name}"), Letters::Python);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::args::TorchrunArgs;
 use super::conventions::{USUAL_RUN_ID, conventions, run_id};
-use super::notes::{note_of_conf, note_of_hosts, notes_of_one_node};
+use super::notes::{note_of_conf, note_of_hosts, note_of_local_ranks, notes_of_one_node};
 use super::rendezvous::{
     Endpoint, RendezvousBackend, RendezvousConf, parse_backend, parse_conf, parse_endpoint,
     parse_host,
@@ -67,6 +67,16 @@ enum Nodes {
     OneByOne(OneByOne),
 }
 
+impl Nodes {
+    /// Number of workers of every node, if the line says it.
+    fn workers(&self, given: Option<usize>) -> Option<usize> {
+        match self {
+            Self::Here | Self::OneByOne(_) => Some(given.unwrap_or(1)),
+            Self::Hosts { .. } => given,
+        }
+    }
+}
+
 /// Runs the job of a line; `variables` are more variables for the workers, `flags` the options of the
 /// launcher whose line was typed.
 pub(in crate::cli) fn start(
@@ -103,6 +113,7 @@ pub(in crate::cli) fn start(
     if let (Nodes::Hosts { .. }, Some(address)) = (&nodes, rendezvous.address()) {
         cluster.master.addr = crate::plan::MasterAddr::Given(address.to_owned());
     }
+    let streams = streams(args, values)?;
     let mut notes = match &nodes {
         Nodes::Here => notes_of_one_node(args, values, rendezvous.is_standalone, &flags())?,
         Nodes::Hosts { .. } => {
@@ -111,6 +122,7 @@ pub(in crate::cli) fn start(
         Nodes::OneByOne(_) => Vec::new(),
     };
     notes.extend(note_of_conf(typed, &rendezvous.conf));
+    notes.extend(nodes.workers(workers).and_then(|all| note_of_local_ranks(typed, &streams, all)));
     for note in notes {
         cluster.warnings += &paint_message(&note, terminal.paint);
     }
@@ -118,7 +130,7 @@ pub(in crate::cli) fn start(
         conventions: conventions((args, values), workers.unwrap_or(1), rendezvous.run_id(&nodes))?,
         runs_path: values.switch("run-path", args.program.run_path)?,
         port: rendezvous.port(&nodes),
-        streams: streams(args, values)?,
+        streams,
         numa_binding: numa_binding(args, typed)?,
         flags,
     };

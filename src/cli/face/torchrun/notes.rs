@@ -9,7 +9,9 @@ use crate::base::nearest;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::cli::resolve;
+use crate::cli::start::TorchrunStreams;
 use crate::launch::LauncherFlag;
+use crate::report::StreamSet;
 
 /// Returns the notes on a line that starts this node alone; `flags` are the options of the launcher whose line
 /// was typed.
@@ -45,6 +47,37 @@ pub(in crate::cli::face) fn note_of_hosts(typed: &CommandLine, options: &[&str])
     };
     let names = names.join(" and ");
     Some(format!("note: {names} {have} no effect with `-H`: one command starts all nodes\n"))
+}
+
+/// Returns a warning about local ranks of `--redirects`, `--tee` or `--local-ranks-filter` that do not exist on a
+/// node with this many workers.
+pub(super) fn note_of_local_ranks(
+    typed: &CommandLine,
+    streams: &TorchrunStreams,
+    workers: usize,
+) -> Option<String> {
+    let of_streams = |set: &StreamSet| match set {
+        StreamSet::Every(_) => None,
+        StreamSet::Some(of_rank) => of_rank.last_key_value().map(|(rank, _)| *rank),
+    };
+    let shown = streams.shown.as_ref().and_then(|ranks| ranks.last().copied());
+    let largest = [
+        ("redirects", of_streams(&streams.redirected)),
+        ("tee", of_streams(&streams.tee)),
+        ("local-ranks-filter", shown),
+    ];
+    let (flag, rank) = largest
+        .into_iter()
+        .filter_map(|(flag, rank)| Some((flag, rank?)))
+        .find(|(_, rank)| workers <= *rank as usize)?;
+    let have = match workers {
+        1 => "a node has 1 worker, with local rank 0".to_owned(),
+        _ => format!("a node has {workers} workers, with local ranks 0 to {}", workers - 1),
+    };
+    Some(format!(
+        "warning: local rank {rank} of `{}` does not exist: {have}\n",
+        typed.shown_name(flag)
+    ))
 }
 
 /// Returns a warning about keys of `--rdzv-conf` that neither torch nor remuda reads: one may be a typing error.
