@@ -72,6 +72,8 @@ def of_refusal(case, ours, theirs):
         return "cpu-groups"
     if mine and case["kind"] == "accelerate" and "the number of workers is not given" in text:
         return "worker-count"
+    if mine and "it is the number of all workers: " in text:
+        return "machine-count"
     if other and "Unknown dynamo backend: TORHCHXLA" in text or "invalid choice: 'torchxla_trace_once'" in text:
         return "dynamo-backend"
     if other and "need to specify the main process" in text:
