@@ -25,6 +25,8 @@ def of_our_refusal(case, error):
         return "checked-types"
     if code == "G004" and key in ("tensorboard", "csv_monitor", "wandb", "comet"):
         return "auto-keys"
+    if code == "G004" and key in ("optimizer.params", "scheduler.params"):
+        return "checked-types"
     if code == "G017" or code == "G005" and is_auto(case, key):
         return "auto-keys"
     if code == "G018" and "nvme_path" in text:
@@ -61,6 +63,11 @@ def is_batch(text):
 def of_value(case, key, one, other):
     """The rule of a value that differs."""
     if key == "optimizer.type" and str(one).lower() == str(other).lower():
+        return SAME
+    if key == "gradient_clipping" and other == "auto":
+        return "auto-keys"
+    if one == "absent" and re.fullmatch(r"scheduler\.params\.(cycle_min_mom|cycle_max_mom|decay_mom_rate)", key):
+        # Without `cycle_momentum` they have no effect.
         return SAME
     if isinstance(one, (int, float)) and isinstance(other, (int, float)) and one == other:
         return SAME

@@ -8,6 +8,23 @@ use super::spec::{
 /// Names of element types.
 pub(super) const DTYPES: &[&str] = &["fp32", "fp16", "bf16"];
 
+/// Types of `torch_autocast`: DeepSpeed's names, and those of torch.
+const AUTOCAST_DTYPES: &[&str] = &[
+    "bf16",
+    "bfloat16",
+    "torch.bfloat16",
+    "fp16",
+    "float16",
+    "half",
+    "torch.float16",
+    "fp32",
+    "float32",
+    "float",
+    "torch.float32",
+    "int8",
+    "torch.int8",
+];
+
 const MASTERS: &str = "remuda keeps master weights and moments in f32; use `offload_optimizer` if they do not \
                        fit";
 
@@ -49,7 +66,7 @@ pub(super) static TORCH_AUTOCAST: SectionSpec = SectionSpec {
     reader: SectionReader::Lookup,
     keys: &[
         refused("enabled", KeyKind::Bool, OFF, "use `bf16` or `fp16`"),
-        idle("dtype", KeyKind::Any, KeyDefault::Null, NOT_ENABLED),
+        idle("dtype", KeyKind::OneOf(AUTOCAST_DTYPES), KeyDefault::Null, NOT_ENABLED),
         idle("lower_precision_safe_modules", KeyKind::Words, KeyDefault::Null, NOT_ENABLED),
     ],
 };
