@@ -361,7 +361,7 @@ fn plan_document_matches_golden_file() {
 }
 
 #[test]
-fn plan_of_a_varying_number_of_nodes_names_both_numbers_and_spares() {
+fn plan_names_the_numbers_of_nodes_and_the_spares() {
     let shown = |min_nodes, spares: &[&str]| {
         let spares = spares.iter().map(|name| host(name)).collect();
         let elastic = Some(ElasticSettings { min_nodes, max_nodes: 2, spares });

@@ -179,6 +179,18 @@ def _directory(named: Optional[str], hosts: Any) -> "Iterator[pathlib.Path]":
         shutil.rmtree(path, ignore_errors=True)
 
 
+def _kept_runs() -> Optional[pathlib.Path]:
+    """Where the logs of calls that fail are kept; `remuda` removes the oldest. They do not replace those of jobs."""
+    named = os.environ.get("REMUDA_RUN_DIR")
+    state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    path = pathlib.Path(named) if named else pathlib.Path(state, "remuda", "runs")
+    try:
+        (path / "calls").mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return path / "calls"
+
+
 # ---- the job ------------------------------------------------------------------------------------------------------
 
 
@@ -193,6 +205,7 @@ class Job:
         self._python = python
         self._variables = variables
         self._tail = b""
+        self._runs = _kept_runs() or directory / "runs"
 
     def run(self, call: bytes, n: Optional[int]) -> List[Any]:
         """Runs the call and returns the results; ``n`` is the number of workers, if it is known."""
@@ -206,14 +219,16 @@ class Job:
             raise
         finally:
             _stop(process)
-        record = self._record()
+        place, record = self._record(process.pid)
         if status != 0:
             raise self._failure(status, record)
+        if place is not None:
+            shutil.rmtree(place, ignore_errors=True)
         workers = record.get("workers", [])
         return [self._result(rank) for rank in range(len(workers) or n or 0)]
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        options = [*self._line, "--quiet", "--run_dir", str(self.directory / "runs"), "--no_local_rank"]
+        options = [*self._line, "--quiet", "--run_dir", str(self._runs), "--no_local_rank"]
         # The values are in the environment of the launcher, where other users cannot read them.
         names = [word for name in self._variables for word in ("--env", name)]
         # `-m` would import more.
@@ -230,12 +245,15 @@ class Job:
             stderr=None if _is_own(sys.stderr, 2) else subprocess.PIPE,
         )
 
-    def _record(self) -> "Dict[str, Any]":
-        """`run.json`; empty if no worker was started."""
-        for path in (self.directory / "runs").glob("*/run.json"):
+    def _record(self, launcher: int) -> "Tuple[Optional[pathlib.Path], Dict[str, Any]]":
+        """The run directory and `run.json` of a launcher; none if no worker was started."""
+        # The names begin with the time.
+        for path in sorted(self._runs.glob("*-*/run.json"), reverse=True):
             with contextlib.suppress(OSError, ValueError):
-                return dict(json.loads(path.read_text(encoding="utf-8")))
-        return {}
+                record = dict(json.loads(path.read_text(encoding="utf-8")))
+                if record.get("pid") == launcher:
+                    return path.parent, record
+        return None, {}
 
     def _result(self, rank: int) -> Any:
         outcome = self._outcome(rank)

@@ -163,6 +163,9 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
         }
         _ if let Some(help) = instead_of_command(&word) => help,
         Some(near) => format!("did you mean `remuda {near}`?"),
+        None if let Some(near) = nearest(&word, ["--help", "--version"]) => {
+            format!("did you mean `remuda {near}`?")
+        }
         None => "`remuda --help` lists the commands; `remuda run SCRIPT` runs a script".to_owned(),
     };
     let refused = typed.refuse(&[typed.word_span(0)], |spans| {

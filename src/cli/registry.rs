@@ -22,6 +22,12 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
         main: |words, _| run::main("remuda run", words),
     },
     CommandEntry {
+        // As `torchrun` and `accelerate`, a name in front of which only `remuda` is added.
+        name: "deepspeed",
+        help: None,
+        main: |words, _| run::main("remuda deepspeed", words),
+    },
+    CommandEntry {
         name: "pod",
         help: Some(CommandHelp {
             summary: Some("Run one node of a job in each Kubernetes pod, without ssh"),

@@ -167,7 +167,7 @@ impl<'a> Examiner<'a> {
             starter,
             token: request.node_request.token,
             tasks: Tasks::default(),
-            interrupt: PendingSignal::listen(libc::SIGINT)?,
+            interrupt: PendingSignal::listen_to_keys(libc::SIGINT)?,
             terminate: PendingSignal::listen(libc::SIGTERM)?,
             interrupted: None,
             found: request.nodes.iter().map(|_| None).collect(),

@@ -26,6 +26,8 @@ pub struct BatchScript {
     pub requeue: bool,
     /// Directory of the log.
     pub log_dir: String,
+    /// Path of the log, absolute or below that directory; `None`: named after the job.
+    pub output: Option<String>,
     /// The line, program first.
     pub line: Vec<OsString>,
 }
@@ -79,7 +81,11 @@ impl BatchScript {
     /// Returns the path of the log, in which Slurm replaces `%j`, or `%A` and `%a`, by the id of the job.
     pub fn log(&self) -> String {
         let id = if self.array.is_some() { "%A_%a" } else { "%j" };
-        format!("{}/{}-{id}.log", self.log_dir, self.name)
+        match &self.output {
+            Some(path) if path.starts_with('/') => path.clone(),
+            Some(path) => format!("{}/{path}", self.log_dir),
+            None => format!("{}/{}-{id}.log", self.log_dir, self.name),
+        }
     }
 }
 
@@ -113,6 +119,7 @@ mod tests {
             further: vec![("partition".to_owned(), Some("a100".to_owned()))],
             requeue: true,
             log_dir: "/home/a/logs".to_owned(),
+            output: None,
             line: ["remuda", "run", "train.py", "--name", "it's"].map(OsString::from).to_vec(),
         }
     }
@@ -145,6 +152,13 @@ mod tests {
         assert!(text.contains("#SBATCH --array=0-9\n#SBATCH --exclusive\n"), "{text}");
         assert!(text.contains("#SBATCH --comment=\"a \\\"b\\\"\"\n"), "{text}");
         assert!(text.contains("#SBATCH --output=\"/home/a b/train-%A_%a.log\"\n"), "{text}");
+    }
+
+    #[test]
+    fn chosen_log_is_below_the_directory_unless_it_is_absolute() {
+        let log = |path: &str| BatchScript { output: Some(path.to_owned()), ..script() }.log();
+        assert_eq!(log("out-%j.txt"), "/home/a/logs/out-%j.txt");
+        assert_eq!(log("/scratch/out.txt"), "/scratch/out.txt");
     }
 
     #[test]

@@ -82,7 +82,7 @@ fn node_that_is_killed_and_put_back_changes_the_ranks() {
         .end()
         .code(0)
         .says("Launch  at most 6 workers on 2 to 3 nodes")
-        .says("Nodes  4 workers on 2 nodes (minimum 2, maximum 3); more nodes may join")
+        .says("Nodes  4 workers on 2 nodes: node-0, node-1 (minimum 2, maximum 3); more nodes may join")
         .says("Stopping  4 workers: a node has joined")
         .says("Restart  a node has joined; attempt 2 starts with it")
         .says("Restart  the connection to the agent on node-1 closed; restart 1 of 1\n")

@@ -19,7 +19,18 @@ pub(crate) fn wait_for_workers(job: &Running, attempt: usize, count: usize) {
     job.wait_for_lines(&format!("attempt={attempt} "), count);
 }
 
-/// Lines about who takes part.
-pub(crate) fn members(outcome: &Outcome) -> Vec<&str> {
-    outcome.stderr.lines().filter(|line| line.starts_with("     Nodes")).collect()
+/// Lines about who takes part, without the names of the hosts.
+pub(crate) fn members(outcome: &Outcome) -> Vec<String> {
+    let lines = outcome.stderr.lines().filter(|line| line.starts_with("     Nodes"));
+    let without_names = |line: &str| {
+        let (count, rest) = line.split_once(": ").expect("the line names the hosts");
+        format!("{count}{}", after_names(rest))
+    };
+    lines.map(without_names).collect()
+}
+
+/// What follows `n1, n2`: limits in parentheses, or a remark after a semicolon.
+fn after_names(text: &str) -> &str {
+    let end = [text.find(" ("), text.find(';')].into_iter().flatten().min();
+    end.map_or("", |end| &text[end..])
 }

@@ -79,6 +79,9 @@ struct SbatchCli {
     /// Name of the job [default: that of the script]
     #[arg(short = 'J', long, value_name = "NAME")]
     job_name: Option<String>,
+    /// File of the output, in which `%j` is the id of the job [default: NAME-%j.log]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<String>,
     /// CPUs of each node
     #[arg(short, long, value_name = "N", value_parser = parse_count)]
     cpus_per_task: Option<u32>,
@@ -240,6 +243,7 @@ fn script(cli: &SbatchCli, args: &RunArgs) -> Result<BatchScript, CliError> {
         further: further_options(cli),
         requeue: cli.requeue,
         log_dir: directory.to_string_lossy().into_owned(),
+        output: cli.output.clone(),
         line,
     })
 }

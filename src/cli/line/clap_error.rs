@@ -291,9 +291,11 @@ fn find_span(typed: &CommandLine, flag: &str, word: &str, value: &str) -> ArgvSp
     let given = typed.options.iter().find(is_it).and_then(|given| given.value.as_ref());
     let find = |text: &str| typed.words.iter().position(|word| *word == *text && !text.is_empty());
     let starts = || {
+        let is_short = word.len() == 2 && word.starts_with('-') && word != "--";
         let found = |typed_word: &std::ffi::OsString| {
             let text = typed_word.to_string_lossy();
-            !word.is_empty() && text.split('=').next() == Some(word)
+            let is_attached = is_short && text.starts_with(word);
+            !word.is_empty() && (text.split('=').next() == Some(word) || is_attached)
         };
         typed.words.iter().position(found)
     };

@@ -162,10 +162,18 @@ impl UnknownOption<'_> {
         }
         let value = self.value().unwrap_or("N");
         match self.name() {
-            "gpus-per-node" => Some(format!("did you mean `--gpus {}`?", quoted(value))),
-            "ntasks-per-node" => Some(format!(
+            "gpus-per-node" | "gpu" | "G" => {
+                Some(format!("did you mean `--gpus {}`?", quoted(value)))
+            }
+            "ntasks-per-node" | "ntasks" | "n" => Some(format!(
                 "leave it out: each GPU has a worker; `-- -n {value}` before the script sets their number"
             )),
+            "e" => {
+                Some(format!("`--option {}` passes it to sbatch", quoted(format!("error={value}"))))
+            }
+            "D" => {
+                Some(format!("`--option {}` passes it to sbatch", quoted(format!("chdir={value}"))))
+            }
             name if PASSED_TO_SBATCH.contains(&name) => Some(format!(
                 "`--option {}` passes it to sbatch",
                 quoted(format!("{name}={value}"))

@@ -97,9 +97,7 @@ pub(in crate::cli) fn one_by_one(
             dial.listener.as_ref().map(|_| NodeRank(0))
         }
     };
-    if !dial.key_origin.is_secret() {
-        warnings += &unprotected(&dial);
-    }
+    warnings += &unprotected(&dial, node);
     let name = |node: usize| HostName::parse(&format!("node-{node}")).expect("a valid name");
     let mut cluster = ResolvedCluster {
         nodes: (0..one.count).map(|node| (name(node), slots.to_vec())).collect(),
@@ -196,8 +194,11 @@ fn listen_if_first(address: &str, port: u16) -> Result<Option<BoundListener>, Cl
     BoundListener::try_first(address, addresses).map_err(|error| LaunchError::Bind(error).into())
 }
 
-/// What the nodes are not protected from.
-fn unprotected(dial: &DialOptions) -> String {
+/// What the nodes are not protected from. Only node 0 says it, because the others do not listen.
+fn unprotected(dial: &DialOptions, node: Option<NodeRank>) -> String {
+    if dial.key_origin.is_secret() || node != Some(NodeRank(0)) {
+        return String::new();
+    }
     format!(
         "note: the nodes have no key in common: every process that reaches port {} of {} can join the job, read \
          its output and stop it; every node executes its own command line only\n\

@@ -215,8 +215,10 @@ impl Face {
         let directory = match (&streams.directory, run_dir) {
             (Some(parent), _) => {
                 let job = options.job.to_string();
-                let run_id = conventions.run_id.as_ref().unwrap_or(&job);
-                let name = format!("{run_id}_{job}");
+                let name = match &conventions.run_id {
+                    Some(run_id) => format!("{run_id}_{job}"),
+                    None => job,
+                };
                 AttemptDir::create(parent, &name, several).map_err(|error| {
                     let (shown, why) = (parent.display(), show_create_dir_error(&error));
                     let message = format!("--log-dir: cannot create directory `{shown}`: {why}");

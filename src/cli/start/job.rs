@@ -19,7 +19,7 @@ use crate::cli::start::size::check_size;
 use crate::launch::{
     self, DialOptions, ElasticNodes, MemberOptions, Options, SupervisorOptions, Transport,
 };
-use crate::plan::{self, JobSpec, LaunchPlan, Program};
+use crate::plan::{self, Export, JobSpec, LaunchPlan, Program};
 use crate::report::plan::{Secrets, show_plan, write_plan_json};
 use crate::report::text::show_step;
 use crate::report::{ElasticSettings, PlanSettings, Terminal, print, print_message, print_with};
@@ -68,31 +68,15 @@ pub(in crate::cli) fn start(
     worker_program: WorkerProgram,
 ) -> Result<Status, CliError> {
     let JobArgs { watch, workers, terminal } = args;
-    let face = worker_program.face;
+    let face = &worker_program.face;
     let exports = exports(&cluster, watch, face.reads_environment_files(), terminal)?;
     check_hosts(&cluster, &worker_program.program, args)?;
-    let spares = match watch.dry_run {
-        true => split_spares(&mut cluster),
-        false => Vec::new(),
-    };
-    let spec = JobSpec {
-        nodes: cluster.nodes,
-        accelerator: cluster.devices.accelerator,
-        device_names: cluster.devices.names,
-        program: worker_program.program,
-        args: worker_program.args,
-        master_addr: cluster.master.addr,
-        master_port: face.port(cluster.master.port),
-        conventions: face.conventions(),
-        restarts_max: watch.max_restarts,
-        exports,
-    };
+    let spares = if watch.dry_run { split_spares(&mut cluster) } else { Vec::new() };
+    let spec = job_spec(&mut cluster, &worker_program, watch, exports);
     let (plan, single_node) = started_part(plan::plan(&spec)?, cluster.started);
     if watch.dry_run {
-        let settings = PlanSettings {
-            elastic: cluster.elastic.map(|elastic| elastic_settings(&elastic, spares)),
-            ..plan_settings((&face, plan.nodes.len()), cluster.started, watch)
-        };
+        let mut settings = plan_settings((face, plan.nodes.len()), cluster.started, watch);
+        settings.elastic = cluster.elastic.map(|elastic| elastic_settings(&elastic, spares));
         return print_plan(&plan, &settings, &spec.program, args);
     }
     check_size(&plan)?;
@@ -114,7 +98,7 @@ pub(in crate::cli) fn start(
     }
     let ranks = (worker_program.printed_ranks, first_rank(&plan));
     let (mut options, note) = options(args, &spec, cluster.transport, ranks, worker_program.class)?;
-    configure(&mut options, &face, (&spec, &plan))?;
+    configure(&mut options, face, (&spec, &plan))?;
     options.command.files = worker_program.files;
     options.command.kept_state = worker_program.kept_state;
     options.devices.gpu_sharing = cluster.devices.sharing;
@@ -128,6 +112,27 @@ pub(in crate::cli) fn start(
     }
     let _pid_file = write_pid_file(workers, watch, terminal)?;
     Ok(launch::run(&plan, &options)?)
+}
+
+/// Returns what the plan is made of; the nodes are taken out of the cluster.
+fn job_spec(
+    cluster: &mut ResolvedCluster,
+    workers: &WorkerProgram,
+    watch: &WatchArgs,
+    exports: Vec<Export>,
+) -> JobSpec {
+    JobSpec {
+        nodes: std::mem::take(&mut cluster.nodes),
+        accelerator: cluster.devices.accelerator,
+        device_names: std::mem::take(&mut cluster.devices.names),
+        program: workers.program.clone(),
+        args: workers.args.clone(),
+        master_addr: cluster.master.addr.clone(),
+        master_port: workers.face.port(cluster.master.port),
+        conventions: workers.face.conventions(),
+        restarts_max: watch.max_restarts,
+        exports,
+    }
 }
 
 /// Notes what this node lacks to start its workers, before it waits for other nodes.

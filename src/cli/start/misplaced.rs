@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use crate::base::shell::quoted;
 
 /// Options of launchers that scripts hardly have, with dashes.
-const LAUNCHER_ONLY: [&str; 16] = [
+const LAUNCHER_ONLY: [&str; 17] = [
     "hostfile",
     "include",
     "exclude",
+    "num-gpus",
     "nproc-per-node",
     "nnodes",
     "standalone",
@@ -57,7 +58,7 @@ mod tests {
     #[test]
     fn arguments_of_scripts_are_not_noted() {
         assert_eq!(
-            note(&["--num_gpus", "2", "--local_rank=0", "nnodes", "--", "--nnodes-max"]),
+            note(&["--num_nodes", "2", "--local_rank=0", "nnodes", "--", "--nnodes-max"]),
             None
         );
     }

@@ -49,7 +49,10 @@ impl JobReport<'_> {
             NodeLoss::LinkClosed(None) => match self.closed_link(node) {
                 Some(AGENT_KILLED) => format!("the agent on {host} was killed by a signal"),
                 Some(why) => {
-                    format!("the connection to the agent on {host} closed: {}", first_line(why))
+                    format!(
+                        "the connection to the agent on {host} closed: {}",
+                        first_line(why).trim_end_matches('.')
+                    )
                 }
                 None => format!("the connection to the agent on {host} closed"),
             },

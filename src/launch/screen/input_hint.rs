@@ -1,4 +1,5 @@
-//! Help for a worker that lacks something: standard input, a module of Python, a variable of another launcher.
+//! Help for a worker that lacks something: standard input, a module of Python, a variable of another launcher,
+//! memory of its GPU, a free port.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -58,6 +59,30 @@ pub(in crate::launch) fn variable_hint(exception: &str) -> Option<String> {
     ))
 }
 
+/// Parts of exceptions that stand for one remedy.
+const REMEDIES: [(&str, &str); 4] = [
+    (
+        "Unknown backend type remuda",
+        "this Python does not have the package `remuda`: install its wheel, or name the directory `python` of its \
+         source in PYTHONPATH",
+    ),
+    ("CUDA out of memory", GPU_MEMORY),
+    ("HIP out of memory", GPU_MEMORY),
+    (
+        "EADDRINUSE",
+        "the port belongs to another process; MASTER_PORT of this job is free for it, so `init_process_group` needs \
+         neither an address nor a port",
+    ),
+];
+const GPU_MEMORY: &str = "less memory is needed by smaller micro-batches, by activation checkpointing, and by shards of \
+                          the parameters (ZeRO 3, FSDP)";
+
+/// What to do about an exception with a known text.
+pub(in crate::launch) fn remedy_hint(exception: &str) -> Option<String> {
+    let found = REMEDIES.iter().find(|(text, _)| exception.contains(text));
+    found.map(|(_, remedy)| (*remedy).to_owned())
+}
+
 /// The interpreter that lacks a module, and `option`, which selects another one.
 pub(in crate::launch) fn module_hint(
     exception: &str,
@@ -85,6 +110,16 @@ mod tests {
         assert!(help.ends_with("this number is `RANK`"), "{help}");
         assert_eq!(variable_hint("KeyError: 'SLURM_X'"), None);
         assert_eq!(variable_hint("ValueError: 'SLURM_PROCID'"), None);
+    }
+
+    #[test]
+    fn known_exceptions_have_a_remedy() {
+        let backend = remedy_hint("AssertionError: Unknown backend type remuda").expect("known");
+        assert!(backend.contains("does not have the package `remuda`"), "{backend}");
+        let memory =
+            remedy_hint("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB");
+        assert_eq!(memory.as_deref(), Some(GPU_MEMORY));
+        assert_eq!(remedy_hint("AssertionError: Unknown backend type nccl2"), None);
     }
 
     #[test]

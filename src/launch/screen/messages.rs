@@ -141,7 +141,9 @@ pub(in crate::launch) fn members(
     };
     let limits =
         if min == max { String::new() } else { format!(" (minimum {min}, maximum {max})") };
-    show_step("Nodes", &format!("{workers} on {nodes}{limits}{more}"))
+    let hosts: Vec<&str> = plan.nodes.iter().map(|node| node.host.as_str()).collect();
+    let hosts = name_hosts(&hosts);
+    show_step("Nodes", &format!("{workers} on {nodes}: {hosts}{limits}{more}"))
 }
 
 /// Line for nodes that failed too often to take part.

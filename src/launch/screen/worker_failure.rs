@@ -13,7 +13,7 @@ use crate::launch::codes;
 use crate::launch::history::WorkerHistory;
 use crate::launch::options::CommandOptions;
 use crate::launch::screen::argument_hints::{Arguments, argument_hints};
-use crate::launch::screen::input_hint::{input_hint, module_hint, variable_hint};
+use crate::launch::screen::input_hint::{input_hint, module_hint, remedy_hint, variable_hint};
 use crate::launch::screen::job_report::{JobReport, after};
 use crate::launch::screen::loss_help::help_of_killed;
 use crate::launch::screen::messages;
@@ -82,6 +82,7 @@ impl JobReport<'_> {
         help.extend(input_hint(input, self.has_option("--stdin"), lines()));
         help.extend(self.module_hint(worker));
         help.extend(self.exception().and_then(variable_hint));
+        help.extend(self.exception().and_then(remedy_hint));
         help.extend(gpu_help(&kernel.xids, worker.host.as_str()));
         help.extend(self.signal_help(worker, lines()));
         help.extend(self.killed_child_help(worker, lines()));
@@ -180,6 +181,11 @@ impl JobReport<'_> {
             libc::SIGABRT if lines.any(|line| line.starts_with(RUNNING_THREADS)) => {
                 Some(format!("{DESTROY_GROUP}; the lines before this message show why it exited"))
             }
+            libc::SIGBUS => Some(format!(
+                "shared memory that is full ends a process so: see `df /dev/shm` on {}; a container gets more by \
+                 `--shm-size`",
+                worker.host
+            )),
             libc::SIGSEGV => {
                 let argv = self.argv(worker);
                 let program = Path::new(argv.first()?).file_name()?.to_string_lossy();

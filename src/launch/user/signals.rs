@@ -33,7 +33,7 @@ impl UserRequest {
     }
 }
 
-/// The signals that remuda handles. Those that were ignored at the start (nohup) stay ignored.
+/// The signals that remuda handles. SIGHUP and SIGTERM stay ignored if they were at the start (nohup).
 pub(in crate::launch) struct Signals {
     interrupt: PendingSignal,
     terminate: PendingSignal,
@@ -47,10 +47,10 @@ pub(in crate::launch) struct Signals {
 impl Signals {
     pub(in crate::launch) fn listen() -> io::Result<Self> {
         Ok(Self {
-            interrupt: PendingSignal::listen(libc::SIGINT)?,
+            interrupt: PendingSignal::listen_to_keys(libc::SIGINT)?,
             terminate: PendingSignal::listen(libc::SIGTERM)?,
             hangup: PendingSignal::listen(libc::SIGHUP)?,
-            quit: PendingSignal::listen(libc::SIGQUIT)?,
+            quit: PendingSignal::listen_to_keys(libc::SIGQUIT)?,
             suspend: PendingSignal::listen(libc::SIGTSTP)?,
             user1: PendingSignal::listen(libc::SIGUSR1)?,
             user2: PendingSignal::listen(libc::SIGUSR2)?,

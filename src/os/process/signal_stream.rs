@@ -19,6 +19,12 @@ impl PendingSignal {
         signal(SignalKind::from_raw(number)).map(|signal| Self(Some(signal)))
     }
 
+    /// Starts to receive SIGINT or SIGQUIT, also if it was ignored at the start: a shell without job control starts a
+    /// command with `&` so, and Ctrl-C at such a script should end the command. Must be called inside a runtime.
+    pub fn listen_to_keys(number: i32) -> io::Result<Self> {
+        signal(SignalKind::from_raw(number)).map(|signal| Self(Some(signal)))
+    }
+
     /// Waits for the next signal; for ever if the signal is ignored.
     pub async fn recv(&mut self) {
         let received = match &mut self.0 {

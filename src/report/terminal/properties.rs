@@ -118,7 +118,7 @@ impl Terminal {
             stdout,
             stderr,
             paint: paint(stderr),
-            stdout_paint: paint(stdout),
+            stdout_paint: paint(stdout && !is_below_mpirun()),
             status,
             charset: Charset::detect(),
             size: size_of(rustix::stdio::stderr()).or_else(|| size_of(rustix::stdio::stdout())),
@@ -130,6 +130,11 @@ impl Terminal {
     pub fn without_status(self) -> Self {
         Self { status: StatusPlace::Nowhere, ..self }
     }
+}
+
+/// Whether standard output is a terminal of Open MPI's, which writes what it reads to any place.
+fn is_below_mpirun() -> bool {
+    env_vars::get(env_vars::OMPI_COMM_WORLD_RANK).is_some()
 }
 
 /// Number of rows of a terminal whose size is unknown.

@@ -54,7 +54,7 @@ pub(super) enum Rejection {
     #[error("unexpected message instead of Join")]
     UnexpectedMessage,
     /// The peer has the key, and looked only whether node 0 is here.
-    #[error("the peer has the key of this job and did not ask to join")]
+    #[error("the peer is of this job, and closed the connection before it asked to join")]
     NoJoin,
     /// The node has the key and received the reason.
     #[error("{}", .0.why)]

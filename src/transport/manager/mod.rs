@@ -20,6 +20,7 @@ mod known_managers;
 mod process;
 mod program;
 mod spec;
+mod ssh_lines;
 mod ticket;
 
 pub use gpu_counts::GpuCounts;

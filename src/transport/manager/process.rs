@@ -48,6 +48,8 @@ pub struct ManagerProcess {
     stderr: StderrCapture,
     /// What it has printed that was not examined yet.
     unread: PrintedLines,
+    /// How it has ended.
+    exit: Option<Option<WorkerExit>>,
     /// The ticket, if processes do not read standard input.
     _file: Option<PrivateFile>,
 }
@@ -96,7 +98,7 @@ impl ManagerProcess {
         let stderr =
             StderrCapture::collect(LinkReader::new(read).map_err(failed)?, Box::new(|_| {}));
         let unread = stderr.printed();
-        Ok(Self { started, process, stderr, unread, _file: file })
+        Ok(Self { started, process, stderr, unread, exit: None, _file: file })
     }
 
     /// Returns what explains why an agent has not connected while the manager runs.
@@ -106,32 +108,56 @@ impl ManagerProcess {
 
     /// Waits for the next event. If all processes end at the same time, so does the manager.
     pub async fn next(&mut self) -> ManagerEvent {
+        if let Some(exit) = self.exit {
+            // The hosts that were not reached are the cause, and the others have ended because of them.
+            tokio::time::sleep(END_TOGETHER_LIMIT).await;
+            return ManagerEvent::Ended(self.fault_of(exit).await);
+        }
         loop {
-            let line = tokio::select! {
+            let mut nodes = Vec::new();
+            tokio::select! {
                 biased;
-                line = self.unread.next() => line,
-                exit = self.process.wait() => return ManagerEvent::Ended(self.fault_of(exit).await),
-            };
-            let mut nodes = self.started.ended_nodes(&line);
-            if nodes.is_empty() {
-                continue;
+                line = self.unread.next() => {
+                    nodes = self.started.ended_nodes(&line);
+                    if nodes.is_empty() {
+                        continue;
+                    }
+                    let wait = tokio::time::timeout(END_TOGETHER_LIMIT, self.process.wait());
+                    self.exit = wait.await.ok();
+                }
+                exit = self.process.wait() => self.exit = Some(exit),
             }
-            if let Ok(exit) = tokio::time::timeout(END_TOGETHER_LIMIT, self.process.wait()).await {
-                return ManagerEvent::Ended(self.fault_of(exit).await);
+            if self.exit.is_some() {
+                let _ = self.stderr.output_so_far().await;
             }
             while let Some(line) = self.unread.take_line() {
                 nodes.extend(self.started.ended_nodes(&line));
             }
-            return ManagerEvent::NodesEnded(self.faults_of(nodes));
+            match self.exit {
+                Some(exit) if !self.started.are_cause(&nodes) => {
+                    return ManagerEvent::Ended(self.fault_of(exit).await);
+                }
+                Some(_) | None => return ManagerEvent::NodesEnded(self.faults_of(nodes)),
+            }
         }
     }
 
     /// The faults of nodes whose processes have ended while others run.
     fn faults_of(&self, nodes: Vec<NodeRank>) -> Vec<(NodeRank, Fault)> {
-        let first = format!("`{}` reports that its process has ended", self.started.program);
-        let words = self.unread.below(first);
+        let StartedCommand { program, manager, .. } = &*self.started;
+        let is_mpi = manager.mpi.is_some();
+        let end = match is_mpi {
+            true => format!("`{program}` has not reached it"),
+            false => format!("`{program}` reports that its process has ended"),
+        };
+        let lines = self.unread.read();
         let fault = |node| {
-            let fault = Fault::new(FaultKind::Manager, words.as_str());
+            // An MPI explains at length what the line of ssh says.
+            let is_of_it =
+                |line: &&String| !is_mpi || self.started.ended_nodes(line).contains(&node);
+            let lines = lines.iter().filter(is_of_it).map(String::as_str);
+            let words: Vec<&str> = std::iter::once(end.as_str()).chain(lines).collect();
+            let fault = Fault::new(FaultKind::Manager, words.join("\n"));
             (node, fault.with_advice(self.started.advice(Some(node))))
         };
         nodes.into_iter().map(fault).collect()
@@ -197,6 +223,11 @@ impl StartedCommand {
             program,
         };
         command.argv()
+    }
+
+    /// Whether these nodes are the reason for which the manager has ended all of its processes.
+    fn are_cause(&self, nodes: &[NodeRank]) -> bool {
+        self.manager.mpi.is_some() && (1..self.hosts.len()).contains(&nodes.len())
     }
 
     /// What a user can type if the manager does not start the agent of this node, or any.

@@ -5,6 +5,7 @@ use crate::base::env_vars;
 use crate::transport::manager::spec::{
     CommandTarget, MpiFamily, ProcessManager, ProgramName, TicketSource,
 };
+use crate::transport::manager::ssh_lines::unreached_hosts;
 
 /// `mpiexec` of MPICH.
 pub static MPICH: ProcessManager = ProcessManager {
@@ -51,7 +52,7 @@ const HYDRA: ProcessManager = ProcessManager {
     number_variable: Some(env_vars::PMI_RANK),
     node_name_variable: None,
     gpus_per_node: None,
-    ended_hosts: None,
+    ended_hosts: Some(unreached_hosts),
     allocation: None,
 };
 

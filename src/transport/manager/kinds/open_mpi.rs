@@ -4,6 +4,7 @@ use crate::base::env_vars;
 use crate::transport::manager::spec::{
     CommandTarget, MpiFamily, ProcessManager, ProgramName, TicketSource,
 };
+use crate::transport::manager::ssh_lines::unreached_hosts;
 
 /// `mpirun` of Open MPI. Version 4.1 hangs if all processes shall read its standard input.
 pub static OPEN_MPI: ProcessManager = ProcessManager {
@@ -20,7 +21,7 @@ pub static OPEN_MPI: ProcessManager = ProcessManager {
     number_variable: Some(env_vars::OMPI_COMM_WORLD_RANK),
     node_name_variable: None,
     gpus_per_node: None,
-    ended_hosts: None,
+    ended_hosts: Some(unreached_hosts),
     allocation: None,
 };
 
