@@ -81,6 +81,8 @@ pub enum FaultKind {
     Manager,
     /// The process manager runs, and the agent did not connect in time.
     ManagerTimeout,
+    /// The process manager did not reach other hosts, and ended the agent of this one.
+    EndedWithOthers,
     /// The node should have joined by itself, and did not.
     NotJoined,
     /// The node tried to join with a key that differs from this node's.
@@ -212,6 +214,7 @@ impl FaultKind {
             Self::Damaged => "the agent cannot run on the host",
             Self::Manager => "the agent was not started",
             Self::ManagerTimeout => "the agent was not started in time",
+            Self::EndedWithOthers => "ended because of other hosts",
             Self::NotJoined => "did not join",
             Self::OtherKey => "has a different key",
             Self::OtherPlan => "has a different plan",
@@ -225,6 +228,7 @@ impl FaultKind {
             Self::NoSuchName
             | Self::Manager
             | Self::ManagerTimeout
+            | Self::EndedWithOthers
             | Self::Refused
             | Self::NoAnswer
             | Self::Penalty

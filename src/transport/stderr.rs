@@ -103,7 +103,10 @@ impl StderrCapture {
 
     /// Waits at most `limit` until all output has been passed on.
     pub(in crate::transport) async fn finish(&mut self, limit: Duration) {
-        let _ = tokio::time::timeout(limit, &mut self.reader).await;
+        // A task can be awaited until it has ended, and not again.
+        if !self.reader.is_finished() {
+            let _ = tokio::time::timeout(limit, &mut self.reader).await;
+        }
     }
 
     /// The output so far, for other tasks.

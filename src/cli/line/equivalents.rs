@@ -124,6 +124,9 @@ fn guess_letter(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
         !name.is_empty()
             && name.bytes().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == b'_')
     };
+    if let Some(help) = option.of_sbatch() {
+        return Some(help);
+    }
     let meant = match option.name() {
         "N" => Same("num_nodes"),
         "n" => Same("num_gpus"),
@@ -160,8 +163,10 @@ impl UnknownOption<'_> {
         if self.program != "remuda sbatch" {
             return None;
         }
-        let value = self.value().unwrap_or("N");
-        match self.name() {
+        // `-n2` or `-n 2`
+        let tasks = self.name().strip_prefix('n').filter(|count| python_int(count).is_some());
+        let value = tasks.or_else(|| self.value()).unwrap_or("N");
+        match if tasks.is_some() { "n" } else { self.name() } {
             "gpus-per-node" | "gpu" | "G" => {
                 Some(format!("did you mean `--gpus {}`?", quoted(value)))
             }

@@ -25,8 +25,13 @@ pub(in crate::launch) enum CommandState {
         /// Nodes whose processes have ended.
         ended: BTreeMap<NodeRank, Fault>,
     },
-    /// It could not be started, or has ended, for this reason.
-    Ended(Fault),
+    /// It could not be started, or has ended.
+    Ended {
+        /// The reason.
+        fault: Fault,
+        /// Nodes with a reason of their own.
+        of_nodes: BTreeMap<NodeRank, Fault>,
+    },
 }
 
 impl CommandState {
@@ -34,7 +39,7 @@ impl CommandState {
     fn ended(&self, node: NodeRank) -> Option<&Fault> {
         match self {
             Self::Running { ended, .. } => ended.get(&node),
-            Self::Requested | Self::Ended(_) => None,
+            Self::Requested | Self::Ended { .. } => None,
         }
     }
 }
@@ -75,13 +80,13 @@ impl ManagedAgents {
     }
 }
 
-/// Waits until a command has ended; never returns if the launcher ends it.
-pub(in crate::launch) async fn fault_of(mut command: ManagedCommand) -> Fault {
-    let has_ended = |state: &CommandState| matches!(state, CommandState::Ended(_));
+/// Waits until a command has ended, and returns why a node has no agent; never returns if the launcher ends it.
+pub(in crate::launch) async fn fault_of(mut command: ManagedCommand, node: NodeRank) -> Fault {
+    let has_ended = |state: &CommandState| matches!(state, CommandState::Ended { .. });
     if let Ok(state) = command.wait_for(has_ended).await
-        && let CommandState::Ended(fault) = &*state
+        && let CommandState::Ended { fault, of_nodes } = &*state
     {
-        return fault.clone();
+        return of_nodes.get(&node).unwrap_or(fault).clone();
     }
     std::future::pending().await
 }
@@ -106,7 +111,7 @@ pub(in crate::launch) fn late_fault(
 ) -> Option<Fault> {
     match &*command.borrow() {
         CommandState::Running { progress, .. } => Some(progress.late_fault(node, limit)),
-        CommandState::Requested | CommandState::Ended(_) => None,
+        CommandState::Requested | CommandState::Ended { .. } => None,
     }
 }
 
@@ -133,7 +138,7 @@ async fn run_command(options: ManagerOptions, ticket: Ticket, state: watch::Send
     let mut process = match ManagerProcess::start(&options, &ticket) {
         Ok(process) => process,
         Err(fault) => {
-            state.send_replace(CommandState::Ended(fault));
+            state.send_replace(CommandState::Ended { fault, of_nodes: BTreeMap::new() });
             return;
         }
     };
@@ -146,8 +151,9 @@ async fn run_command(options: ManagerOptions, ticket: Ticket, state: watch::Send
                     ended.extend(faults);
                 }
             }),
-            ManagerEvent::Ended(fault) => {
-                state.send_replace(CommandState::Ended(fault));
+            ManagerEvent::Ended { fault, of_nodes } => {
+                let of_nodes = of_nodes.into_iter().collect();
+                state.send_replace(CommandState::Ended { fault, of_nodes });
                 return;
             }
         }

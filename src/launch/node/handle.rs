@@ -441,7 +441,7 @@ async fn serve_managed(
     let joined = tokio::select! {
         biased;
         joined = wait_for_node(&acceptor, deadline, (context.node, context.link)) => joined,
-        fault = fault_of(command.clone()) => Err(Absence::Fault(fault)),
+        fault = fault_of(command.clone(), context.node) => Err(Absence::Fault(fault)),
         fault = fault_of_node(command.clone(), context.node) => Err(Absence::Fault(fault)),
     };
     let joined = joined.map_err(|absence| match absence {

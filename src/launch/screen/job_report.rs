@@ -24,6 +24,7 @@ use crate::report::text::{
 };
 use crate::report::{OutputRouter, escape_control};
 use crate::transport::ssh::AGENT_KILLED;
+use crate::transport::{Fault, FaultKind};
 use crate::wire::{Problem, ProblemScope, Stream};
 
 /// Everything that is known at the end of a job.
@@ -180,11 +181,17 @@ impl JobReport<'_> {
         text
     }
 
+    /// The faults of nodes for which these nodes themselves are the reason.
+    fn own_faults(&self) -> impl Iterator<Item = (NodeRank, &Fault)> {
+        let faults = self.startup.faults.iter().map(|(node, fault)| (*node, fault));
+        faults.filter(|(_, fault)| fault.kind != FaultKind::EndedWithOthers)
+    }
+
     /// Lists the nodes that cannot be reached, and those that cannot start.
     fn show_absent(&self) -> String {
         let mut text = String::new();
         if !self.startup.faults.is_empty() {
-            let faults = self.startup.faults.iter().map(|(node, fault)| (self.host(*node), fault));
+            let faults = self.own_faults().map(|(node, fault)| (self.host(node), fault));
             let faults: Vec<_> = faults.collect();
             let needed = self.options.elastic.map(|elastic| elastic.min);
             let nodes = needed.unwrap_or(self.plan.nodes.len());
@@ -212,7 +219,7 @@ impl JobReport<'_> {
     /// The command that continues without the nodes that cannot take part, if any other node is
     /// left.
     fn help_without_absent_nodes(&self) -> String {
-        let unreachable = self.startup.faults.iter().map(|(node, _)| *node);
+        let unreachable = self.own_faults().map(|(node, _)| node);
         let mut nodes: Vec<NodeRank> =
             unreachable.chain(self.startup.problems.iter().map(|(node, _)| *node)).collect();
         nodes.sort_unstable();

@@ -1,5 +1,6 @@
 //! A running process manager.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -48,8 +49,6 @@ pub struct ManagerProcess {
     stderr: StderrCapture,
     /// What it has printed that was not examined yet.
     unread: PrintedLines,
-    /// How it has ended.
-    exit: Option<Option<WorkerExit>>,
     /// The ticket, if processes do not read standard input.
     _file: Option<PrivateFile>,
 }
@@ -98,7 +97,7 @@ impl ManagerProcess {
         let stderr =
             StderrCapture::collect(LinkReader::new(read).map_err(failed)?, Box::new(|_| {}));
         let unread = stderr.printed();
-        Ok(Self { started, process, stderr, unread, exit: None, _file: file })
+        Ok(Self { started, process, stderr, unread, _file: file })
     }
 
     /// Returns what explains why an agent has not connected while the manager runs.
@@ -108,42 +107,39 @@ impl ManagerProcess {
 
     /// Waits for the next event. If all processes end at the same time, so does the manager.
     pub async fn next(&mut self) -> ManagerEvent {
-        if let Some(exit) = self.exit {
-            // The hosts that were not reached are the cause, and the others have ended because of them.
-            tokio::time::sleep(END_TOGETHER_LIMIT).await;
-            return ManagerEvent::Ended(self.fault_of(exit).await);
-        }
-        loop {
-            let mut nodes = Vec::new();
+        let mut nodes = BTreeSet::new();
+        let mut exit = None;
+        while nodes.is_empty() && exit.is_none() {
             tokio::select! {
                 biased;
-                line = self.unread.next() => {
-                    nodes = self.started.ended_nodes(&line);
-                    if nodes.is_empty() {
-                        continue;
-                    }
-                    let wait = tokio::time::timeout(END_TOGETHER_LIMIT, self.process.wait());
-                    self.exit = wait.await.ok();
-                }
-                exit = self.process.wait() => self.exit = Some(exit),
+                line = self.unread.next() => nodes.extend(self.started.ended_nodes(&line)),
+                ended = self.process.wait() => exit = Some(ended),
             }
-            if self.exit.is_some() {
-                let _ = self.stderr.output_so_far().await;
+        }
+        if exit.is_none() {
+            exit = tokio::time::timeout(END_TOGETHER_LIMIT, self.process.wait()).await.ok();
+        }
+        if exit.is_some() {
+            let _ = self.stderr.output_so_far().await;
+        }
+        while let Some(line) = self.unread.take_line() {
+            nodes.extend(self.started.ended_nodes(&line));
+        }
+        match exit {
+            None => ManagerEvent::NodesEnded(self.faults_of(nodes)),
+            Some(_) if self.started.are_cause(&nodes) => {
+                let words = format!("`{}` has ended because of other hosts", self.started.program);
+                let fault = Fault::new(FaultKind::EndedWithOthers, words);
+                ManagerEvent::Ended { fault, of_nodes: self.faults_of(nodes) }
             }
-            while let Some(line) = self.unread.take_line() {
-                nodes.extend(self.started.ended_nodes(&line));
-            }
-            match self.exit {
-                Some(exit) if !self.started.are_cause(&nodes) => {
-                    return ManagerEvent::Ended(self.fault_of(exit).await);
-                }
-                Some(_) | None => return ManagerEvent::NodesEnded(self.faults_of(nodes)),
+            Some(exit) => {
+                ManagerEvent::Ended { fault: self.fault_of(exit).await, of_nodes: Vec::new() }
             }
         }
     }
 
     /// The faults of nodes whose processes have ended while others run.
-    fn faults_of(&self, nodes: Vec<NodeRank>) -> Vec<(NodeRank, Fault)> {
+    fn faults_of(&self, nodes: BTreeSet<NodeRank>) -> Vec<(NodeRank, Fault)> {
         let StartedCommand { program, manager, .. } = &*self.started;
         let is_mpi = manager.mpi.is_some();
         let end = match is_mpi {
@@ -182,7 +178,12 @@ pub enum ManagerEvent {
     /// The processes of these nodes have ended, and others run.
     NodesEnded(Vec<(NodeRank, Fault)>),
     /// The manager has ended.
-    Ended(Fault),
+    Ended {
+        /// Why its nodes have no agent.
+        fault: Fault,
+        /// Nodes with a fault of their own, which is the reason for the end.
+        of_nodes: Vec<(NodeRank, Fault)>,
+    },
 }
 
 /// The command of a manager.
@@ -226,7 +227,7 @@ impl StartedCommand {
     }
 
     /// Whether these nodes are the reason for which the manager has ended all of its processes.
-    fn are_cause(&self, nodes: &[NodeRank]) -> bool {
+    fn are_cause(&self, nodes: &BTreeSet<NodeRank>) -> bool {
         self.manager.mpi.is_some() && (1..self.hosts.len()).contains(&nodes.len())
     }
 
