@@ -1,5 +1,7 @@
 //! Agents that a real Open MPI or MPICH starts, on this machine.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use remuda::base::env_vars;
@@ -101,24 +103,55 @@ fn mpich_job_is_restarted() {
     drop(outcome.says("the agent on localhost was killed by signal 9 (SIGKILL); restart 2 of 2"));
 }
 
-/// MPICH does not exit when ssh cannot reach a host.
+/// A job whose agents an MPI starts on these hosts.
+fn job_on(manager: &str, hosts: &str) -> Launch {
+    let launch = Launch::new().options(["--no_python", "--no_local_rank", "--accelerator", "cpu"]);
+    launch.options(["--launcher", manager, "-H", hosts])
+}
+
+/// Open MPI ends then, with a page of text, and MPICH does not.
+#[test]
+fn host_that_ssh_cannot_reach_is_named_alone() {
+    for (manager, program) in [("openmpi", "mpirun.openmpi"), ("mpich", "mpiexec.mpich")] {
+        if !has(manager, "host_that_ssh_cannot_reach_is_named_alone") {
+            continue;
+        }
+        let outcome = job_on(manager, "localhost:1,n1.invalid:1").program(["true"]).end().code(69);
+        let screen = &outcome.stderr;
+        let begin = format!(
+            "error[R107]: 1 of 2 hosts cannot be reached; nothing was started\n  the agent was not started:\n    \
+             n1.invalid: `{program}` has not reached it\n      ssh: Could not resolve hostname n1.invalid: "
+        );
+        assert!(screen.contains(&begin), "{screen}");
+        let help = screen.lines().find(|line| line.starts_with("  help: ")).expect("a help");
+        assert!(help.contains(program) && help.contains(" n1.invalid "), "{help}");
+        let last = "help: to continue without it: --exclude n1.invalid\n";
+        assert!(screen.ends_with(last) && screen.lines().count() == 6, "{screen}");
+    }
+}
+
+/// MPICH does not exit when ssh does not return.
 #[test]
 fn manager_that_starts_no_agent_in_time_is_quoted() {
     if !has("mpich", "manager_that_starts_no_agent_in_time_is_quoted") {
         return;
     }
-    let launch = Launch::new().options(["--no_python", "--no_local_rank", "--accelerator", "cpu"]);
-    let launch = launch.options(["--launcher", "mpich", "-H", "n1.invalid:1"]);
+    let launch = job_on("mpich", "n1.invalid:1");
+    let ssh = launch.dir().join("ssh");
+    fs::write(&ssh, "#!/bin/sh\necho 'the proxy is busy' >&2\nexec sleep 1000\n").expect("a file");
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).expect("the file of this test");
+    let words = format!("-launcher-exec {}", ssh.display());
+    let launch = launch.option(format!("--launcher_args={words}"));
     let outcome = launch.options(["--agent_timeout", "10s"]).program(["true"]).end().code(69);
     let outcome = outcome.says(
         "the agent was not started in time:\n    n1.invalid: `mpiexec.mpich` did not start it within \
-         10 s (--agent_timeout)\n      ssh: Could not resolve hostname n1.invalid: ",
+         10 s (--agent_timeout)\n      the proxy is busy\n",
     );
-    let outcome = outcome.says(
-        "help: `mpiexec.mpich -hosts n1.invalid -ppn 1 -n 1 -disable-auto-cleanup hostname` must print \
-         the name of the host; `--launcher ssh` starts the agents without MPICH; `--agent_timeout TIME` \
-         waits longer\n",
-    );
+    let outcome = outcome.says(&format!(
+        "help: `mpiexec.mpich -hosts n1.invalid -ppn 1 -n 1 -disable-auto-cleanup {words} hostname` (`{words}` is \
+         from --launcher_args) must print the name of the host; `--launcher ssh` starts the agents without MPICH; \
+         `--agent_timeout TIME` waits longer\n"
+    ));
     drop(outcome.does_not_say("--join_timeout").does_not_say("--node_rank"));
 }
 

@@ -141,8 +141,9 @@ pub(in crate::launch) fn members(
     };
     let limits =
         if min == max { String::new() } else { format!(" (minimum {min}, maximum {max})") };
-    let hosts: Vec<&str> = plan.nodes.iter().map(|node| node.host.as_str()).collect();
-    let hosts = name_hosts(&hosts);
+    // Nodes without workers stay in the plan, so that their numbers stay.
+    let members = plan.nodes.iter().filter(|node| !node.workers.is_empty());
+    let hosts = name_hosts(&members.map(|node| node.host.as_str()).collect::<Vec<_>>());
     show_step("Nodes", &format!("{workers} on {nodes}: {hosts}{limits}{more}"))
 }
 
