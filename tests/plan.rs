@@ -339,6 +339,7 @@ fn plan_json(plan: &LaunchPlan, secrets: Secrets) -> String {
         grace_ms: 10_000,
         streams: None,
         numa_binding: None,
+        options: Vec::new(),
     };
     write_plan_json(&mut text, plan, &settings, secrets).expect("writing to memory cannot fail");
     String::from_utf8(text).expect("JSON is UTF-8")
@@ -356,7 +357,7 @@ fn plan_document_matches_golden_file() {
 fn plan_table_matches_golden_file() {
     check_expected(
         "tests/plan/full.expected".as_ref(),
-        &show_plan(&planned(&full_spec()), Secrets::Masked),
+        &show_plan(&planned(&full_spec()), &[], Secrets::Masked),
     );
 }
 
@@ -369,7 +370,7 @@ fn large(hosts: u32, slots: u32) -> LaunchPlan {
 #[test]
 fn table_of_a_large_plan_shows_ranges() {
     let table = |plan: &LaunchPlan| {
-        let shown = show_plan(plan, Secrets::Masked);
+        let shown = show_plan(plan, &[], Secrets::Masked);
         shown.split("\n\n").next().expect("a table").to_owned()
     };
     assert_eq!(
@@ -390,9 +391,13 @@ fn table_of_a_large_plan_shows_ranges() {
 #[test]
 fn secrets_are_shown_only_on_request() {
     let plan = planned(&full_spec());
-    for show in [plan_json, show_plan] {
-        assert!(!show(&plan, Secrets::Masked).contains("hf_abc"));
-        assert!(show(&plan, Secrets::Shown).contains("hf_abc"));
+    let table = |secrets| show_plan(&plan, &[], secrets);
+    for [masked, shown] in [
+        [Secrets::Masked, Secrets::Shown].map(|secrets| plan_json(&plan, secrets)),
+        [Secrets::Masked, Secrets::Shown].map(table),
+    ] {
+        assert!(!masked.contains("hf_abc"));
+        assert!(shown.contains("hf_abc"));
     }
 }
 

@@ -17,7 +17,8 @@ mod terminal;
 pub mod text;
 
 pub use documents::{
-    PlanSettings, StreamSetDocument, StreamSettings, config, findings, plan, record, world,
+    OptionDocument, PlanSettings, StreamSetDocument, StreamSettings, config, findings, plan,
+    record, world,
 };
 pub use logs::{
     AttemptDir, AttemptPlace, LogDir, LogRetention, RankFiles, RunClass, RunDir, SavedRun,

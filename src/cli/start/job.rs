@@ -5,7 +5,8 @@ use crate::cli::args::{ProgramArgs, WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
 use crate::cli::resolve::environment::working_directory;
 use crate::cli::resolve::{self, ResolvedCluster, StartedNodes};
-use crate::cli::start::announcement::{announce, announcement, show_single_node};
+use crate::cli::start::announcement::{announce, announcement, show_local_file, show_single_node};
+use crate::cli::start::applied_options::{option_documents, set_origins};
 use crate::cli::start::builtin_worker::configure_builtin_worker;
 use crate::cli::start::exports::exports;
 use crate::cli::start::face::Face;
@@ -16,7 +17,7 @@ use crate::cli::start::preflight::{check_manager, preflight};
 use crate::cli::start::program::WorkerProgram;
 use crate::cli::start::size::check_size;
 use crate::launch::{self, DialOptions, MemberOptions, Options, SupervisorOptions, Transport};
-use crate::plan::{self, JobSpec, LaunchPlan, Program};
+use crate::plan::{self, Export, JobSpec, LaunchPlan, Program};
 use crate::report::plan::{Secrets, show_plan, write_plan_json};
 use crate::report::text::show_step;
 use crate::report::{PlanSettings, Terminal, print, print_message, print_with};
@@ -40,7 +41,7 @@ pub(in crate::cli) fn start_as(
     args: JobArgs<'_>,
     program: &ProgramArgs,
 ) -> Result<Status, CliError> {
-    let JobArgs { watch, workers, terminal } = args;
+    let JobArgs { watch, workers, terminal, .. } = args;
     let resolved = resolve::program(program, workers.venv_script.as_deref())?;
     let python = resolve::show_interpreter(&resolved.program, program.python.as_ref());
     if workers.bind_core_list.is_some() && !workers.bind_cores_to_rank && watch.prints_warnings() {
@@ -61,9 +62,9 @@ pub(in crate::cli) fn start(
     args: JobArgs<'_>,
     worker_program: WorkerProgram,
 ) -> Result<Status, CliError> {
-    let JobArgs { watch, workers, terminal } = args;
+    let JobArgs { watch, workers, settings, terminal } = args;
     let face = worker_program.face;
-    let exports = exports(&cluster, watch, face.reads_environment_files(), terminal)?;
+    let exports = exports_with_origins(&cluster, &face, args)?;
     check_hosts(&cluster, &worker_program.program, args)?;
     let spec = JobSpec {
         nodes: cluster.nodes,
@@ -79,7 +80,7 @@ pub(in crate::cli) fn start(
     };
     let (plan, single_node) = started_part(plan::plan(&spec)?, cluster.started);
     if watch.dry_run {
-        let settings = plan_settings((&face, plan.nodes.len()), cluster.started, watch);
+        let settings = plan_settings((&face, plan.nodes.len()), cluster.started, args);
         return print_plan(&plan, &settings, &spec.program, args);
     }
     check_size(&plan)?;
@@ -111,10 +112,22 @@ pub(in crate::cli) fn start(
     if watch.prints_progress() {
         print_message(&note, terminal.paint);
         let lines = announcement(&plan, &options, &cluster.origin.text, worker_program.python);
-        announce(&mut options, lines + &single_node, terminal);
+        announce(&mut options, show_local_file(settings) + &lines + &single_node, terminal);
     }
     let _pid_file = write_pid_file(workers, watch, terminal)?;
     Ok(launch::run(&plan, &options)?)
+}
+
+/// Returns the variables for the workers, with the sources of those that a file or a variable gives.
+fn exports_with_origins(
+    cluster: &ResolvedCluster,
+    face: &Face,
+    args: JobArgs<'_>,
+) -> Result<Vec<Export>, CliError> {
+    let reads_files = face.reads_environment_files();
+    let mut exports = exports(cluster, args.watch, reads_files, args.terminal)?;
+    set_origins(&mut exports, args.settings);
+    Ok(exports)
 }
 
 /// Notes what this node lacks to start its workers, before it waits for other nodes.
@@ -223,8 +236,10 @@ fn write_pid_file(
 fn plan_settings(
     (face, nodes): (&Face, usize),
     started: StartedNodes,
-    watch: &WatchArgs,
+    args: JobArgs<'_>,
 ) -> PlanSettings {
+    let JobArgs { watch, settings, .. } = args;
+    let secrets = secrets(watch);
     let node = match started {
         StartedNodes::Separate(node) | StartedNodes::Dialing(Some(node)) => Some(node.0),
         StartedNodes::All | StartedNodes::Dialing(None) => None,
@@ -235,7 +250,12 @@ fn plan_settings(
         grace_ms: watch.grace.as_millis() as u64,
         streams: face.stream_settings(nodes),
         numa_binding: face.numa_binding(),
+        options: settings.map_or_else(Vec::new, |settings| option_documents(settings, secrets)),
     }
+}
+
+fn secrets(watch: &WatchArgs) -> Secrets {
+    if watch.show_env { Secrets::Shown } else { Secrets::Masked }
 }
 
 /// Prints the plan of a dry run, and a warning if the job would not start.
@@ -250,11 +270,11 @@ fn print_plan(
     if let Some(why) = no_script.filter(|_| watch.prints_warnings()) {
         print_message(&format!("warning: {why}; the job would not start\n"), terminal.paint);
     }
-    let secrets = if watch.show_env { Secrets::Shown } else { Secrets::Masked };
+    let secrets = secrets(watch);
     let printed = if watch.json {
         print_with(|out| write_plan_json(out, plan, settings, secrets))
     } else {
-        print(&show_plan(plan, secrets))
+        print(&show_plan(plan, &settings.options, secrets))
     };
     printed.map_err(CliError::output)?;
     Ok(Status::Success)

@@ -7,4 +7,4 @@ mod plan_settings;
 pub mod record;
 pub mod world;
 
-pub use plan_settings::{PlanSettings, StreamSetDocument, StreamSettings};
+pub use plan_settings::{OptionDocument, PlanSettings, StreamSetDocument, StreamSettings};

@@ -18,7 +18,7 @@ use crate::plan::{
     EnvValue, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, RendezvousPort, WorkerPlan,
 };
 use crate::pool::nodeset;
-use crate::report::documents::plan_settings::PlanSettings;
+use crate::report::documents::plan_settings::{OptionDocument, PlanSettings};
 use crate::report::text::{Align, show_columns};
 
 /// Version of the JSON document; it increases when a field changes its meaning.
@@ -46,6 +46,11 @@ impl Secrets {
     fn hides(self, name: &OsStr) -> bool {
         self == Self::Masked && is_secret(name)
     }
+
+    /// Returns `NAME=VALUE`, with `***` for the value of a secret.
+    pub fn mask(self, name: &OsStr, text: &str) -> String {
+        if self.hides(name) { format!("{}={MASK}", name.display()) } else { text.to_owned() }
+    }
 }
 
 /// Whether the name of a variable indicates a secret value.
@@ -58,7 +63,7 @@ pub fn is_secret(name: &OsStr) -> bool {
 
 /// Formats a table of the nodes and the command of rank 0; the other workers differ only in their
 /// ranks.
-pub fn show_plan(plan: &LaunchPlan, secrets: Secrets) -> String {
+pub fn show_plan(plan: &LaunchPlan, options: &[OptionDocument], secrets: Secrets) -> String {
     let mut out = show_columns(&rows(plan), [Align::Left; 4]);
     let port = match plan.master_port {
         RendezvousPort::Given(port) => format!("port {port}"),
@@ -73,11 +78,26 @@ pub fn show_plan(plan: &LaunchPlan, secrets: Secrets) -> String {
         &mut out,
         &format!("\nworld size {}, rank 0 listens on {address}, {port}", plan.world_size),
     );
+    show_options(&mut out, options);
     if let Some(first) = plan.nodes.iter().find_map(|node| node.workers.first()) {
         show_worker(&mut out, plan, first, secrets);
     }
     push_line(&mut out, "nothing was started");
     out
+}
+
+fn show_options(out: &mut String, options: &[OptionDocument]) {
+    if options.is_empty() {
+        return;
+    }
+    push_line(out, "options that are not on the command line, with the source of each:");
+    let width = options.iter().map(|option| option.origin.chars().count()).max().unwrap_or(0);
+    for OptionDocument { option, value, origin } in options {
+        // An escaped text alone does not fill the column.
+        let origin = origin.escape_debug().to_string();
+        let value = value.as_ref().map_or_else(String::new, |value| format!(" {}", quoted(value)));
+        push_line(out, &format!("  {origin:width$}  --{option}{value}"));
+    }
 }
 
 fn show_worker(out: &mut String, plan: &LaunchPlan, worker: &WorkerPlan, secrets: Secrets) {

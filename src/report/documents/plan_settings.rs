@@ -19,6 +19,20 @@ pub struct PlanSettings {
     pub streams: Option<StreamSettings>,
     /// Which processors near its GPU a worker gets; `None`: it is not bound.
     pub numa_binding: Option<NumaBinding>,
+    /// Options that are from files and variables.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<OptionDocument>,
+}
+
+/// An option that is not on the command line.
+#[derive(Clone, Debug, Serialize)]
+pub struct OptionDocument {
+    /// Its name, without dashes.
+    pub option: String,
+    /// Its value, if it takes one.
+    pub value: Option<String>,
+    /// Where the value is: `FILE:LINE`, or the name of a variable.
+    pub origin: String,
 }
 
 /// Where the streams of workers go.
