@@ -339,6 +339,7 @@ fn settings() -> PlanSettings {
         streams: None,
         numa_binding: None,
         elastic: None,
+        options: Vec::new(),
     }
 }
 

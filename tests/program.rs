@@ -27,6 +27,7 @@ mod plan;
 mod pods;
 mod sample;
 mod selection;
+mod settings;
 mod slurm;
 mod ssh;
 mod support;

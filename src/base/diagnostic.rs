@@ -9,6 +9,13 @@ pub struct Source {
     pub text: String,
 }
 
+impl Source {
+    /// Number of the line that contains a byte, from 1.
+    pub fn line_of(&self, at: usize) -> usize {
+        self.text[..at].matches('\n').count() + 1
+    }
+}
+
 /// A range of bytes of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span {

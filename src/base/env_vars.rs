@@ -116,6 +116,8 @@ pub const HOME: &str = "HOME";
 pub const XDG_CACHE_HOME: &str = "XDG_CACHE_HOME";
 /// Directory of Hugging Face's programs, with the configuration file of accelerate.
 pub const HF_HOME: &str = "HF_HOME";
+/// Directory of the user's configuration files.
+pub const XDG_CONFIG_HOME: &str = "XDG_CONFIG_HOME";
 /// Directory for the state of a user; run directories are created below it.
 pub const XDG_STATE_HOME: &str = "XDG_STATE_HOME";
 /// Private runtime directory of a login session.

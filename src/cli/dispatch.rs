@@ -79,7 +79,7 @@ pub fn main() -> ExitCode {
         InvokedAs::Remuda => dispatch(words),
         InvokedAs::DeepSpeed(name) => {
             note_command(name, &words);
-            run::main(name, words)
+            run::main_as_deepspeed(name, words)
         }
         InvokedAs::Other(name) => Err(unknown_launcher(name, words)),
         InvokedAs::Torchrun => torchrun::main(TORCHRUN, TorchLauncher::Torchrun, words),

@@ -1,6 +1,6 @@
 //! Errors that prevent a command from starting, and how they are printed.
 
-use super::line::RefusedLine;
+use super::line::{RefusedInput, RefusedLine};
 use crate::base::{Findings, Status};
 use crate::cli::codes::machine::{CANNOT_PRINT, INVALID_FOR_WORKERS};
 use crate::launch::LaunchError;
@@ -91,7 +91,11 @@ impl CliError {
 
 impl From<RefusedLine> for CliError {
     fn from(refused: RefusedLine) -> Self {
-        let status = if refused.is_of_file { Status::BadInput } else { Status::Usage };
+        let status = match refused.input {
+            RefusedInput::Line => Status::Usage,
+            RefusedInput::File => Status::BadInput,
+            RefusedInput::Variable => Status::Config,
+        };
         Self::refused(status, refused)
     }
 }

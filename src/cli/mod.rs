@@ -17,6 +17,7 @@ mod output_files;
 mod random;
 mod registry;
 mod resolve;
+mod settings;
 mod start;
 
 pub use args::values;

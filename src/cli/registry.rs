@@ -19,7 +19,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
             summary: Some("Run a program on every slot of every host"),
             definition: run::definition,
         }),
-        main: |words, _| run::main("remuda run", words),
+        main: run::main,
     },
     CommandEntry {
         // As `torchrun` and `accelerate`, a name in front of which only `remuda` is added.
@@ -43,7 +43,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "sbatch",
         help: Some(CommandHelp { summary: Some(JOBS_OF_CLUSTERS), definition: sbatch::definition }),
-        main: |words, _| sbatch::main(words),
+        main: sbatch::main,
     },
     CommandEntry {
         name: "torchrun",
@@ -95,7 +95,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
             summary: Some("Train a GPT or MLP with the bundled data-parallel runtime"),
             definition: train::definition,
         }),
-        main: |words, _| train::main(words),
+        main: train::main,
     },
     #[cfg(feature = "train")]
     CommandEntry {
@@ -124,7 +124,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
             summary: Some("Measure collectives between all ranks, as nccl-tests does"),
             definition: bench::definition,
         }),
-        main: |words, _| bench::main(words),
+        main: bench::main,
     },
     CommandEntry {
         name: "ssh",
@@ -132,7 +132,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
             summary: Some("Run a command once on every host and gather the output"),
             definition: ssh::definition,
         }),
-        main: |words, _| ssh::main(words),
+        main: ssh::main,
     },
     CommandEntry {
         name: "hostfile",
@@ -145,10 +145,10 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "config",
         help: Some(CommandHelp {
-            summary: Some("Check training configurations of DeepSpeed and accelerate"),
+            summary: Some("Check training configurations, and `remuda.toml`"),
             definition: config::definition,
         }),
-        main: |words, _| config::main(words),
+        main: config::main,
     },
     CommandEntry {
         name: "doctor",
@@ -156,7 +156,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
             summary: Some("Check every host before a job"),
             definition: doctor::definition,
         }),
-        main: |words, _| doctor::main(words),
+        main: doctor::main,
     },
     CommandEntry {
         name: "explain",

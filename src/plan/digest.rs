@@ -31,7 +31,9 @@ pub(super) fn flag_variables(plan: &LaunchPlan) -> impl Iterator<Item = (&OsStr,
     let worker = plan.nodes.iter().find_map(|node| node.workers.first());
     let env = worker.into_iter().flat_map(WorkerPlan::env);
     env.filter_map(|(name, value)| match (plan.origins.get(name), value.into_owned()) {
-        (Some(VariableOrigin::Flag), EnvValue::Known(value)) => Some((name, value)),
+        (Some(VariableOrigin::Flag | VariableOrigin::Setting(_)), EnvValue::Known(value)) => {
+            Some((name, value))
+        }
         _ => None,
     })
 }

@@ -17,8 +17,8 @@ mod terminal;
 pub mod text;
 
 pub use documents::{
-    ElasticSettings, PlanSettings, StreamSetDocument, StreamSettings, config, findings, plan,
-    record, world,
+    ElasticSettings, OptionDocument, PlanSettings, StreamSetDocument, StreamSettings, config,
+    findings, plan, record, world,
 };
 pub use logs::{
     AttemptDir, AttemptPlace, LogDir, LogRetention, RankFiles, RunClass, RunDir, SavedRun,

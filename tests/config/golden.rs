@@ -63,11 +63,17 @@ fn accelerate_files_match_expected_screens() {
 
 /// Codes that are on no screen of these files: a test creates the file, or the code is a note of the
 /// machine-readable formats.
-const WITHOUT_FILE: &[&str] = &[codes::NO_EFFECT];
+const WITHOUT_FILE: &[&str] =
+    &[codes::NO_EFFECT, codes::SETTINGS_NOT_TRUSTED, codes::SETTINGS_UNREADABLE];
 
 #[test]
 fn every_config_code_has_a_file() {
-    let directories = ["tests/config/valid", "tests/config/invalid", "tests/config/accelerate"];
+    let directories = [
+        "tests/config/valid",
+        "tests/config/invalid",
+        "tests/config/accelerate",
+        "tests/settings/screens",
+    ];
     let pages = codes::EXPLANATIONS.into_iter().flatten();
     check_codes(&directories, pages, WITHOUT_FILE);
 }

@@ -51,7 +51,8 @@ pub struct ClusterArgs {
     /// Devices of the slots.
     #[command(flatten)]
     pub devices: DeviceArgs,
-    /// Accept hostfiles and env files that every user can write, and env files that belong to another user
+    /// Accept hostfiles, env files and remuda.toml that other users can write, and env files and remuda.toml that
+    /// belong to another user
     #[arg(long)]
     pub allow_insecure_files: bool,
     /// Options of the transport.

@@ -149,7 +149,7 @@ pub(super) fn one_word(words: &[OsString], typed: &CommandLine) -> Result<(), Re
     let Some((first, rest)) = words.split_first() else { return Ok(()) };
     let at = typed.words.len() - words.len();
     let line = |script: &str| {
-        let line = [quoted_line(&typed.words[..at]), script.to_owned(), quoted_line(rest)];
+        let line = [quoted_line(typed.words_before(at)), script.to_owned(), quoted_line(rest)];
         let parts = line.into_iter().filter(|part| !part.is_empty());
         std::iter::once(typed.program.clone()).chain(parts).collect::<Vec<_>>().join(" ")
     };
@@ -243,7 +243,7 @@ fn without_python(typed: &CommandLine, at: usize, flags: &[&str], words: &[OsStr
 
 /// Returns the words before the word `at`, to which options of `remuda run` can be added.
 fn options_before(typed: &CommandLine, at: usize) -> Vec<OsString> {
-    let (mut words, end) = (typed.words[..at].to_vec(), OsString::from("--"));
+    let (mut words, end) = (typed.words_before(at).to_vec(), OsString::from("--"));
     if typed.program.starts_with(SBATCH) {
         // Behind it are the options of `remuda run`; the program has those of sbatch.
         if !typed.program.ends_with(" --") {

@@ -10,12 +10,14 @@ use clap::{Command, CommandFactory, Parser};
 use crate::base::{Diagnostic, HostName, Span, Status};
 use crate::cli::args::{ClusterArgs, ProgramArgs, check};
 use crate::cli::codes::machine::CANNOT_CREATE;
+use crate::cli::command::entry::CommandEntry;
 use crate::cli::command::hostfile;
-use crate::cli::command::parse::parse_with_definition;
+use crate::cli::command::parse::parse_with_settings;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::cli::line::codes::UNEXPECTED_WORD;
 use crate::cli::resolve::{self, ResolvedCluster};
+use crate::cli::settings::{with_settings_options, with_sources};
 use crate::cli::start::{WantedProgram, collect_facts};
 use crate::doctor::{self, diagnose, show_json, usable_hosts};
 use crate::pool::dialect::{HostfileFormat, write};
@@ -76,7 +78,7 @@ struct DoctorCli {
 /// Returns the definition: the options of `run`. If a script is given, doctor looks for it on every
 /// host.
 pub(in crate::cli) fn definition() -> Command {
-    DoctorCli::command().mut_args(|arg| match arg.get_id().as_str() {
+    with_settings_options(DoctorCli::command()).mut_args(|arg| match arg.get_id().as_str() {
         "script_and_args" => {
             arg.required(false).help("Script to look for on every node; its arguments are ignored")
         }
@@ -87,8 +89,11 @@ pub(in crate::cli) fn definition() -> Command {
 
 /// Parses the command line, checks the hosts, and prints the report. If the checks cannot start,
 /// the exit status is 2.
-pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    check_and_print(words).or_else(|error| {
+pub(in crate::cli) fn main(
+    words: Vec<OsString>,
+    entries: &[CommandEntry],
+) -> Result<Status, CliError> {
+    check_and_print(words, entries).or_else(|error| {
         // Help was requested.
         if error.status() == Status::Success {
             return Err(error);
@@ -98,17 +103,21 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     })
 }
 
-fn check_and_print(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (mut cli, typed) = parse_with_definition::<DoctorCli>(definition(), words)?;
+fn check_and_print(words: Vec<OsString>, entries: &[CommandEntry]) -> Result<Status, CliError> {
+    let (cli, typed) = parse_with_settings::<DoctorCli>(definition(), words, entries)?;
+    check_hosts(cli, &typed).map_err(|error| with_sources(error, &typed))
+}
+
+fn check_hosts(mut cli: DoctorCli, typed: &CommandLine) -> Result<Status, CliError> {
     let terminal = Terminal::detect();
-    check::only_for_jobs(&typed, &NOT_FOR_DOCTOR, "leave it out: no job is started")?;
-    check::cluster(&cli.cluster, &typed)?;
-    refuse_hostfile_as_script(&cli, &typed)?;
+    check::only_for_jobs(typed, &NOT_FOR_DOCTOR, "leave it out: no job is started")?;
+    check::cluster(&cli.cluster, typed)?;
+    refuse_hostfile_as_script(&cli, typed)?;
     // Too few devices are a finding, not an error.
     let oversubscribed = std::mem::replace(&mut cli.cluster.devices.oversubscribe, true);
     // A hostfile of the usable hosts needs their slots.
     cli.cluster.slots_of_list = SlotCount::new(1).filter(|_| cli.usable.is_none());
-    let mut cluster = resolve::resolve_hosts(&cli.cluster, &typed, terminal)?;
+    let mut cluster = resolve::resolve_hosts(&cli.cluster, typed, terminal)?;
     if !oversubscribed {
         cluster.devices.slots_are = resolve::slots_are(&cli.cluster.devices, false)?;
     }

@@ -55,6 +55,6 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let cluster = resolve::node_of_world(&args.node, &typed)?;
     check::stdin(&args.watch, cluster.workers(), &typed)?;
     let (workers, terminal) = (args.workers.into(), Terminal::detect());
-    let job = JobArgs { watch: &args.watch, workers: &workers, terminal };
+    let job = JobArgs { watch: &args.watch, workers: &workers, settings: None, terminal };
     start_program(cluster, job, &args.program)
 }

@@ -23,7 +23,7 @@ const PAGE_FOOTER: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"));
 const ENVIRONMENT_PAGES: [&str; 2] = ["remuda-run", "remuda-pod"];
 
 /// Environment variables that a user can set, and their effects.
-const ENVIRONMENT: [(&str, &str); 13] = [
+const ENVIRONMENT: [(&str, &str); 14] = [
     (
         env_vars::REMUDA_LOG,
         "Filter of the log of remuda itself, which is written to standard error, such as debug or \
@@ -37,6 +37,11 @@ const ENVIRONMENT: [(&str, &str); 13] = [
     (
         env_vars::DS_ENV_FILE,
         "Name or path of the environment files that are read for the workers. Default: .deepspeed_env.",
+    ),
+    (
+        "REMUDA_PROFILE, REMUDA_TIMEOUT, ...",
+        "Values of options that are not on the command line: REMUDA_ and the name of the option in capitals; 1 \
+         or 0 for an option without a value. They precede remuda.toml.",
     ),
     (env_vars::DS_ACCELERATOR, "Kind of device of a slot: the values of --accelerator."),
     (env_vars::PYTHON_EXEC, "Python that runs the script when --python is not given."),

@@ -8,9 +8,11 @@ use clap::error::ErrorKind;
 
 use crate::base::Status;
 use crate::cli::args::color;
+use crate::cli::command::entry::CommandEntry;
 use crate::cli::error::CliError;
 use crate::cli::help::{self, Length};
 use crate::cli::line::{self, CommandLine, Flags, NotParsed};
+use crate::cli::settings::with_settings;
 use crate::report::diagnostic::Paint;
 use crate::report::{Terminal, print_screen};
 
@@ -19,23 +21,68 @@ pub(in crate::cli) fn parse<P: Parser>(words: Vec<OsString>) -> Result<(P, Comma
     parse_with_definition(P::command(), words)
 }
 
+/// Does the same for a command that reads `remuda.toml`.
+pub(super) fn parse_with_settings<P: Parser>(
+    command: clap::Command,
+    words: Vec<OsString>,
+    entries: &[CommandEntry],
+) -> Result<(P, CommandLine), CliError> {
+    let mut definition = color::with_option(command.clone());
+    let flags = Flags::of_line(&mut definition, &words);
+    let name = definition.get_bin_name().unwrap_or("remuda").to_owned();
+    let mut typed = CommandLine::new(&name, words);
+    line::scan_options(&mut typed, &flags);
+    let is_for_text = ["help", "version"].iter().any(|flag| typed.last(flag).is_some());
+    let own = name.strip_prefix("remuda ").unwrap_or(&name);
+    let made = if is_for_text { None } else { with_settings(&typed, own, entries)? };
+    let plain = CommandLine::new(&name, typed.words);
+    match made {
+        None => parse_typed(command, plain),
+        Some(made) => parse_made(&command, plain, made),
+    }
+}
+
+/// Parses a line with options of a file. What is wrong with the typed words is said without these options.
+fn parse_made<P: Parser>(
+    command: &clap::Command,
+    typed: CommandLine,
+    made: CommandLine,
+) -> Result<(P, CommandLine), CliError> {
+    let refused = match parse_typed(command.clone(), made) {
+        Err(CliError::Findings { status, findings }) => CliError::Findings { status, findings },
+        parsed => return parsed,
+    };
+    if refused.status() != Status::Usage {
+        return Err(refused);
+    }
+    let of_line = parse_typed::<P>(command.clone(), typed);
+    Err(of_line.err().unwrap_or(refused))
+}
+
 /// Parses with a definition that differs a little from that of the type. If an option of one value
 /// is given with several values, it is refused: these commands are not DeepSpeed's.
 pub(super) fn parse_with_definition<P: Parser>(
     command: clap::Command,
     words: Vec<OsString>,
 ) -> Result<(P, CommandLine), CliError> {
+    let name = command.get_bin_name().unwrap_or("remuda").to_owned();
+    parse_typed(command, CommandLine::new(&name, words))
+}
+
+fn parse_typed<P: Parser>(
+    command: clap::Command,
+    mut typed: CommandLine,
+) -> Result<(P, CommandLine), CliError> {
     let mut command = color::with_option(command).args_override_self(true).mut_args(|arg| {
         let takes = arg.get_action().takes_values();
         if takes { arg.allow_negative_numbers(true) } else { arg }
     });
-    let flags = Flags::of_line(&mut command, &words);
-    let name = command.get_bin_name().unwrap_or("remuda").to_owned();
-    let mut typed = CommandLine::new(&name, words);
+    let flags = Flags::of_line(&mut command, &typed.words);
     line::scan_options(&mut typed, &flags);
     line::refuse_words_after_h(&typed, &flags)?;
     typed.find_replaced(&flags);
-    let line = std::iter::once(OsString::from(name)).chain(line::in_clap_spelling(&typed));
+    let name = OsString::from(&typed.program);
+    let line = std::iter::once(name).chain(line::in_clap_spelling(&typed));
     let parsed = command.try_get_matches_from_mut(line).and_then(|found| {
         color::choose(&found);
         P::from_arg_matches(&found)

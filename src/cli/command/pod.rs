@@ -164,7 +164,7 @@ fn start(words: Vec<OsString>) -> Result<Status, CliError> {
     cluster.supervisor = supervisor_options(&pod, &role);
     cluster.set_elastic(resolve::elastic(&elastic, &cluster, &typed)?);
     check::stdin(&args.watch, cluster.workers(), &typed)?;
-    let job = JobArgs { watch: &args.watch, workers: &args.workers, terminal };
+    let job = JobArgs { watch: &args.watch, workers: &args.workers, settings: None, terminal };
     start_program(cluster, job, &args.program)
 }
 

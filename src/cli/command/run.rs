@@ -6,14 +6,19 @@ use clap::CommandFactory;
 
 use crate::base::Status;
 use crate::cli::args::check;
+use crate::cli::command::entry::CommandEntry;
 use crate::cli::command::parse::into_args;
 use crate::cli::error::CliError;
 use crate::cli::line::{self, CommandLine, RefusedLine};
 use crate::cli::resolve;
+use crate::cli::settings::{with_settings, with_settings_options, with_sources};
 use crate::cli::start::{JobArgs, print_replacements, start_program};
 use crate::report::{Terminal, print_message};
 
 pub use crate::cli::args::RunArgs;
+
+/// The command before its words.
+const PROGRAM: &str = "remuda run";
 
 /// Description of remuda if it was started by one of DeepSpeed's names.
 const ABOUT_DEEPSPEED: &str = "\
@@ -26,19 +31,25 @@ pub type ParsedRun = line::Parsed<RunArgs>;
 /// Parses the arguments of `program` (`remuda run`, `deepspeed`) with the rules of DeepSpeed's
 /// launcher. Nothing outside the line is read.
 pub fn parse(program: &'static str, words: Vec<OsString>) -> Result<ParsedRun, RefusedLine> {
-    let mut command = RunArgs::command().name(program).bin_name(program);
-    if program != "remuda run" {
-        command = command.about(ABOUT_DEEPSPEED);
-    }
+    let command = if program == PROGRAM {
+        definition()
+    } else {
+        RunArgs::command().name(program).bin_name(program).about(ABOUT_DEEPSPEED)
+    };
     line::parse(command, CommandLine::new(program, words))
 }
 
-/// Parses words of `remuda run` that stand for a line of another launcher.
-pub(in crate::cli) fn parse_as(
-    program: &str,
+/// Parses the arguments of `remuda run` with the options that files and variables give.
+pub(in crate::cli) fn parse_with_settings(
     words: Vec<OsString>,
-) -> Result<ParsedRun, RefusedLine> {
-    line::parse(RunArgs::command(), CommandLine::new(program, words))
+    entries: &[CommandEntry],
+) -> Result<ParsedRun, CliError> {
+    let typed = CommandLine::new(PROGRAM, words);
+    let made = match line::scan(definition(), typed.clone()) {
+        Some(scanned) => with_settings(&scanned, "run", entries)?,
+        None => None,
+    };
+    Ok(line::parse(definition(), made.unwrap_or(typed))?)
 }
 
 /// Parses a line of `remuda run` that was made from checked options of another launcher; it requests no text.
@@ -51,11 +62,20 @@ pub(in crate::cli) fn parse_made(made: CommandLine) -> Result<(RunArgs, CommandL
 
 /// Returns the definition of the command.
 pub(in crate::cli) fn definition() -> clap::Command {
-    RunArgs::command()
+    with_settings_options(RunArgs::command())
 }
 
 /// Parses the command line, and runs the job.
 pub(in crate::cli) fn main(
+    words: Vec<OsString>,
+    entries: &[CommandEntry],
+) -> Result<Status, CliError> {
+    let (args, typed) = into_args(parse_with_settings(words, entries)?)?;
+    start(args, &typed).map_err(|error| with_sources(error, &typed))
+}
+
+/// Does the same under a name of DeepSpeed's launcher, which reads no `remuda.toml`.
+pub(in crate::cli) fn main_as_deepspeed(
     program: &'static str,
     words: Vec<OsString>,
 ) -> Result<Status, CliError> {
@@ -79,6 +99,7 @@ pub(in crate::cli) fn start(mut args: RunArgs, typed: &CommandLine) -> Result<St
     for note in notes.into_iter().flatten().filter(|_| args.watch.prints_progress()) {
         print_message(&note, terminal.paint);
     }
-    let job = JobArgs { watch: &args.watch, workers: &args.workers, terminal };
+    let settings = typed.applied_settings();
+    let job = JobArgs { watch: &args.watch, workers: &args.workers, settings, terminal };
     start_program(cluster, job, &args.program)
 }

@@ -11,11 +11,13 @@ use crate::base::shell::quoted;
 use crate::cli::args::values::parse_timeout;
 use crate::cli::args::{RunArgs, check};
 use crate::cli::codes::machine::{CANNOT_READ, NOT_QUEUED, SYSTEM};
-use crate::cli::command::parse::parse;
+use crate::cli::command::entry::CommandEntry;
+use crate::cli::command::parse::parse_with_settings;
 use crate::cli::command::run::{self, ParsedRun};
 use crate::cli::error::CliError;
-use crate::cli::line::{BadValue, codes, parse_whole};
+use crate::cli::line::{BadValue, CommandLine, GivenOption, codes, parse_whole};
 use crate::cli::resolve;
+use crate::cli::settings::{SELECTION_OPTIONS, with_settings_options};
 use crate::os::process::command_output::output_for_input;
 use crate::plan::BatchScript;
 use crate::report::print;
@@ -119,7 +121,7 @@ struct SbatchCli {
 
 /// Returns the definition of the command.
 pub(in crate::cli) fn definition() -> clap::Command {
-    SbatchCli::command()
+    with_settings_options(SbatchCli::command())
 }
 
 fn parse_count(text: &str) -> Result<u32, BadValue> {
@@ -185,14 +187,21 @@ fn parse_option(text: &str) -> Result<(String, Option<String>), BadValue> {
 }
 
 /// Parses the command line, checks the job, and prints or submits the script.
-pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (cli, whole) = parse::<SbatchCli>(words)?;
-    let args = match run::parse_as("remuda run", cli.line.clone())? {
+pub(in crate::cli) fn main(
+    words: Vec<OsString>,
+    entries: &[CommandEntry],
+) -> Result<Status, CliError> {
+    let (mut cli, whole) = parse_with_settings::<SbatchCli>(definition(), words, entries)?;
+    let length = cli.line.len();
+    cli.line = with_selection(&whole, cli.line);
+    let args = match run::parse_with_settings(cli.line.clone(), entries)? {
         ParsedRun::Run(args, mut typed) => {
             // Advice is about the whole line.
-            let options = &whole.words[..whole.words.len() - cli.line.len()];
-            let start =
-                options.iter().map(quoted).fold(whole.program, |line, word| line + " " + &word);
+            let options = whole.words_before(whole.words.len() - length);
+            let start = options
+                .iter()
+                .map(quoted)
+                .fold(whole.program.clone(), |line, word| line + " " + &word);
             typed.program = start;
             check::program(&args.program, &typed)?;
             *args
@@ -211,6 +220,16 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         return Ok(Status::Success);
     }
     submit(&script, &text)
+}
+
+/// Returns the line of `remuda run` with the profile of this line, so that the job has it too.
+fn with_selection(whole: &CommandLine, line: Vec<OsString>) -> Vec<OsString> {
+    let word = |given: &GivenOption| match &given.value {
+        Some((value, _)) => format!("--{}={}", given.flag, value.display()).into(),
+        None => format!("--{}", given.flag).into(),
+    };
+    let own = SELECTION_OPTIONS.iter().filter_map(|name| whole.last(name)).map(word);
+    own.chain(line).collect()
 }
 
 /// Reports a script or an interpreter that is missing on this machine, before the job waits in a queue.

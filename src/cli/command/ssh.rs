@@ -8,11 +8,13 @@ use clap::{Command, CommandFactory, Parser};
 use crate::base::shell::{quoted, quoted_line};
 use crate::base::{Diagnostic, HostName, Rank, Slot, Status};
 use crate::cli::args::{ClusterArgs, WatchArgs, WorkerArgs, check};
-use crate::cli::command::parse::parse_with_definition;
+use crate::cli::command::entry::CommandEntry;
+use crate::cli::command::parse::parse_with_settings;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::cli::line::codes::UNEXPECTED_WORD;
 use crate::cli::resolve::{self, ResolvedCluster};
+use crate::cli::settings::{with_settings_options, with_sources};
 use crate::cli::start::{self, JobArgs, PrintedRanks, check_size, exports};
 use crate::launch::{self, Framing, Transport};
 use crate::plan::{self, Conventions, Export, JobSpec, Program, RendezvousPort};
@@ -123,7 +125,7 @@ fn has_shell_syntax(word: &str) -> bool {
 /// Returns the definition of the command: options of jobs are hidden, and `-f` is the hostfile, as
 /// in `ds_ssh`.
 pub(in crate::cli) fn definition() -> Command {
-    SshCli::command().mut_args(|arg| match arg.get_id().as_str() {
+    with_settings_options(SshCli::command()).mut_args(|arg| match arg.get_id().as_str() {
         "hostfile" => arg.visible_short_alias('f'),
         id if NOT_FOR_SSH.contains(&id) => arg.hide(true),
         _ => arg,
@@ -131,12 +133,19 @@ pub(in crate::cli) fn definition() -> Command {
 }
 
 /// Parses the command line, and runs the command.
-pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (mut cli, typed) = parse_with_definition::<SshCli>(definition(), words)?;
+pub(in crate::cli) fn main(
+    words: Vec<OsString>,
+    entries: &[CommandEntry],
+) -> Result<Status, CliError> {
+    let (cli, typed) = parse_with_settings::<SshCli>(definition(), words, entries)?;
+    run(cli, &typed).map_err(|error| with_sources(error, &typed))
+}
+
+fn run(mut cli: SshCli, typed: &CommandLine) -> Result<Status, CliError> {
     let help = "leave it out: the command runs once on every host";
-    check::only_for_jobs(&typed, &NOT_FOR_SSH, help)?;
-    check::cluster(&cli.cluster, &typed)?;
-    check::watch(&cli.watch, &typed)?;
+    check::only_for_jobs(typed, &NOT_FOR_SSH, help)?;
+    check::cluster(&cli.cluster, typed)?;
+    check::watch(&cli.watch, typed)?;
     let terminal = Terminal::detect();
     // The devices and slots of a host do not matter for a command.
     cli.cluster.devices.oversubscribe = true;
@@ -145,16 +154,17 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     cli.cluster.slots = cli.cluster.slots.or(one_slot);
     cli.cluster.slots_of_list = one_slot;
     cli.watch.prefix.get_or_insert_with(|| "{host}: ".to_owned());
-    let cluster = resolve::resolve_hosts(&cli.cluster, &typed, terminal)?;
-    check::stdin(&cli.watch, cluster.nodes.len(), &typed)?;
+    let cluster = resolve::resolve_hosts(&cli.cluster, typed, terminal)?;
+    check::stdin(&cli.watch, cluster.nodes.len(), typed)?;
     if cluster.transport == Transport::Local && !names_hosts {
-        refuse_host_as_command(&cli.command, &typed)?;
+        refuse_host_as_command(&cli.command, typed)?;
     }
     let exports = exports(&cluster, &cli.watch, true, terminal)?;
     let spec = command_spec(cli.command, &cluster, exports);
     let plan = plan::plan(&spec)?;
     check_size(&plan)?;
-    let args = JobArgs { watch: &cli.watch, workers: &WorkerArgs::default(), terminal };
+    let settings = typed.applied_settings();
+    let args = JobArgs { watch: &cli.watch, workers: &WorkerArgs::default(), settings, terminal };
     let ranks = (PrintedRanks::All, Rank(0));
     let (mut options, note) =
         start::options(args, &spec, cluster.transport, ranks, RunClass::Tool)?;

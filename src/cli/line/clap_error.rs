@@ -252,7 +252,7 @@ pub(in crate::cli) fn refuse_value(
         Some(name) => name.to_owned(),
         None => format!("`{}`", typed.shown_name(flag)),
     };
-    let original = typed.original_value(flag);
+    let original = typed.original_value(flag, place);
     let value = original.as_deref().unwrap_or(value);
     typed.refuse(&[place], |spans| {
         let message = format!("{subject} cannot be `{value}`");

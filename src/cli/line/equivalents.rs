@@ -60,7 +60,7 @@ fn with_option(
     let text = |words: &[OsString]| {
         words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>()
     };
-    let (words_before, words_after) = (text(&typed.words[..at]), text(&typed.words[at + 1..]));
+    let (words_before, words_after) = (text(typed.words_before(at)), text(&typed.words[at + 1..]));
     let (typed_name, attached_value) = option_and_value(&word);
     let given = &typed.options;
     help(UnknownOption {

@@ -282,7 +282,7 @@ impl Flags {
 }
 
 /// Replaces `-` by `_`, which are equivalent in the name of an option.
-pub(super) fn underscored(name: &str) -> String {
+pub(in crate::cli) fn underscored(name: &str) -> String {
     name.replace('-', "_")
 }
 

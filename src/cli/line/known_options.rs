@@ -200,6 +200,15 @@ pub(super) fn meaning(name: &str) -> Option<Equivalent> {
     EQUIVALENTS.iter().find(|(names, _)| names.contains(&name)).map(|(_, meant)| *meant)
 }
 
+/// Returns the option of remuda with the meaning and the value of an option of another program.
+pub(in crate::cli) fn option_with_meaning(name: &str) -> Option<&'static str> {
+    match meaning(name)? {
+        Same(option) => Some(option),
+        Total | Devices | Selection | Options(_) | Script | ScriptSwitch | Endpoint
+        | OfAccelerate | Unneeded(_) | UnneededValue(_) => None,
+    }
+}
+
 /// Returns the names that an option of `remuda run` has in lines of torchrun and accelerate.
 pub(super) fn names_in_faces(own: &'static str) -> impl Iterator<Item = &'static str> {
     let others = NAMES_IN_FACES.iter().find(|(name, _)| *name == own);

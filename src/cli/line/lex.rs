@@ -260,8 +260,9 @@ impl Lexer<'_> {
     fn with_value_before(&self, flag: &str, place: ArgvSpan) -> String {
         let flag = self.flags.exact(flag, OptionOwner::All).map(|at| self.flags.get(at));
         let value = flag.map_or("VALUE", |flag| &flag.value_name);
-        let mut words: Vec<String> = self.typed.words.iter().map(quoted).collect();
-        words.insert(place.word, value.to_owned());
+        let before = self.typed.words_before(place.word).iter().map(quoted);
+        let after = self.typed.words[place.word..].iter().map(quoted);
+        let words: Vec<String> = before.chain([value.to_owned()]).chain(after).collect();
         format!("{} {}", self.typed.program, words.join(" "))
     }
 

@@ -59,6 +59,14 @@ pub(in crate::cli) fn parse_line_of<A: FromArgMatches>(
     }
 }
 
+/// Finds the options of a line; `None` if it has no script, or an error that [`parse`] reports.
+pub(in crate::cli) fn scan(mut command: Command, mut typed: CommandLine) -> Option<CommandLine> {
+    command = color::with_option(command);
+    let flags = Flags::of(&mut command);
+    let lexed = lex(&flags, &mut typed);
+    matches!(lexed, Ok(Lexed::Script(_))).then_some(typed)
+}
+
 /// Returns the line without abbreviations, from which clap fills its structs.
 fn canonical(typed: &CommandLine, script: usize) -> Vec<OsString> {
     let mut words = vec![OsString::from(&typed.program)];

@@ -5,8 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 #[cfg(feature = "train")]
 use std::path::Path;
 
+use super::applied::AppliedSettings;
 use super::codes;
-use super::flags::{Flags, OptionOwner, Takes, underscored};
+use super::flags::{Flags, OptionOwner, Takes};
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Findings, Source, Span};
 
@@ -50,7 +51,7 @@ pub struct CommandLine {
     /// the last but one time, and of the last time.
     replaced: Vec<(usize, usize)>,
     /// What the line was made from; `None`: it was typed.
-    origin: Option<Box<LineOrigin>>,
+    pub(super) origin: Option<Box<LineOrigin>>,
 }
 
 /// What a line was made from that no user typed: errors about its options are shown there.
@@ -58,21 +59,58 @@ pub struct CommandLine {
 pub(in crate::cli) struct LineOrigin {
     /// The line that was typed.
     pub(in crate::cli) typed: CommandLine,
-    /// Options of the made line, and options or settings that give their values under another name.
-    pub(in crate::cli) names: &'static [(&'static str, &'static str)],
-    /// Settings of a file.
-    pub(in crate::cli) file: Option<FileSettings>,
+    /// How the line was made from it.
+    pub(in crate::cli) relation: LineRelation,
+    /// Files and variables that give values of options.
+    pub(in crate::cli) sources: Vec<SettingsSource>,
+    /// The values of files and variables that the line has, for screens.
+    pub(in crate::cli) applied: Option<AppliedSettings>,
 }
 
-/// The settings of a file that give values of options.
+/// How a line was made from a typed one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum LineRelation {
+    /// Its options stand for those of another command; these have another name there, or in a file.
+    Translated(&'static [(&'static str, &'static str)]),
+    /// This number of words was added before those that were typed.
+    Extended(usize),
+}
+
+/// A file, or a variable, that gives values of options.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct FileSettings {
-    /// The file.
+pub(in crate::cli) struct SettingsSource {
+    /// Its text.
     pub(in crate::cli) source: Source,
-    /// The names, and the places of the values.
-    pub(in crate::cli) values: Vec<(String, Span)>,
+    /// The places of the values.
+    pub(in crate::cli) values: Vec<SettingPlace>,
     /// Code of an error about a value.
     pub(in crate::cli) code: &'static str,
+    /// What an error is about.
+    pub(in crate::cli) input: RefusedInput,
+}
+
+/// The place of a value in a file or a variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct SettingPlace {
+    /// Name of the setting, as messages show it.
+    pub(in crate::cli) name: String,
+    /// The option that has the value.
+    pub(in crate::cli) flag: String,
+    /// The value.
+    pub(in crate::cli) span: Span,
+    /// Index of the word that was added for it.
+    pub(in crate::cli) word: Option<usize>,
+}
+
+/// The input that an error is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum RefusedInput {
+    /// The command line.
+    Line,
+    /// A file from which the line was made.
+    File,
+    /// A variable that gives the value of an option.
+    Variable,
 }
 
 /// An error in a command line: the line, and the reason.
@@ -80,8 +118,8 @@ pub(in crate::cli) struct FileSettings {
 pub struct RefusedLine {
     /// The findings, ready to be printed.
     pub findings: Findings,
-    /// Whether they are about a file from which the line was made.
-    pub(in crate::cli) is_of_file: bool,
+    /// The input that they are about.
+    pub(in crate::cli) input: RefusedInput,
 }
 
 impl GivenOption {
@@ -132,7 +170,8 @@ impl CommandLine {
 
     /// Returns the name of an option as it was typed last: `-H` or `--hostfile`.
     pub(in crate::cli) fn spelling(&self, flag: &str) -> Option<String> {
-        let name = self.text_of(self.name_span(flag)?);
+        let place = self.name_span(flag).filter(|place| self.added_words() <= place.word)?;
+        let name = self.text_of(place);
         // The letters of `-qH` have no dash each.
         Some(if name.starts_with('-') { name } else { format!("-{name}") })
     }
@@ -236,42 +275,11 @@ impl CommandLine {
         let (text, spans) = self.excerpt(places);
         let source = Source { name: "command line".to_owned(), text };
         let findings = Findings { source, diagnostics: vec![make(&spans)] };
-        RefusedLine { findings, is_of_file: false }
-    }
-
-    /// Returns an option as a message names it: `--tee`, or the option or setting from which it was made.
-    pub(in crate::cli) fn shown_name(&self, flag: &str) -> String {
-        match self.origin.as_ref().map(|origin| origin.find(flag)) {
-            Some(OptionOrigin::File(name, _)) => name.to_owned(),
-            Some(OptionOrigin::Line(_)) | None => self.option_name(flag),
-        }
-    }
-
-    /// Returns an option as the user can type it: `--tee`, or the option from which it was made.
-    pub(in crate::cli) fn option_name(&self, flag: &str) -> String {
-        match self.origin.as_ref().map(|origin| origin.find(flag)) {
-            None => format!("--{flag}"),
-            Some(OptionOrigin::Line(name) | OptionOrigin::File(name, _)) => format!("--{name}"),
-        }
-    }
-
-    /// Returns the text that gave the value of an option of a made line.
-    pub(super) fn original_value(&self, flag: &str) -> Option<String> {
-        let origin = self.origin.as_ref()?;
-        match origin.find(flag) {
-            OptionOrigin::Line(name) => {
-                let (text, _) = origin.typed.last(name)?.value.as_ref()?;
-                Some(text.to_string_lossy().into_owned())
-            }
-            OptionOrigin::File(_, span) => {
-                let text = &origin.file.as_ref()?.source.text;
-                Some(text.get(span.start..span.end)?.trim_matches(['\'', '"']).to_owned())
-            }
-        }
+        RefusedLine { findings, input: RefusedInput::Line }
     }
 
     /// Returns the option whose name or value is at this place, and whether it is the value.
-    fn option_at(&self, place: ArgvSpan) -> Option<(&str, bool)> {
+    pub(super) fn option_at(&self, place: ArgvSpan) -> Option<(&str, bool)> {
         let covers = |outer: ArgvSpan| {
             outer.word == place.word && (outer.start..=outer.end).contains(&place.start)
         };
@@ -317,78 +325,6 @@ impl CommandLine {
             *span = Span::new(text.len(), text.len());
         }
         (text, spans)
-    }
-}
-
-/// Makes a diagnostic from the spans of places.
-type MakeDiagnostic<'a> = Box<dyn FnOnce(&[Span]) -> Diagnostic + 'a>;
-
-/// Where the value of an option of a made line is from.
-enum OptionOrigin<'a> {
-    /// From the option of this name.
-    Line(&'a str),
-    /// From a setting of the file, at this place.
-    File(&'a str, Span),
-}
-
-impl LineOrigin {
-    /// Finds the option or setting that gave an option of the made line its value: that of the line, else that
-    /// of the file. A value that neither has is a default.
-    fn find<'a>(&'a self, flag: &'a str) -> OptionOrigin<'a> {
-        let own = underscored(flag);
-        let others = self.names.iter().filter(|(made, _)| *made == own).map(|(_, name)| *name);
-        let names = || std::iter::once(flag).chain(others.clone());
-        let typed = |name: &str| {
-            let is_it = |given: &&GivenOption| underscored(&given.flag) == underscored(name);
-            self.typed.options.iter().rev().find(is_it).map(|given| given.flag.as_str())
-        };
-        if let Some(name) = names().find_map(typed) {
-            return OptionOrigin::Line(name);
-        }
-        let of_file = |name: &str| {
-            let values = &self.file.as_ref()?.values;
-            values.iter().find(|(setting, _)| *setting == underscored(name))
-        };
-        match names().find_map(of_file) {
-            Some((name, span)) => OptionOrigin::File(name, *span),
-            None => OptionOrigin::Line(names().last().unwrap_or(flag)),
-        }
-    }
-
-    fn refuse(
-        &self,
-        made: &CommandLine,
-        places: &[ArgvSpan],
-        make: MakeDiagnostic<'_>,
-    ) -> RefusedLine {
-        let first = places.first().and_then(|place| made.option_at(*place));
-        let origin = first.map(|(flag, _)| self.find(flag));
-        if let (Some(OptionOrigin::File(_, span)), Some(file)) = (origin, &self.file) {
-            let mut problem = make(&vec![span; places.len()]);
-            if problem.code == codes::BAD_VALUE {
-                problem.code = file.code;
-            }
-            let findings = Findings { source: file.source.clone(), diagnostics: vec![problem] };
-            return RefusedLine { findings, is_of_file: true };
-        }
-        let places: Vec<_> = places.iter().map(|place| self.place_of(made, *place)).collect();
-        self.typed.refuse(&places, make)
-    }
-
-    /// Returns the place of the typed line for a place of the made line; both end with the same program.
-    fn place_of(&self, made: &CommandLine, place: ArgvSpan) -> ArgvSpan {
-        if let Some((flag, is_value)) = made.option_at(place) {
-            return match self.find(flag) {
-                OptionOrigin::Line(name) if is_value => self.typed.value_or_end(name),
-                OptionOrigin::Line(name) => self.typed.name_or_end(name),
-                OptionOrigin::File(..) => self.typed.end_span(),
-            };
-        }
-        let from_end = made.words.len() - place.word.min(made.words.len());
-        let word = self.typed.words.len().checked_sub(from_end);
-        let is_same = |word: &usize| made.words.get(place.word) == self.typed.words.get(*word);
-        word.filter(is_same)
-            .map_or_else(|| self.typed.end_span(), |word| ArgvSpan { word, ..place })
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::base::show_duration;
 use crate::cli::args::WatchArgs;
-use crate::cli::line::CommandLine;
+use crate::cli::line::{AppliedSettings, CommandLine};
 use crate::launch::{Options, Transport};
 use crate::plan::LaunchPlan;
 use crate::report::text::{show_count, show_step};
@@ -52,6 +52,12 @@ pub(super) fn announce(options: &mut Options, lines: String, terminal: Terminal)
             print_message(&(lines + &show_step("Waiting", &waiting)), terminal.paint);
         }
     }
+}
+
+/// Returns the line of the announcement about `remuda.toml` in the working directory.
+pub(super) fn show_local_file(settings: Option<&AppliedSettings>) -> String {
+    let file = settings.and_then(|settings| settings.local_file.as_ref());
+    file.map_or_else(String::new, |file| show_step("Settings", file))
 }
 
 /// Returns the announcement of a job.

@@ -5,7 +5,8 @@ use crate::cli::args::{ProgramArgs, WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
 use crate::cli::resolve::environment::working_directory;
 use crate::cli::resolve::{self, ResolvedCluster, StartedNodes};
-use crate::cli::start::announcement::{announce, announcement, show_single_node};
+use crate::cli::start::announcement::{announce, announcement, show_local_file, show_single_node};
+use crate::cli::start::applied_options::{option_documents, set_origins};
 use crate::cli::start::builtin_worker::configure_builtin_worker;
 use crate::cli::start::exports::exports;
 use crate::cli::start::face::Face;
@@ -43,7 +44,7 @@ pub(in crate::cli) fn start_as(
     args: JobArgs<'_>,
     program: &ProgramArgs,
 ) -> Result<Status, CliError> {
-    let JobArgs { watch, workers, terminal } = args;
+    let JobArgs { watch, workers, terminal, .. } = args;
     let resolved = resolve::program(program, workers.venv_script.as_deref())?;
     let python = resolve::show_interpreter(&resolved.program, program.python.as_ref());
     if workers.bind_core_list.is_some() && !workers.bind_cores_to_rank && watch.prints_warnings() {
@@ -67,15 +68,15 @@ pub(in crate::cli) fn start(
     args: JobArgs<'_>,
     worker_program: WorkerProgram,
 ) -> Result<Status, CliError> {
-    let JobArgs { watch, workers, terminal } = args;
+    let JobArgs { watch, workers, settings, terminal } = args;
     let face = &worker_program.face;
-    let exports = exports(&cluster, watch, face.reads_environment_files(), terminal)?;
+    let exports = exports_with_origins(&cluster, face, args)?;
     check_hosts(&cluster, &worker_program.program, args)?;
     let spares = if watch.dry_run { split_spares(&mut cluster) } else { Vec::new() };
     let spec = job_spec(&mut cluster, &worker_program, watch, exports);
     let (plan, single_node) = started_part(plan::plan(&spec)?, cluster.started);
     if watch.dry_run {
-        let mut settings = plan_settings((face, plan.nodes.len()), cluster.started, watch);
+        let mut settings = plan_settings((face, plan.nodes.len()), cluster.started, args);
         settings.elastic = cluster.elastic.map(|elastic| elastic_settings(&elastic, spares));
         return print_plan(&plan, &settings, &spec.program, args);
     }
@@ -108,7 +109,7 @@ pub(in crate::cli) fn start(
     if watch.prints_progress() {
         print_message(&note, terminal.paint);
         let lines = announcement(&plan, &options, &cluster.origin.text, worker_program.python);
-        announce(&mut options, lines + &single_node, terminal);
+        announce(&mut options, show_local_file(settings) + &lines + &single_node, terminal);
     }
     let _pid_file = write_pid_file(workers, watch, terminal)?;
     Ok(launch::run(&plan, &options)?)
@@ -133,6 +134,18 @@ fn job_spec(
         restarts_max: watch.max_restarts,
         exports,
     }
+}
+
+/// Returns the variables for the workers, with the sources of those that a file or a variable gives.
+fn exports_with_origins(
+    cluster: &ResolvedCluster,
+    face: &Face,
+    args: JobArgs<'_>,
+) -> Result<Vec<Export>, CliError> {
+    let reads_files = face.reads_environment_files();
+    let mut exports = exports(cluster, args.watch, reads_files, args.terminal)?;
+    set_origins(&mut exports, args.settings);
+    Ok(exports)
 }
 
 /// Notes what this node lacks to start its workers, before it waits for other nodes.
@@ -241,8 +254,10 @@ fn write_pid_file(
 fn plan_settings(
     (face, nodes): (&Face, usize),
     started: StartedNodes,
-    watch: &WatchArgs,
+    args: JobArgs<'_>,
 ) -> PlanSettings {
+    let JobArgs { watch, settings, .. } = args;
+    let secrets = secrets(watch);
     let node = match started {
         StartedNodes::Separate(node) | StartedNodes::Dialing(Some(node)) => Some(node.0),
         StartedNodes::All | StartedNodes::Dialing(None) => None,
@@ -254,7 +269,12 @@ fn plan_settings(
         streams: face.stream_settings(nodes),
         numa_binding: face.numa_binding(),
         elastic: None,
+        options: settings.map_or_else(Vec::new, |settings| option_documents(settings, secrets)),
     }
+}
+
+fn secrets(watch: &WatchArgs) -> Secrets {
+    if watch.show_env { Secrets::Shown } else { Secrets::Masked }
 }
 
 /// Removes the nodes that would have no workers at first from those of a plan that is printed, and returns their
@@ -281,7 +301,7 @@ fn print_plan(
     if let Some(why) = no_script.filter(|_| watch.prints_warnings()) {
         print_message(&format!("warning: {why}; the job would not start\n"), terminal.paint);
     }
-    let secrets = if watch.show_env { Secrets::Shown } else { Secrets::Masked };
+    let secrets = secrets(watch);
     let printed = if watch.json {
         print_with(|out| write_plan_json(out, plan, settings, secrets))
     } else {

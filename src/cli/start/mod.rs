@@ -1,6 +1,7 @@
 //! Starts a job: its plan, the options of its launch, and what is printed before it.
 
 mod announcement;
+mod applied_options;
 mod builtin_worker;
 mod examination;
 mod exports;

@@ -1,7 +1,7 @@
 //! The pages of all codes of this module.
 
-use super::{accelerate, training};
+use super::{accelerate, settings, training};
 use crate::base::Explanation;
 
 /// The `remuda explain` pages of every code of this module.
-pub const EXPLANATIONS: [&[Explanation]; 2] = [accelerate::PAGES, training::PAGES];
+pub const EXPLANATIONS: [&[Explanation]; 3] = [accelerate::PAGES, settings::PAGES, training::PAGES];

@@ -38,6 +38,8 @@ pub enum VariableOrigin {
         /// The line, counted from 1.
         line: usize,
     },
+    /// The option `--env`, whose value is at this place: a line of `remuda.toml`, or a variable.
+    Setting(String),
     /// The launcher's environment: a variable whose name begins with a propagated prefix.
     Propagated,
 }
@@ -47,6 +49,7 @@ impl fmt::Display for VariableOrigin {
         match self {
             Self::Flag => f.write_str("--env"),
             Self::File { file, line } => write!(f, "{file}:{line}"),
+            Self::Setting(place) => f.write_str(place),
             Self::Propagated => f.write_str("propagated"),
         }
     }

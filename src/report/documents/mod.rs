@@ -7,4 +7,6 @@ mod plan_settings;
 pub mod record;
 pub mod world;
 
-pub use plan_settings::{ElasticSettings, PlanSettings, StreamSetDocument, StreamSettings};
+pub use plan_settings::{
+    ElasticSettings, OptionDocument, PlanSettings, StreamSetDocument, StreamSettings,
+};

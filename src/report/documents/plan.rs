@@ -18,7 +18,7 @@ use crate::plan::{
     EnvValue, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, RendezvousPort, WorkerPlan,
 };
 use crate::pool::nodeset;
-use crate::report::documents::plan_settings::{ElasticSettings, PlanSettings};
+use crate::report::documents::plan_settings::{ElasticSettings, OptionDocument, PlanSettings};
 use crate::report::text::{Align, show_columns, show_count};
 
 /// Version of the JSON document; it increases when a field changes its meaning.
@@ -45,6 +45,11 @@ pub enum Secrets {
 impl Secrets {
     fn hides(self, name: &OsStr) -> bool {
         self == Self::Masked && is_secret(name)
+    }
+
+    /// Returns `NAME=VALUE`, with `***` for the value of a secret.
+    pub fn mask(self, name: &OsStr, text: &str) -> String {
+        if self.hides(name) { format!("{}={MASK}", name.display()) } else { text.to_owned() }
     }
 }
 
@@ -76,6 +81,7 @@ pub fn show_plan(plan: &LaunchPlan, settings: &PlanSettings, secrets: Secrets) -
     if let Some(elastic) = &settings.elastic {
         push_line(&mut out, &show_elastic(elastic));
     }
+    show_options(&mut out, &settings.options);
     if let Some(first) = plan.nodes.iter().find_map(|node| node.workers.first()) {
         show_worker(&mut out, plan, first, secrets);
     }
@@ -100,6 +106,20 @@ fn show_elastic(elastic: &ElasticSettings) -> String {
                 nodeset::fold(spares.iter().map(HostName::as_str))
             )
         }
+    }
+}
+
+fn show_options(out: &mut String, options: &[OptionDocument]) {
+    if options.is_empty() {
+        return;
+    }
+    push_line(out, "options that are not on the command line, with the source of each:");
+    let width = options.iter().map(|option| option.origin.chars().count()).max().unwrap_or(0);
+    for OptionDocument { option, value, origin } in options {
+        // An escaped text alone does not fill the column.
+        let origin = origin.escape_debug().to_string();
+        let value = value.as_ref().map_or_else(String::new, |value| format!(" {}", quoted(value)));
+        push_line(out, &format!("  {origin:width$}  --{option}{value}"));
     }
 }
 

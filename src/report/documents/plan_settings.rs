@@ -22,6 +22,9 @@ pub struct PlanSettings {
     pub numa_binding: Option<NumaBinding>,
     /// How many nodes have workers, if that may change; `None`: all nodes, always.
     pub elastic: Option<ElasticSettings>,
+    /// Options that are from files and variables.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<OptionDocument>,
 }
 
 /// How many nodes of a job have workers. The plan is that of the largest number.
@@ -33,6 +36,17 @@ pub struct ElasticSettings {
     pub max_nodes: usize,
     /// Nodes that stand ready without workers, from the last host on.
     pub spares: Vec<HostName>,
+}
+
+/// An option that is not on the command line.
+#[derive(Clone, Debug, Serialize)]
+pub struct OptionDocument {
+    /// Its name, without dashes.
+    pub option: String,
+    /// Its value, if it takes one.
+    pub value: Option<String>,
+    /// Where the value is: `FILE:LINE`, or the name of a variable.
+    pub origin: String,
 }
 
 /// Where the streams of workers go.

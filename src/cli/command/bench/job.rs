@@ -11,9 +11,12 @@ use crate::base::Status;
 use crate::bench::Backend;
 use crate::cli::args::{self, ClusterArgs, WatchArgs, WorkerArgs};
 use crate::cli::command::bench::args::BenchArgs;
-use crate::cli::command::parse::parse_with_definition;
+use crate::cli::command::entry::CommandEntry;
+use crate::cli::command::parse::parse_with_settings;
 use crate::cli::error::CliError;
+use crate::cli::line::CommandLine;
 use crate::cli::resolve;
+use crate::cli::settings::{with_settings_options, with_sources};
 use crate::cli::start::{self, JobArgs, PrintedRanks, WorkerProgram, start};
 use crate::launch::CauseRule;
 use crate::report::{RunClass, Terminal};
@@ -54,7 +57,7 @@ Exit status: 0; 1 if numbers are wrong or `--threshold` is not reached; else as 
 /// applies to the results.
 pub(in crate::cli) fn definition() -> Command {
     const NCCL_TESTS: [&str; 3] = ["include", "exclude", "num_gpus"];
-    BenchCli::command().mut_args(|arg| match arg.get_id().as_str() {
+    with_settings_options(BenchCli::command()).mut_args(|arg| match arg.get_id().as_str() {
         id if NCCL_TESTS.contains(&id) => arg.short(Resettable::Reset),
         "json" => arg.help("Print the results as JSON; with --dry-run, the plan of the job"),
         _ => arg,
@@ -62,29 +65,37 @@ pub(in crate::cli) fn definition() -> Command {
 }
 
 /// Parses the command line, and starts this executable as the worker of every slot.
-pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
+pub(in crate::cli) fn main(
+    words: Vec<OsString>,
+    entries: &[CommandEntry],
+) -> Result<Status, CliError> {
     if start::is_worker() {
         return worker_main(words);
     }
-    let (mut cli, typed) = parse_with_definition::<BenchCli>(definition(), words)?;
+    let (cli, typed) = parse_with_settings::<BenchCli>(definition(), words, entries)?;
+    run(cli, &typed).map_err(|error| with_sources(error, &typed))
+}
+
+fn run(mut cli: BenchCli, typed: &CommandLine) -> Result<Status, CliError> {
     if !cli.watch.dry_run {
         cli.bench.json = std::mem::take(&mut cli.watch.json);
     }
-    args::check::cluster(&cli.cluster, &typed)?;
-    args::check::connected(&cli.cluster, &typed)?;
-    args::check::watch(&cli.watch, &typed)?;
+    args::check::cluster(&cli.cluster, typed)?;
+    args::check::connected(&cli.cluster, typed)?;
+    args::check::watch(&cli.watch, typed)?;
     let terminal = Terminal::detect();
     if cli.bench.backend == Backend::Host {
         let note = "`--backend nccl` measures GPUs";
         start::use_cpu_slots(&mut cli.cluster, note, terminal);
     }
-    let cluster = resolve::resolve_cluster(&cli.cluster, &typed, terminal)?;
-    args::check::stdin(&cli.watch, cluster.workers(), &typed)?;
-    check::run(&cli.bench, &typed, &cluster)?;
+    let cluster = resolve::resolve_cluster(&cli.cluster, typed, terminal)?;
+    args::check::stdin(&cli.watch, cluster.workers(), typed)?;
+    check::run(&cli.bench, typed, &cluster)?;
     let program = start::this_executable(&cluster.transport)?;
     let words = std::iter::once(WORKER_COMMAND.into()).chain(cli.bench.worker_args()).collect();
     let worker_program = WorkerProgram::new(program, words, PrintedRanks::Rank0(CauseRule::Rank0));
     let worker_program = WorkerProgram { class: RunClass::Tool, ..worker_program };
-    let job = JobArgs { watch: &cli.watch, workers: &WorkerArgs::default(), terminal };
+    let settings = typed.applied_settings();
+    let job = JobArgs { watch: &cli.watch, workers: &WorkerArgs::default(), settings, terminal };
     start(cluster, job, worker_program)
 }

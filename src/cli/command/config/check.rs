@@ -7,10 +7,14 @@ use crate::base::diagnostic::Severity;
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Findings, Source, Status};
 use crate::cli::args::values::parse_positive_int;
+use crate::cli::command::entry::CommandEntry;
 use crate::cli::command::output::{CommandOutput, FindingsFormat};
 use crate::cli::resolve::hostfile::{self, LoadError};
 use crate::cli::resolve::trust::Trust;
-use crate::config::codes::{CONFIG_UNREADABLE, NO_EFFECT};
+use crate::cli::settings::{
+    KnownOptions, check_settings, check_trust, is_settings_file, show_settings,
+};
+use crate::config::codes::{CONFIG_UNREADABLE, NO_EFFECT, SETTINGS_UNREADABLE};
 use crate::config::{ConfigInputs, ConfigReading, WorldSize, read_config};
 use crate::pool::{ReadOptions, SLOTS_MAX, SlotCount};
 use crate::report::config::show_config;
@@ -23,7 +27,7 @@ use crate::report::in_locale;
 #[derive(Clone, Debug, clap::Args)]
 #[command(rename_all = "snake_case")]
 pub(super) struct ConfigCheckArgs {
-    /// Files to check: `ds_config.json`, or the YAML of `accelerate config`; `-` is standard input
+    /// Files to check: `ds_config.json`, the YAML of `accelerate config`, or `remuda.toml`; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Number of ranks [default: that of the hosts, else `num_processes` of the file, else any that fits]
@@ -58,7 +62,7 @@ pub(super) struct ConfigCheckArgs {
     json: bool,
 }
 
-pub(super) fn run(args: &ConfigCheckArgs, paint: Paint) -> CommandOutput {
+pub(super) fn run(args: &ConfigCheckArgs, entries: &[CommandEntry], paint: Paint) -> CommandOutput {
     let mut out = CommandOutput::new();
     let inputs = match inputs(args) {
         Ok(inputs) => inputs,
@@ -70,7 +74,11 @@ pub(super) fn run(args: &ConfigCheckArgs, paint: Paint) -> CommandOutput {
     };
     let mut readings = Vec::new();
     for file in &args.files {
-        check(file, &inputs, &mut readings);
+        if is_settings_file(file) {
+            readings.push(check_options(file, entries));
+        } else {
+            check(file, &inputs, &mut readings);
+        }
     }
     for checked in &readings {
         out.worsen(checked.status());
@@ -83,17 +91,19 @@ pub(super) fn run(args: &ConfigCheckArgs, paint: Paint) -> CommandOutput {
 /// A file after the checks.
 enum CheckedConfig {
     Read(Box<ConfigReading>),
+    /// `remuda.toml`, and the screen of its options.
+    Options {
+        findings: Findings,
+        screen: String,
+    },
     Unreadable(Findings),
 }
 
 impl CheckedConfig {
     fn status(&self) -> Status {
         match self {
-            Self::Read(reading) => {
-                let is_counted = |found: &Diagnostic| Severity::Note < found.severity;
-                let is_dirty = reading.findings.diagnostics.iter().any(is_counted);
-                if is_dirty { Status::Findings } else { Status::Success }
-            }
+            Self::Read(reading) => status_of(&reading.findings),
+            Self::Options { findings, .. } => status_of(findings),
             Self::Unreadable(_) => Status::Usage,
         }
     }
@@ -101,14 +111,14 @@ impl CheckedConfig {
     fn reading(&self) -> Option<&ConfigReading> {
         match self {
             Self::Read(reading) => Some(reading),
-            Self::Unreadable(_) => None,
+            Self::Options { .. } | Self::Unreadable(_) => None,
         }
     }
 
     /// All findings; keys without effect are notes.
     fn findings(&self) -> Findings {
         match self {
-            Self::Unreadable(findings) => findings.clone(),
+            Self::Options { findings, .. } | Self::Unreadable(findings) => findings.clone(),
             Self::Read(reading) => {
                 let mut findings = reading.findings.clone();
                 findings.diagnostics.extend(reading.ineffective.iter().map(|idle| {
@@ -119,6 +129,29 @@ impl CheckedConfig {
             }
         }
     }
+}
+
+fn status_of(findings: &Findings) -> Status {
+    let is_counted = |found: &Diagnostic| Severity::Note < found.severity;
+    let is_dirty = findings.diagnostics.iter().any(is_counted);
+    if is_dirty { Status::Findings } else { Status::Success }
+}
+
+/// Reads a `remuda.toml`, whose options are those of the commands.
+fn check_options(path: &Path, entries: &[CommandEntry]) -> CheckedConfig {
+    let bytes = match read_bytes(path) {
+        Ok(bytes) => bytes,
+        Err(findings) => return CheckedConfig::Unreadable(findings),
+    };
+    let source = match String::from_utf8(bytes) {
+        Ok(text) => Source { name: path.display().to_string(), text },
+        Err(_) => return CheckedConfig::Unreadable(not_text(path)),
+    };
+    let known = KnownOptions::of(entries);
+    let mut file = check_settings(source, &known);
+    file.findings.diagnostics.extend(check_trust(path));
+    let screen = show_settings(&file, &known);
+    CheckedConfig::Options { findings: file.findings, screen }
 }
 
 /// Reads a file, and the file of DeepSpeed that it names.
@@ -152,6 +185,13 @@ fn not_a_config(path: &Path) -> Findings {
     let message = format!("`{name}` is a hostfile, not a training configuration");
     let help = format!("type `remuda hostfile check {}`", quoted(path));
     let problem = Diagnostic::whole(CONFIG_UNREADABLE, message).help(help);
+    Findings { source: Source { name, text: String::new() }, diagnostics: vec![problem] }
+}
+
+fn not_text(path: &Path) -> Findings {
+    let name = path.display().to_string();
+    let problem = Diagnostic::whole(SETTINGS_UNREADABLE, format!("`{name}` is not UTF-8 text"));
+    let problem = problem.help("write the file again, in UTF-8");
     Findings { source: Source { name, text: String::new() }, diagnostics: vec![problem] }
 }
 
@@ -192,16 +232,17 @@ fn print_readings(
     out.stdout += &match format {
         FindingsFormat::Human => String::new(),
         FindingsFormat::Json => {
-            let unreadable: Vec<&Findings> = readings
+            let others: Vec<&Findings> = readings
                 .iter()
                 .filter_map(|checked| match checked {
-                    CheckedConfig::Unreadable(findings) => Some(findings),
+                    CheckedConfig::Options { findings, .. }
+                    | CheckedConfig::Unreadable(findings) => Some(findings),
                     CheckedConfig::Read(_) => None,
                 })
                 .collect();
             let read: Vec<&ConfigReading> =
                 readings.iter().filter_map(CheckedConfig::reading).collect();
-            show_config_json(&read, &unreadable)
+            show_config_json(&read, &others)
         }
         FindingsFormat::Sarif => show_sarif(&files()),
         FindingsFormat::Github => show_github(&files()),
@@ -212,14 +253,19 @@ fn print_readings(
     for checked in readings {
         match checked {
             CheckedConfig::Unreadable(findings) => out.stderr += &show_findings(findings, paint),
-            CheckedConfig::Read(reading) => out.stdout += &in_locale(&screen(reading, paint)),
+            CheckedConfig::Read(reading) => {
+                let values = || show_config(reading);
+                out.stdout += &in_locale(&screen(&reading.findings, values, paint));
+            }
+            CheckedConfig::Options { findings, screen: values } => {
+                out.stdout += &in_locale(&screen(findings, || values.clone(), paint));
+            }
         }
     }
 }
 
 /// The findings of a file, then its values if it has no error.
-fn screen(reading: &ConfigReading, paint: Paint) -> String {
-    let findings = &reading.findings;
+fn screen(findings: &Findings, values: impl Fn() -> String, paint: Paint) -> String {
     if findings.has_errors() {
         return show_findings(findings, paint);
     }
@@ -232,5 +278,5 @@ fn screen(reading: &ConfigReading, paint: Paint) -> String {
     } else {
         format!("\n{}: no errors, no warnings\n", escape_control(&findings.source.name))
     };
-    format!("{shown}{gap}{}{verdict}", show_config(reading))
+    format!("{shown}{gap}{}{verdict}", values())
 }

@@ -10,7 +10,8 @@ use super::worker::{WORKER_COMMAND, worker_main};
 use super::{check, config_file, device, lanes, shard_group};
 use crate::base::Status;
 use crate::cli::args::{self, ClusterArgs, ElasticArgs, WatchArgs, WorkerArgs};
-use crate::cli::command::parse::parse;
+use crate::cli::command::entry::CommandEntry;
+use crate::cli::command::parse::parse_with_settings;
 use crate::cli::command::train::args::{DeviceArg, TrainArgs};
 use crate::cli::command::train::check::Workers;
 use crate::cli::command::train::memory_table::show_memory;
@@ -21,6 +22,7 @@ use crate::cli::command::train::resume::{
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::cli::resolve::{self, ResolvedCluster};
+use crate::cli::settings::{with_settings_options, with_sources};
 use crate::cli::start::{self, JobArgs, PrintedRanks, WorkerProgram, start};
 use crate::launch::{CauseRule, Transport};
 use crate::report::{Terminal, print_message, print_screen};
@@ -45,30 +47,37 @@ struct TrainCli {
 
 /// Returns the definition of the command.
 pub(in crate::cli) fn definition() -> clap::Command {
-    TrainCli::command()
+    with_settings_options(TrainCli::command())
 }
 
 /// Parses the command line, and starts this executable as the worker of every slot.
-pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
+pub(in crate::cli) fn main(
+    words: Vec<OsString>,
+    entries: &[CommandEntry],
+) -> Result<Status, CliError> {
     if start::is_worker() {
         return worker_main(words);
     }
-    let (mut cli, typed) = parse::<TrainCli>(words)?;
-    args::check::cluster(&cli.cluster, &typed)?;
-    args::check::connected(&cli.cluster, &typed)?;
-    args::check::watch(&cli.watch, &typed)?;
-    cli.elastic.set_restarts(&mut cli.watch, &typed);
+    let (cli, typed) = parse_with_settings::<TrainCli>(definition(), words, entries)?;
+    run(cli, &typed).map_err(|error| with_sources(error, &typed))
+}
+
+fn run(mut cli: TrainCli, typed: &CommandLine) -> Result<Status, CliError> {
+    args::check::cluster(&cli.cluster, typed)?;
+    args::check::connected(&cli.cluster, typed)?;
+    args::check::watch(&cli.watch, typed)?;
+    cli.elastic.set_restarts(&mut cli.watch, typed);
     let terminal = Terminal::detect();
-    device::apply(&mut cli.train, &mut cli.cluster, &typed, terminal)?;
-    let mut cluster = resolve_cluster(&mut cli, &typed, terminal)?;
-    cluster.set_elastic(resolve::elastic(&cli.elastic, &cluster, &typed)?);
-    args::check::stdin(&cli.watch, cluster.workers(), &typed)?;
+    device::apply(&mut cli.train, &mut cli.cluster, typed, terminal)?;
+    let mut cluster = resolve_cluster(&mut cli, typed, terminal)?;
+    cluster.set_elastic(resolve::elastic(&cli.elastic, &cluster, typed)?);
+    args::check::stdin(&cli.watch, cluster.workers(), typed)?;
     // Errors are reported once here, and not by every worker.
     let workers = Workers::of(&cluster);
-    lanes::apply(&mut cli.train, workers.count(), &typed)?;
-    let saved = settle(&mut cli, &typed, &cluster, terminal)?;
-    let vocabulary = check::run(&mut cli.train, &typed, workers, saved.as_ref())?;
-    device::check(&cli.train, workers.count(), &typed)?;
+    lanes::apply(&mut cli.train, workers.count(), typed)?;
+    let saved = settle(&mut cli, typed, &cluster, terminal)?;
+    let vocabulary = check::run(&mut cli.train, typed, workers, saved.as_ref())?;
+    device::check(&cli.train, workers.count(), typed)?;
     if let Some(saved) = saved.filter(|saved| is_complete(&cli.train, saved)) {
         print_message(&nothing_to_do(&saved, cli.train.steps), terminal.paint);
         return Ok(Status::Success);
@@ -96,7 +105,8 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let printed_ranks = PrintedRanks::Rank0(CauseRule::ExitCodes);
     let worker_program =
         WorkerProgram { files, kept_state, ..WorkerProgram::new(program, words, printed_ranks) };
-    let job = JobArgs { watch: &cli.watch, workers: &WorkerArgs::default(), terminal };
+    let settings = typed.applied_settings();
+    let job = JobArgs { watch: &cli.watch, workers: &WorkerArgs::default(), settings, terminal };
     start(cluster, job, worker_program)
 }
 

@@ -489,7 +489,7 @@ fn start_one(args: RunArgs, terminal: Terminal) -> Result<Status, CliError> {
     if let Some(note) = resolve::separate_tasks_note("--num_machines") {
         cluster.warnings += &paint_message(&note, terminal.paint);
     }
-    let job = JobArgs { watch: &watch, workers: &workers, terminal };
+    let job = JobArgs { watch: &watch, workers: &workers, settings: None, terminal };
     start_as(Face::OneProcess(flags), cluster, job, &program)
 }
 

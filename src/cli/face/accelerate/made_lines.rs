@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 
-use crate::cli::line::{CommandLine, FileSettings, LineOrigin};
+use crate::cli::line::{CommandLine, LineOrigin, RefusedInput, SettingPlace, SettingsSource};
 use crate::config::accelerate::ConfigFile;
 use crate::config::codes::BAD_CONFIG_VALUE;
 
@@ -31,11 +31,20 @@ pub(super) fn made_line(
     words: Vec<OsString>,
     (typed, file): (&CommandLine, Option<&ConfigFile>),
 ) -> CommandLine {
-    let file = file.map(|file| FileSettings {
-        source: file.source.clone(),
-        values: file.settings.iter().map(|one| (one.name.clone(), one.span)).collect(),
-        code: BAD_CONFIG_VALUE,
+    let source = file.map(|file| {
+        let places = file.settings.iter().map(|one| SettingPlace {
+            name: one.name.clone(),
+            flag: one.name.clone(),
+            span: one.span,
+            word: None,
+        });
+        SettingsSource {
+            source: file.source.clone(),
+            values: places.collect(),
+            code: BAD_CONFIG_VALUE,
+            input: RefusedInput::File,
+        }
     });
-    let origin = LineOrigin { typed: typed.clone(), names: NAMES, file };
+    let origin = LineOrigin::translated(typed, NAMES, source);
     CommandLine::made(program, words, origin)
 }

@@ -95,7 +95,7 @@ pub(in crate::cli) fn start(
     let terminal = Terminal::detect();
     let nodes = nodes((args, values), &rendezvous, workers, terminal)?;
     let line = run_line(args, values, launcher, (&nodes, workers))?;
-    let origin = LineOrigin { typed: typed.clone(), names: NAMES_IN_RUN, file: None };
+    let origin = LineOrigin::translated(typed, NAMES_IN_RUN, None);
     let (mut run_args, _) = run::parse_made(CommandLine::made(&typed.program, line, origin))?;
     let variables = variables.iter().map(|(name, value)| format!("{name}={value}").into());
     run_args.watch.env.extend(variables);
@@ -135,7 +135,7 @@ pub(in crate::cli) fn start(
         flags,
     };
     let RunArgs { watch, workers: worker_args, program, .. } = run_args;
-    let job = JobArgs { watch: &watch, workers: &worker_args, terminal };
+    let job = JobArgs { watch: &watch, workers: &worker_args, settings: None, terminal };
     start_as(Face::Torchrun(Box::new(face)), cluster, job, &program)
 }
 
