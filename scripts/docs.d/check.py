@@ -75,7 +75,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--record", action="store_true")
     parser.add_argument("pages", nargs="*")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     root = args.root.resolve()
     everything = all_pages(root)
     pages = [page for page in everything if not args.pages or any(part in page.name for part in args.pages)]

@@ -30,10 +30,12 @@ from pathlib import Path
 MARK = "\x1e"
 LIMIT_S = 120
 REASON = "# not run by the tests: "
-WORKER = re.compile(r"^([\w.-]+):(\d+) [│|] ?")
+# `host:3 │ ` of `remuda run`; `[default3]:` and `[host:default3]:` of torchrun.
+WORKER = re.compile(r"^(?:[\w.-]+:(?P<rank>\d+) [│|]|\[(?P<host>[\w.-]+:)?[a-z]+(?P<local>\d+)\]:)")
 RULES = [
     (re.compile(r"\b\d{8}-\d{6}Z-[a-z0-9]{8}\b"), "RUN"),
     (re.compile(r"\bjob [a-z0-9]{8}\b"), "job NAME"),
+    (re.compile(r"/tmp/remuda-[a-z0-9_]{8}\b"), "/tmp/remuda-NAME"),
     (re.compile(r"\bpid \d+"), "pid N"),
     (re.compile(r"\bport \d+"), "port N"),
     (re.compile(r"(127\.0\.0\.1|localhost|\]):\d{4,5}\b"), r"\1:PORT"),
@@ -105,7 +107,9 @@ def run(place, page, block):
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False,
         )
         text = done.stdout.decode(errors="replace")
-        for old, new in [(python, "/usr/bin/python3"), (str(base), "")]:
+        for old, new in [
+            (python, "/usr/bin/python3"), (place.remuda, "/usr/bin/remuda"), (str(base), ""),
+        ]:
             text = text.replace(old, new)
         text = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "box", text)
     return [part.strip("\n") for part in text.split(MARK + "\n")][:-1]
@@ -142,9 +146,10 @@ def ordered(lines):
     for line in [*lines, None]:
         found = line is not None and WORKER.match(line)
         if found:
-            workers.append((int(found[2]), len(workers), line))
+            key = (found["host"] or "", int(found["rank"] or found["local"]))
+            workers.append((key, len(workers), line))
             continue
-        out += [each for _, _, each in sorted(workers)]
+        out += [each for *_, each in sorted(workers)]
         workers = []
         if line is not None:
             out.append(line)
@@ -152,8 +157,7 @@ def ordered(lines):
 
 
 def normal(text):
-    lines = [line.rstrip() for line in text.splitlines() if not PORT_NOTE.match(line)]
-    lines = ordered(lines)
+    lines = ordered([line.rstrip() for line in text.splitlines() if not PORT_NOTE.match(line)])
     for pattern, replacement in RULES:
         lines = [pattern.sub(replacement, line) for line in lines]
     return lines
@@ -218,7 +222,7 @@ def record(results):
         lines = []
         for (command, _), output in zip(commands_of(result.block), result.outputs):
             first, *rest = command.split("\n")
-            lines += [f"$ {first}", *(f"> {line}" for line in rest), *ordered(output.splitlines())]
+            lines += [f"$ {first}", *(f"> {line}" for line in rest), *ordered([line for line in output.splitlines() if not PORT_NOTE.match(line)])]
         page = result.page.path.read_text(encoding="utf-8").splitlines()
         start = result.block.start
         page[start : start + len(result.block.lines)] = [line.rstrip() for line in lines]
