@@ -83,7 +83,8 @@ def main():
     for problem in problems:
         print(problem)
     since = time.monotonic()
-    place = consoles.Place(str(Path(args.remuda).resolve()), root, consoles.find_torch(root), consoles.find_library(root))
+    needs = consoles.find_torch(root), consoles.find_pytest(), consoles.find_library(root)
+    place = consoles.Place(str(Path(args.remuda).resolve()), root, *needs)
     results = consoles.check(place, pages, args.jobs)
     if args.record:
         consoles.record(results)

@@ -10,9 +10,10 @@ lines, and `…` in a line for any text. What differs from run to run is compare
 * several blanks are one, because columns are as wide as the numbers in them;
 * the note that port 29500 is in use is left out: it depends on other programs.
 
-`console,torch` needs the Python of `scripts/integrations --install`, and `console,library` the library of
-`scripts/bindings --library-only`; a block is skipped without what it needs. `console,not-run` is not run; its first line
-states why. On pages that import remuda, the Python package is installed.
+`console,torch` needs the Python of `scripts/integrations --install`, `console,library` the library of
+`scripts/bindings --library-only`, and `console,pytest` a Python with pytest, which PYTEST_PYTHON can name; a block is
+skipped without what it needs. `console,not-run` is not run; its first line states why. On pages that import remuda, the
+Python package is installed.
 """
 
 import difflib
@@ -40,7 +41,7 @@ RULES = [
     (re.compile(r"\bport \d+"), "port N"),
     (re.compile(r"(127\.0\.0\.1|localhost|\]):\d{4,5}\b"), r"\1:PORT"),
     (re.compile(r"\b\d+(\.\d+)?(e[+-]\d+)? ?(µs|ms|s|min|h)\b"), "TIME"),
-    (re.compile(r"\b\d+(\.\d+)? ?(tokens/s|lines/s|[KMGT]i?B/s|[KMGT]i?B)(?=\b|\W|$)"), "SIZE"),
+    (re.compile(r"\b\d+(\.\d+)? ?(tokens/s|lines/s|samples/s|[KMGT]i?B/s|[KMGT]i?B)(?=\b|\W|$)"), "SIZE"),
     (re.compile(r"\b\d{4}-\d\d-\d\dT[\d:]+Z"), "DATE"),
     (re.compile(r"[ \t]+"), " "),
 ]
@@ -49,19 +50,20 @@ PORT_NOTE = re.compile(r"^.*29500.*in use.*$")
 
 @dataclass
 class Place:
-    """Where blocks are run: executable, repository, Python with torch and library, which are empty if missing."""
+    """Where blocks are run: executable, repository, and what some blocks need, empty if it is missing."""
 
     remuda: str
     root: Path
     torch: str
+    pytest: str
     library: str
 
     def python(self, block):
-        return self.torch if "torch" in block.attributes else os.path.realpath(sys.executable)
+        """The Python of a virtual environment that the block needs, if any."""
+        return next((getattr(self, name) for name in ("torch", "pytest") if name in block.attributes), "")
 
     def lacks(self, block):
-        needs = {"torch": self.torch, "library": self.library}
-        return any(name in block.attributes and not found for name, found in needs.items())
+        return any(name in block.attributes and not getattr(self, name) for name in ("torch", "pytest", "library"))
 
 
 def commands_of(block):
@@ -92,13 +94,13 @@ def run(place, page, block):
         (binaries / "remuda").symlink_to(place.remuda)
         path = f"{binaries}:/usr/local/bin:/usr/bin:/bin"
         python = place.python(block)
-        if "torch" in block.attributes:
+        if python:
             path = f"{os.path.dirname(python)}:{path}"
         else:
-            for name in ("python3", "python"):
-                (binaries / name).symlink_to(python)
+            python = os.path.realpath(sys.executable)
+            (binaries / "python3").symlink_to(python)
         environment = {"PATH": path, "HOME": str(base / "home/me"), "LANG": "C.UTF-8", "USER": "me", "COLUMNS": "100"}
-        if uses_package(page):
+        if uses_package(page, block):
             environment["PYTHONPATH"] = str(install_package(place.root, base))
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
             environment["REMUDA_LIBRARY"] = place.library
@@ -115,8 +117,8 @@ def run(place, page, block):
     return [part.strip("\n") for part in text.split(MARK + "\n")][:-1]
 
 
-def uses_package(page):
-    return "import remuda" in page.text or "from remuda" in page.text or "pytest.mark.remuda" in page.text
+def uses_package(page, block):
+    return "import remuda" in page.text or {"torch", "library"} & set(block.attributes)
 
 
 def install_package(root, base):
@@ -233,6 +235,12 @@ def record(results):
 def find_library(root):
     found = os.environ.get("REMUDA_LIBRARY") or next(root.glob("target/python/capi/*/libremuda.so"), "")
     return str(found)
+
+
+def find_pytest():
+    python = os.environ.get("PYTEST_PYTHON", sys.executable)
+    found = subprocess.run([python, "-c", "import pytest"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+    return python if found else ""
 
 
 def find_torch(root):
