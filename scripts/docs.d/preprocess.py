@@ -65,7 +65,7 @@ def main():
     if sys.argv[1:2] == ["supports"]:
         return
     context, book = json.load(sys.stdin)
-    source = Path(context["root"], context["config"]["book"]["src"]).resolve()
+    source = Path(context["root"], context["config"]["book"].get("src", "src")).resolve()
     visit(book["items"], Links(source))
     json.dump(book, sys.stdout)
 
