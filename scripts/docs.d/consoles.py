@@ -45,7 +45,7 @@ RULES = [
     (re.compile(r"\b\d{4}-\d\d-\d\dT[\d:]+Z"), "DATE"),
     (re.compile(r"[ \t]+"), " "),
 ]
-PORT_NOTE = re.compile(r"^.*29500.*in use.*$")
+PORT_NOTE = re.compile(r"^.*29500.*in use.*$|^  help: another job, or a process .* uses the port;.*$")
 
 
 @dataclass

@@ -1,7 +1,8 @@
-"""A preprocessor of mdBook: links between pages and documents of the repository.
+"""A preprocessor of mdBook: links between pages, documents of the repository, and error codes.
 
 The pages below `project/` include documents such as COMPAT.md, whose links are relative to their own place. A link to a
-document that has a page becomes a link to this page; a link to another file of the repository becomes its text.
+document that has a page becomes a link to this page; a link to another file of the repository becomes its text. A code
+such as R101 in a text becomes a link to its explanation.
 Reads the book as JSON on standard input and prints it, as mdBook wants.
 """
 
@@ -13,6 +14,10 @@ from pathlib import Path
 
 INCLUDE = re.compile(r"\{\{#include ([^}:]+)")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+CODE = re.compile(r"\b([A-Z])\d{3}\b")
+HEADING_OF_CODE = re.compile(r"^## ([A-Z]\d{3}): ", re.MULTILINE)
+# What has no codes to link: code, links, headings.
+OTHER = re.compile(r"(`[^`]*`|!?\[[^\]]*\]\([^)]*\)|^#.*$|<[^>]*>)", re.MULTILINE)
 FENCED = re.compile(r"(^```.*?^```)", re.MULTILINE | re.DOTALL)
 
 
@@ -24,6 +29,8 @@ class Links:
         # Document of the repository to page of the book, and the reverse.
         self.page_of = {}
         self.document_of = {}
+        codes = "".join(path.read_text(encoding="utf-8") for path in source.glob("reference/codes/?.md"))
+        self.codes = set(HEADING_OF_CODE.findall(codes))
         for page in source.rglob("*.md"):
             found = INCLUDE.search(page.read_text(encoding="utf-8"))
             if found:
@@ -35,9 +42,20 @@ class Links:
         page = self.source / path
         place = self.document_of.get(page, page).parent
         parts = FENCED.split(text)
-        fixed = (part if number % 2 else LINK.sub(lambda link: self.link(link, page, place), part)
-                 for number, part in enumerate(parts))
-        return "".join(fixed)
+        parts[::2] = [LINK.sub(lambda link: self.link(link, page, place), part) for part in parts[::2]]
+        if not path.startswith("reference/codes/"):
+            parts[::2] = [self.with_codes(part, page) for part in parts[::2]]
+        return "".join(parts)
+
+    def with_codes(self, text, page):
+        folder = os.path.relpath(self.source / "reference/codes", page.parent)
+
+        def linked(code):
+            return f"[{code[0]}]({folder}/{code[1]}.md#{code[0]})" if code[0] in self.codes else code[0]
+
+        parts = OTHER.split(text)
+        parts[::2] = [CODE.sub(linked, part) for part in parts[::2]]
+        return "".join(parts)
 
     def link(self, link, page, place):
         mark, text, target = link.groups()
@@ -45,6 +63,8 @@ class Links:
         if "://" in target or not path:
             return link[0]
         file = (place / path).resolve()
+        # The list of pages is no page: its place is the first one.
+        file = self.source / "index.md" if file == self.source / "SUMMARY.md" else file
         to = self.page_of.get(file, file)
         if not to.is_relative_to(self.source):
             return text
