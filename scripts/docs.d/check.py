@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import consoles
+import ssh_hosts
 import symptoms
 from pages import Page, all_pages, is_made
 
@@ -83,7 +84,7 @@ def main():
     for problem in problems:
         print(problem)
     since = time.monotonic()
-    needs = consoles.find_torch(root), consoles.find_pytest(), consoles.find_library(root)
+    needs = consoles.find_torch(root), consoles.find_pytest(), consoles.find_library(root), ssh_hosts.are_available()
     place = consoles.Place(str(Path(args.remuda).resolve()), root, *needs)
     results = consoles.check(place, pages, args.jobs)
     if args.record:

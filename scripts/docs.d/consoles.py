@@ -5,18 +5,21 @@ and nothing else. Expected lines follow their `$ command`; a line `> …` contin
 lines, and `…` in a line for any text. What differs from run to run is compared by these rules:
 
 * names of jobs, times of run directories, process ids, ports, durations, rates and sizes stand for any other;
-* the home directory is /home/me, the working directory /home/me/job, this machine is `box`, Python /usr/bin/python3;
+* the home directory is /home/me, the working directory /home/me/job, this machine is `box`, the user `me`, Python /usr/bin/python3;
 * adjacent lines of workers are compared in the order of the ranks, because workers write at the same time;
 * several blanks are one, because columns are as wide as the numbers in them;
 * the note that port 29500 is in use is left out: it depends on other programs.
 
 `console,torch` needs the Python of `scripts/integrations --install`, `console,library` the library of
-`scripts/bindings --library-only`, and `console,pytest` a Python with pytest, which PYTEST_PYTHON can name; a block is
-skipped without what it needs. `console,not-run` is not run; its first line states why. On pages that import remuda, the
+`scripts/bindings --library-only`, `console,pytest` a Python with pytest, which PYTEST_PYTHON can name, and `console,ssh` root
+and sshd, which it gets as the hosts node01 to node04 (with `denied` or `unknown`, logins fail); a block is skipped without
+what it needs. `console,not-run` is not run; its first line states why. On pages that import remuda, the
 Python package is installed.
 """
 
+import contextlib
 import difflib
+import getpass
 import os
 import re
 import shutil
@@ -28,6 +31,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import ssh_hosts
+
+NEEDS = ("torch", "pytest", "library", "ssh")
 MARK = "\x1e"
 LIMIT_S = 120
 REASON = "# not run by the tests: "
@@ -57,13 +63,14 @@ class Place:
     torch: str
     pytest: str
     library: str
+    ssh: bool
 
     def python(self, block):
         """The Python of a virtual environment that the block needs, if any."""
         return next((getattr(self, name) for name in ("torch", "pytest") if name in block.attributes), "")
 
     def lacks(self, block):
-        return any(name in block.attributes and not getattr(self, name) for name in ("torch", "pytest", "library"))
+        return any(name in block.attributes and not getattr(self, name) for name in NEEDS)
 
 
 def commands_of(block):
@@ -104,16 +111,22 @@ def run(place, page, block):
             environment["PYTHONPATH"] = str(install_package(place.root, base))
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
             environment["REMUDA_LIBRARY"] = place.library
-        done = subprocess.run(
-            ["bash", "--norc", "-c", script(block)], cwd=job, env=environment, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False,
-        )
+        command = ["bash", "--norc", "-c", script(block)]
+        with contextlib.ExitStack() as stack:
+            if "ssh" in block.attributes:
+                accepts_key, is_known = "denied" not in block.attributes, "unknown" not in block.attributes
+                command = stack.enter_context(ssh_hosts.SshHosts(base, accepts_key, is_known)).command(command)
+            done = subprocess.run(
+                command, cwd=job, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False,
+            )
         text = done.stdout.decode(errors="replace")
         for old, new in [
             (python, "/usr/bin/python3"), (place.remuda, "/usr/bin/remuda"), (str(base), ""),
         ]:
             text = text.replace(old, new)
         text = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "box", text)
+        text = text.replace(f"{getpass.getuser()}@", "me@")
     return [part.strip("\n") for part in text.split(MARK + "\n")][:-1]
 
 
