@@ -16,6 +16,9 @@ import symptoms
 from pages import Page, all_pages, is_made
 
 WORDS_MAX = 700
+CODE = re.compile(r"\b[A-Z]\d{3}\b")
+# GPUs whose names look like codes.
+NO_CODES = {"A100", "H100", "H200"}
 SHELLS = {"sh", "bash", "shell", "shell-session"}
 
 
@@ -44,6 +47,18 @@ def link_problems(root, pages):
         path = str(page.path.relative_to(root / "docs/src"))
         if path not in listed and path != "SUMMARY.md":
             yield f"docs/src/SUMMARY.md: {path} is not listed"
+
+
+def code_problems(root, pages):
+    """Codes that a page names and the executable does not have."""
+    known = set()
+    for path in (root / "docs/src/reference/codes").glob("?.md"):
+        known.update(re.findall(r"^## ([A-Z]\d{3}): ", path.read_text(encoding="utf-8"), re.MULTILINE))
+    letters = {code[0] for code in known}
+    for page in pages:
+        for code in sorted(set(CODE.findall(page.text)) - known - NO_CODES):
+            if code[0] in letters and not is_made(page):
+                yield f"{page.name}: there is no code {code}"
 
 
 def text_problems(pages):
@@ -80,7 +95,7 @@ def main():
     root = args.root.resolve()
     everything = all_pages(root)
     pages = [page for page in everything if not args.pages or any(part in page.name for part in args.pages)]
-    problems = [*link_problems(root, everything), *text_problems(pages), *symptoms.problems(root)]
+    problems = [*link_problems(root, everything), *text_problems(pages), *code_problems(root, pages), *symptoms.problems(root)]
     for problem in problems:
         print(problem)
     since = time.monotonic()

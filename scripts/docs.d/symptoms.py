@@ -20,6 +20,10 @@ PHRASES = [
     "connection refused",
     "connection timed out",
     "command not found",
+    "broken pipe",
+    "connection reset",
+    "unrecognized arguments",
+    "job hangs",
 ]
 
 
