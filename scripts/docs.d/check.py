@@ -81,6 +81,10 @@ def show(results, seconds):
             print(f"\n{result.page.name}:{result.block.start}: a console block does not behave as printed\n{result.text}")
     states = ", ".join(f"{count[state]} {state}" for state in ("passed", "failed", "skipped", "not run"))
     print(f"console blocks: {states}; {seconds:.0f} s")
+    skipped = collections.Counter(result.text for result in results if result.state == "skipped")
+    if skipped:
+        listed = ", ".join(f"{what} ({number})" for what, number in skipped.items())
+        print(f"skipped, because this machine lacks: {listed}")
     return count["failed"]
 
 

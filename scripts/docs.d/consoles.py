@@ -70,7 +70,8 @@ class Place:
         return next((getattr(self, name) for name in ("torch", "pytest") if name in block.attributes), "")
 
     def lacks(self, block):
-        return any(name in block.attributes and not getattr(self, name) for name in NEEDS)
+        """What the block needs and this machine does not have."""
+        return [name for name in NEEDS if name in block.attributes and not getattr(self, name)]
 
 
 def commands_of(block):
@@ -205,7 +206,7 @@ def check_block(place, page, block):
             return Result(page, block, "not run")
         return Result(page, block, "failed", f"the first line must be `{REASON}…`")
     if place.lacks(block):
-        return Result(page, block, "skipped")
+        return Result(page, block, "skipped", ", ".join(place.lacks(block)))
     try:
         outputs = run(place, page, block)
         commands = commands_of(block)
