@@ -78,7 +78,9 @@ def show(results, seconds):
     count = collections.Counter(result.state for result in results)
     for result in results:
         if result.state == "failed":
-            print(f"\n{result.page.name}:{result.block.start}: a console block does not behave as printed\n{result.text}")
+            print(
+                f"\n{result.page.name}:{result.block.start}: a console block does not behave as printed\n{result.text}"
+            )
     states = ", ".join(f"{count[state]} {state}" for state in ("passed", "failed", "skipped", "not run"))
     print(f"console blocks: {states}; {seconds:.0f} s")
     skipped = collections.Counter(result.text for result in results if result.state == "skipped")
@@ -99,7 +101,12 @@ def main():
     root = args.root.resolve()
     everything = all_pages(root)
     pages = [page for page in everything if not args.pages or any(part in page.name for part in args.pages)]
-    problems = [*link_problems(root, everything), *text_problems(pages), *code_problems(root, pages), *symptoms.problems(root)]
+    problems = [
+        *link_problems(root, everything),
+        *text_problems(pages),
+        *code_problems(root, pages),
+        *symptoms.problems(root),
+    ]
     for problem in problems:
         print(problem)
     since = time.monotonic()

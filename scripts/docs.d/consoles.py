@@ -1,20 +1,24 @@
 """Runs the console blocks of the pages and compares what they print.
 
-A block is run by bash in a new directory, which has the files that the page names (`<!-- file: NAME -->` above a block)
-and nothing else. Expected lines follow their `$ command`; a line `> …` continues a command. A line `…` stands for any
-lines, and `…` in a line for any text. What differs from run to run is compared by these rules:
+A block is run by bash in a new directory, which has the files that the page names (`<!-- file: NAME -->` above a
+block) and nothing else. Expected lines follow their `$ command`; a line `> …` continues a command. A line `…` stands
+for any lines, and `…` in a line for any text. What differs from run to run is compared by these rules:
 
 * names of jobs, times of run directories, process ids, ports, durations, rates and sizes stand for any other;
-* the home directory is /home/me, the working directory /home/me/job, this machine is `box`, the user `me`, Python /usr/bin/python3;
+* the home directory is /home/me, the working directory /home/me/job, this machine is `box`, the user `me`, Python
+  /usr/bin/python3;
 * adjacent lines of workers are compared in the order of the ranks, because workers write at the same time;
 * several blanks are one, because columns are as wide as the numbers in them;
 * the note that port 29500 is in use is left out: it depends on other programs.
 
-`console,torch` needs the Python of `scripts/integrations --install`, `console,library` the library of
-`scripts/bindings --library-only`, `console,pytest` a Python with pytest, which PYTEST_PYTHON can name, and `console,ssh` root
-and sshd, which it gets as the hosts node01 to node04 (with `denied` or `unknown`, logins fail); a block is skipped without
-what it needs. `console,not-run` is not run; its first line states why. On pages that import remuda, the
-Python package is installed.
+A word after `console` names what a block needs; without it the block is skipped:
+
+* `torch`: the Python of `scripts/integrations --install`;
+* `library`: the library of `scripts/bindings --library-only`;
+* `pytest`: a Python with pytest, which PYTEST_PYTHON can name;
+* `ssh`: root and sshd, which the block gets as the hosts node01 to node04; with `denied` or `unknown`, logins fail.
+
+`console,not-run` is not run; its first line states why. On pages that import remuda, the Python package is installed.
 """
 
 import contextlib
@@ -118,12 +122,20 @@ def run(place, page, block):
                 accepts_key, is_known = "denied" not in block.attributes, "unknown" not in block.attributes
                 command = stack.enter_context(ssh_hosts.SshHosts(base, accepts_key, is_known)).command(command)
             done = subprocess.run(
-                command, cwd=job, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False,
+                command,
+                cwd=job,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=LIMIT_S,
+                check=False,
             )
         text = done.stdout.decode(errors="replace")
         for old, new in [
-            (python, "/usr/bin/python3"), (place.remuda, "/usr/bin/remuda"), (str(base), ""),
+            (python, "/usr/bin/python3"),
+            (place.remuda, "/usr/bin/remuda"),
+            (str(base), ""),
         ]:
             text = text.replace(old, new)
         text = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "box", text)
@@ -142,7 +154,9 @@ def install_package(root, base):
     info.mkdir(parents=True)
     (target / "remuda").symlink_to(root / "python/remuda")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: remuda\nVersion: 0\n")
-    groups = re.findall(r'^\[project\.entry-points\."(.*)"\]\n(.*)$', (root / "pyproject.toml").read_text(), re.MULTILINE)
+    groups = re.findall(
+        r'^\[project\.entry-points\."(.*)"\]\n(.*)$', (root / "pyproject.toml").read_text(), re.MULTILINE
+    )
     lines = [line for group, entry in groups for line in (f"[{group}]", entry.replace('"', ""))]
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
     return target
@@ -238,7 +252,11 @@ def record(results):
         lines = []
         for (command, _), output in zip(commands_of(result.block), result.outputs):
             first, *rest = command.split("\n")
-            lines += [f"$ {first}", *(f"> {line}" for line in rest), *ordered([line for line in output.splitlines() if not PORT_NOTE.match(line)])]
+            lines += [
+                f"$ {first}",
+                *(f"> {line}" for line in rest),
+                *ordered([line for line in output.splitlines() if not PORT_NOTE.match(line)]),
+            ]
         page = result.page.path.read_text(encoding="utf-8").splitlines()
         start = result.block.start
         page[start : start + len(result.block.lines)] = [line.rstrip() for line in lines]

@@ -77,7 +77,9 @@ def processes():
 
 def pods():
     """Pods of a job."""
-    made = Diagram("Pods of a job: they connect to pod 0 with a common key, and the kubelet asks each of them", 760, 340)
+    made = Diagram(
+        "Pods of a job: they connect to pod 0 with a common key, and the kubelet asks each of them", 760, 340
+    )
     made.box(20, 84, 150, 52, "Secret", "the key of the job", WARM)
     for number, x in enumerate([220, 405, 590]):
         made.frame(x, 64, 150, 176, f"pod {number}")
@@ -99,14 +101,25 @@ def pods():
 
 def stage3():
     """One step with stage 3."""
-    made = Diagram("One step with stage 3: gather a unit, compute a pass, free it; reduce its gradient to its owner", 760, 390)
+    made = Diagram(
+        "One step with stage 3: gather a unit, compute a pass, free it; reduce its gradient to its owner", 760, 390
+    )
     made.text(24, 34, "each rank owns a part of every unit", SOFT, "start", 12)
     for rank in range(4):
         made.text(70, 76 + 34 * rank, f"rank {rank}", INK, "end", 12)
         for unit in range(3):
             for part in range(4):
                 own = part == rank
-                made.box(84 + 84 * unit + 18 * part, 60 + 34 * rank, 16, 22, "", "", ACCENT if own else FRAME, "#1f6feb" if own else BOX)
+                made.box(
+                    84 + 84 * unit + 18 * part,
+                    60 + 34 * rank,
+                    16,
+                    22,
+                    "",
+                    "",
+                    ACCENT if own else FRAME,
+                    "#1f6feb" if own else BOX,
+                )
     for unit in range(3):
         made.text(84 + 84 * unit + 35, 208, f"unit {unit}", SOFT, size=12)
     rows = [
@@ -122,7 +135,11 @@ def stage3():
             colour = WARM if "gather" in step else COOL if "pass" in step else ACCENT if "reduce" in step else FRAME
             made.box(104 + width * place, y, width - 8, 36, "", "", colour)
             made.text(104 + width * place + (width - 8) / 2, y + 22, step, INK, size=12)
-    notes = ["gather: all ranks send their parts", "reduce: sums go to the rank that owns the part", "the same bits for every stage"]
+    notes = [
+        "gather: all ranks send their parts",
+        "reduce: sums go to the rank that owns the part",
+        "the same bits for every stage",
+    ]
     for number, note in enumerate(notes):
         made.text(380, 84 + 34 * number, note, [WARM, ACCENT, COOL][number], "start", 13)
     return made.svg()

@@ -84,7 +84,12 @@ class Jobs:
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory()
         self.path = self.folder.name
-        for name, text in [("train.py", TRAIN), ("hosts", HOSTS), ("ds_config.json", CONFIG), ("text.txt", "a b c\n" * 500)]:
+        for name, text in [
+            ("train.py", TRAIN),
+            ("hosts", HOSTS),
+            ("ds_config.json", CONFIG),
+            ("text.txt", "a b c\n" * 500),
+        ]:
             with open(os.path.join(self.path, name), "w", encoding="utf-8") as file:
                 file.write(text)
         os.symlink(self.remuda.path, os.path.join(self.path, "remuda"))
@@ -95,7 +100,10 @@ class Jobs:
 
     def output(self, command):
         """Standard output of a command of this page, whatever its exit status is."""
-        environment = self.remuda.environment | {"HOME": self.path, "PATH": f"{self.path}:{self.remuda.environment['PATH']}"}
+        environment = self.remuda.environment | {
+            "HOME": self.path,
+            "PATH": f"{self.path}:{self.remuda.environment['PATH']}",
+        }
         done = subprocess.run(
             command.split(), env=environment, cwd=self.path, stdin=subprocess.DEVNULL, capture_output=True, check=False
         )
@@ -118,14 +126,32 @@ class Jobs:
             "remuda run -H hosts --launcher local train.py",
             "remuda run -H hosts --launcher local --max_restarts 1 train.py fail",
         ]
-        yield "run.json", runs, "In the run directory of every job; `latest` is a link to the newest one.", self.records(runs)
+        yield "run.json", runs, "In the run directory of every job; `latest` is a link to the newest one.", self.records(
+            runs
+        )
         for title, command, remark in [
-            ("The plan of a job", "remuda run -H hosts --launcher local --dry-run --json train.py", "Nothing is started."),
-            ("Facts and findings of hosts", "remuda doctor -H hosts --launcher local --json train.py", "From `doctor`."),
-            ("Findings of a hostfile", "remuda hostfile check --format json hosts", "`sarif` and `github` are other formats."),
+            (
+                "The plan of a job",
+                "remuda run -H hosts --launcher local --dry-run --json train.py",
+                "Nothing is started.",
+            ),
+            (
+                "Facts and findings of hosts",
+                "remuda doctor -H hosts --launcher local --json train.py",
+                "From `doctor`.",
+            ),
+            (
+                "Findings of a hostfile",
+                "remuda hostfile check --format json hosts",
+                "`sarif` and `github` are other formats.",
+            ),
             ("Hosts and ranks", "remuda hostfile show --json hosts", "Also written by `convert --to json`."),
             ("Findings and values of a configuration", "remuda config check --json ds_config.json", "Of each file."),
-            ("Results of bench", "remuda bench all-reduce --num_gpus 2 -b 8 -e 64 -f 2 -n 2 --json", "A row for each size."),
+            (
+                "Results of bench",
+                "remuda bench all-reduce --num_gpus 2 -b 8 -e 64 -f 2 -n 2 --json",
+                "A row for each size.",
+            ),
         ]:
             yield title, [command], remark, [json.loads(self.output(command))]
         train = "remuda train --num_gpus 2 --model mlp --steps 4 --metrics steps.jsonl --checkpoint_dir run"
@@ -149,7 +175,9 @@ def worker_variables(remuda):
         for launcher, line in lines.items():
             for variable, value in re.findall(r"^  remuda +([A-Z_0-9]+)=(.*)$", jobs.output(line), re.MULTILINE):
                 seen.setdefault(variable, {})[launcher] = value
+
     def cell(values, launcher):
         return f"`{values[launcher]}`" if launcher in values else "–"
+
     rows = [[f"`{name}`", *(cell(values, each) for each in lines)] for name, values in sorted(seen.items())]
     return table(["variable", *(f"`{each}`" for each in lines)], rows)

@@ -17,7 +17,9 @@ def are_available():
     if os.geteuid() != 0 or not os.path.exists(SSHD) or not os.path.isdir("/etc/ssh"):
         return False
     programs = all(shutil.which(name) for name in ("ssh", "ssh-keygen", "unshare", "mount"))
-    return programs and subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0
+    return (
+        programs and subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0
+    )
 
 
 class SshHosts:
@@ -35,7 +37,9 @@ class SshHosts:
         os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
         for name in ("host", "user"):
             subprocess.run(
-                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / name], check=True, capture_output=True
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / name],
+                check=True,
+                capture_output=True,
             )
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

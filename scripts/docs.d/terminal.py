@@ -1,10 +1,13 @@
 """A terminal for one program: its output as rows of characters with their style, and these rows as a picture."""
 
+import fcntl
 import os
 import pty
 import re
 import select
+import struct
 import subprocess
+import termios
 import time
 from html import escape
 
@@ -84,8 +87,6 @@ class Screen:
 def record(command, folder, environment, columns):
     """Runs a command on a terminal of its own; returns all that it wrote."""
     master, slave = pty.openpty()
-    import fcntl, struct, termios  # noqa: E401  only here
-
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
     process = subprocess.Popen(
         command, cwd=folder, env=environment, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
