@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs all checks of CI: format, licences, crate counts, tests, and beside the tests lints, documentation and
-# features. Proofs are tests and run there with few cases. Run it before a commit. If a step fails, the later
+# Runs all checks of CI: format, licences, crate counts, tests, the site, and beside the tests lints, documentation
+# and features. Proofs are tests and run there with few cases. Run it before a commit. If a step fails, the later
 # steps still run.
 #
 #   scripts/ci.sh [ARGUMENTS OF scripts/test]
@@ -104,6 +104,8 @@ step "crate counts" crate_counts
 step "build" build
 checks &
 step "tests" scripts/test "$@"
+# Not beside the tests: the pages print how long things take, and have jobs of their own.
+step "site" scripts/docs --check
 wait
 for name in lints documentation features; do
     report_check "$name"

@@ -25,7 +25,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
         // As `torchrun` and `accelerate`, a name in front of which only `remuda` is added.
         name: "deepspeed",
         help: None,
-        main: |words, _| run::main("remuda deepspeed", words),
+        main: |words, _| run::main_as_deepspeed("remuda deepspeed", words),
     },
     CommandEntry {
         name: "pod",
