@@ -11,6 +11,9 @@ use crate::train::nn::model_id::ModelId;
 const TRANSPOSED: [&str; 4] =
     ["attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight"];
 
+/// Number of tokens of GPT-2; the last one ends a text.
+const GPT2_VOCABULARY: usize = 50_257;
+
 /// Largest size in a `config.json`.
 const SIZE_MAX: usize = 1 << 24;
 
@@ -34,6 +37,8 @@ pub fn config_json(model: &ModelId) -> Option<String> {
     else {
         return None;
     };
+    // Without it `generate` does not end before the largest number of tokens.
+    let end_of_text = (vocabulary == GPT2_VOCABULARY).then_some(GPT2_VOCABULARY - 1);
     let config = json!({
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
@@ -49,8 +54,8 @@ pub fn config_json(model: &ModelId) -> Option<String> {
         "attn_pdrop": 0.0,
         "embd_pdrop": 0.0,
         "resid_pdrop": 0.0,
-        "bos_token_id": null,
-        "eos_token_id": null,
+        "bos_token_id": end_of_text,
+        "eos_token_id": end_of_text,
     });
     Some(serde_json::to_string_pretty(&config).expect("texts and numbers have a JSON form") + "\n")
 }

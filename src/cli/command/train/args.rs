@@ -80,7 +80,7 @@ pub(super) struct TrainArgs {
     /// AdamW beta2, from 0 to below 1
     #[arg(long, value_name = "BETA", default_value = "0.99", value_parser = parse_fraction)]
     pub(super) beta2: f64,
-    /// Weight decay
+    /// Weight decay of matrices and embeddings; biases and gains have none
     #[arg(long, value_name = "RATE", default_value = "0.1", value_parser = parse_amount)]
     pub(super) weight_decay: f64,
     /// Maximum norm of the gradient; 0: no clipping

@@ -101,14 +101,26 @@ pub(super) fn run(
         ModelId::Gpt { vocabulary, .. } => vocabulary,
         ModelId::Mlp { .. } => data_vocabulary,
     });
-    if let Workers::Local(workers) = workers {
-        if args.device == DeviceArg::Cpu {
-            check_memory(line, args, vocabulary, workers, available_memory())?;
-        }
+    if is_here {
         check_outputs(line, args)?;
         check_unused(line, args)?;
     }
     Ok(vocabulary)
+}
+
+/// Checks that workers on this machine have enough memory.
+pub(super) fn memory(
+    args: &TrainArgs,
+    typed: &CommandLine,
+    workers: Workers,
+    vocabulary: usize,
+) -> Result<(), CliError> {
+    match workers {
+        Workers::Local(workers) if args.device == DeviceArg::Cpu => {
+            check_memory(&TypedLine(typed), args, vocabulary, workers, available_memory())
+        }
+        Workers::Local(_) | Workers::Remote(_) => Ok(()),
+    }
 }
 
 /// Returns the error for `--resume auto` without the directory of the checkpoints.

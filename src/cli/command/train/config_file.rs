@@ -144,7 +144,11 @@ fn check_agreement(
         };
         if let Some(place) = args.config_place(keys) {
             let (key, file) = (place.key, place.file());
-            let message = format!("{option} contradicts `{key}` of `{file}`, which has {in_file}");
+            // A number can follow from another key.
+            let is_own = key == keys[0] || in_file.parse::<f64>().is_err();
+            let has = if is_own { "has" } else { "makes it" };
+            let message =
+                format!("{option} contradicts `{key}` of `{file}`, which {has} {in_file}");
             let refused =
                 place.refuse(Status::Config, CONFIG_DIFFERS, message, |found| found.help(help));
             return Err(refused);

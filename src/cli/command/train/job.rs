@@ -86,6 +86,7 @@ fn run(mut cli: TrainCli, typed: &CommandLine) -> Result<Status, CliError> {
         let memory = show_memory(&cli.train.resolve(), vocabulary, workers.count());
         print_screen(&format!("{memory}\n")).map_err(CliError::output)?;
     }
+    check::memory(&cli.train, typed, workers, vocabulary)?;
     if cli.watch.prints_warnings() {
         print_message(&unsaved_warning(&cli.train), terminal.paint);
         if 0 < cli.watch.max_restarts {

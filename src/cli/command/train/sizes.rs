@@ -175,7 +175,13 @@ pub(super) fn check_memory(
         workers as f64 * (others + activation_bytes(&options, vocabulary)) <= available
     });
     let (place, help) = if let Some(samples) = largest {
-        (line.first_of(&["batch_size"]), format!("use at most `--batch_size {samples}`"))
+        let help = match recomputing_fits(args, vocabulary, workers, available) {
+            true => {
+                format!("use `--activation_checkpointing`, or at most `--batch_size {samples}`")
+            }
+            false => format!("use at most `--batch_size {samples}`"),
+        };
+        (line.first_of(&["batch_size"]), help)
     } else if let Some(stage) = stage_that_fits(args, vocabulary, workers, available) {
         (line.first_of(&["stage"]), format!("divide the state over the workers: `--stage {stage}`"))
     } else {
@@ -197,6 +203,15 @@ pub(super) fn check_memory(
         show_count(workers, "worker")
     );
     Err(line.refuse(Status::OsLimit, TOO_LARGE, place, message, |found| found.help(help)))
+}
+
+/// Whether the run fits if each block computes its activations again.
+fn recomputing_fits(args: &TrainArgs, vocabulary: usize, workers: usize, available: f64) -> bool {
+    let mut options = args.resolve();
+    let is_new = options.engine.plan.recompute == 0;
+    options.engine.plan.recompute = 1;
+    let forecast = WorkerMemory::forecast(&options, vocabulary, workers);
+    is_new && workers as f64 * forecast.total() <= available
 }
 
 /// The first stage above that of the line with which the run fits.
