@@ -92,21 +92,15 @@ pub fn show_plan(plan: &LaunchPlan, settings: &PlanSettings, secrets: Secrets) -
 /// Formats how many nodes take part, and which stand ready: `workers run on 2 to 4 nodes (above: 4)`.
 fn show_elastic(elastic: &ElasticSettings) -> String {
     let ElasticSettings { min_nodes, max_nodes, spares } = elastic;
-    let nodes = match min_nodes == max_nodes {
-        true => format!("workers run on {}", show_count(*max_nodes, "node")),
-        false => {
-            format!("workers run on {min_nodes} to {max_nodes} nodes; this plan has {max_nodes}")
-        }
+    let nodes = if min_nodes == max_nodes {
+        format!("workers run on {}", show_count(*max_nodes, "node"))
+    } else {
+        format!("workers run on {min_nodes} to {max_nodes} nodes; this plan has {max_nodes}")
     };
-    match spares.is_empty() {
-        true => nodes,
-        false => {
-            format!(
-                "{nodes}; ready as spares: {}",
-                nodeset::fold(spares.iter().map(HostName::as_str))
-            )
-        }
+    if spares.is_empty() {
+        return nodes;
     }
+    format!("{nodes}; ready as spares: {}", nodeset::fold(spares.iter().map(HostName::as_str)))
 }
 
 fn show_options(out: &mut String, options: &[OptionDocument]) {

@@ -142,9 +142,10 @@ impl ManagerProcess {
     fn faults_of(&self, nodes: BTreeSet<NodeRank>) -> Vec<(NodeRank, Fault)> {
         let StartedCommand { program, manager, .. } = &*self.started;
         let is_mpi = manager.mpi.is_some();
-        let end = match is_mpi {
-            true => format!("`{program}` has not reached it"),
-            false => format!("`{program}` reports that its process has ended"),
+        let end = if is_mpi {
+            format!("`{program}` has not reached it")
+        } else {
+            format!("`{program}` reports that its process has ended")
         };
         let lines = self.unread.read();
         let fault = |node| {
@@ -247,9 +248,10 @@ impl StartedCommand {
         let host: Vec<&str> =
             self.hosts.iter().filter(is_it).take(1).map(|host| host.name.as_str()).collect();
         let line = quoted_line(self.argv(&host, &["hostname".into()]));
-        let own_words = match self.words.is_empty() {
-            true => String::new(),
-            false => format!(" (`{}` is from --launcher_args)", quoted_line(&self.words)),
+        let own_words = if self.words.is_empty() {
+            String::new()
+        } else {
+            format!(" (`{}` is from --launcher_args)", quoted_line(&self.words))
         };
         format!(
             "`{line}`{own_words} must print the name of the host; `--launcher ssh` starts the agents without \

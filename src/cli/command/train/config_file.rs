@@ -55,15 +55,11 @@ pub(super) fn apply(
 fn not_in_engine(line: &TypedLine<'_>, args: &TrainArgs, missing: &NotInEngine) -> CliError {
     let message = format!("`remuda train` does not support {} yet", missing.what);
     let help = format!("write {} in the file", missing.instead);
-    match args.config_place(&[missing.key]) {
-        Some(place) => {
-            place.refuse(Status::Config, NOT_IN_ENGINE, message, |found| found.help(help))
-        }
-        None => {
-            let place = line.0.value_or_end("deepspeed_config");
-            line.refuse(Status::Config, NOT_IN_ENGINE, place, message, |found| found.help(help))
-        }
+    if let Some(place) = args.config_place(&[missing.key]) {
+        return place.refuse(Status::Config, NOT_IN_ENGINE, message, |found| found.help(help));
     }
+    let place = line.0.value_or_end("deepspeed_config");
+    line.refuse(Status::Config, NOT_IN_ENGINE, place, message, |found| found.help(help))
 }
 
 /// Returns the number of workers that a file of accelerate names. A file with errors is reported by [`apply`].

@@ -175,11 +175,10 @@ pub(super) fn check_memory(
         workers as f64 * (others + activation_bytes(&options, vocabulary)) <= available
     });
     let (place, help) = if let Some(samples) = largest {
-        let help = match recomputing_fits(args, vocabulary, workers, available) {
-            true => {
-                format!("use `--activation_checkpointing`, or at most `--batch_size {samples}`")
-            }
-            false => format!("use at most `--batch_size {samples}`"),
+        let help = if recomputing_fits(args, vocabulary, workers, available) {
+            format!("use `--activation_checkpointing`, or at most `--batch_size {samples}`")
+        } else {
+            format!("use at most `--batch_size {samples}`")
         };
         (line.first_of(&["batch_size"]), help)
     } else if let Some(stage) = stage_that_fits(args, vocabulary, workers, available) {
