@@ -25,8 +25,10 @@ def of_our_refusal(case, error):
         return "checked-types"
     if code == "G004" and key in ("tensorboard", "csv_monitor", "wandb", "comet"):
         return "auto-keys"
-    if code == "G004" and key in ("optimizer.params", "scheduler.params"):
+    if code == "G004" and key in ("optimizer.params", "scheduler.params", "timers"):
         return "checked-types"
+    if code == "G016" and "auto" in case["text"]:
+        return "auto-keys"
     if code == "G017" or code == "G005" and is_auto(case, key):
         return "auto-keys"
     if code == "G018" and "nvme_path" in text:
@@ -50,6 +52,10 @@ def of_their_refusal(case, refused):
         return "auto-batch"
     if kind == "TypeError" and "argument after ** must be a mapping, not NoneType" in text and "scheduler" in case["text"]:
         return "no-params"
+    if kind == "AttributeError" and "'NoneType' object has no attribute 'keys'" in text and "scheduler" in case["text"]:
+        return "no-params"
+    if "keep_in_fp32_modules must be" in text:
+        return "unused-values"
     if kind == "IndexError" and "'''" in case["text"]:
         return "first-line-text"
     return None
