@@ -62,8 +62,7 @@ fn memory_forecast_is_close_to_the_peak() {
     let scratch = Scratch::new("train", "memory");
     // Tokens of shards: no text is sampled at the end.
     write_shard(&scratch, "shard.bin");
-    let sizes =
-        "--num_gpus 2 --data shard.bin --layers 5 --width 256 --block 32 --batch_size 4 --steps 2";
+    let sizes = "--data shard.bin --layers 5 --width 256 --block 32 --batch_size 4 --steps 2";
     for case in [
         "--stage 0",
         "--stage 1",
@@ -77,8 +76,10 @@ fn memory_forecast_is_close_to_the_peak() {
         "--checkpoint_dir kept-0",
         "--checkpoint_dir kept-3 --save_every 1 --stage 3",
         "--checkpoint_dir kept-bf16 --save_every 1 --stage 2 --precision bf16",
+        "--num_gpus 4 --checkpoint_dir kept-groups --save_every 1 --stage 3 --shard_group 2",
     ] {
-        scratch.succeed(&format!("{sizes} {case} --metrics m"));
+        let ranks = if case.contains("--num_gpus") { "" } else { "--num_gpus 2" };
+        scratch.succeed(&format!("{sizes} {ranks} {case} --metrics m"));
         let metrics = fs::read_to_string(scratch.path("m")).expect("metrics");
         let last: serde_json::Value =
             serde_json::from_str(metrics.lines().last().expect("a line")).expect("JSON");

@@ -4,7 +4,7 @@ use std::fs;
 
 /// Returns the peak of this process's own memory in bytes, without files and memory that it shares with
 /// others; `None`: unknown. The shared pages of the present are subtracted from the peak of all pages, so the
-/// result is too low if the process has released shared pages since.
+/// result is too high if the process has released shared pages since.
 pub fn peak_private_memory() -> Option<u64> {
     parse(&fs::read_to_string("/proc/self/status").ok()?)
 }

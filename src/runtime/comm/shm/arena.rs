@@ -20,9 +20,9 @@ pub(crate) struct Arena {
     /// Memory for further records on the rank's board.
     pub(super) board: Mutex<Range<usize>>,
     pub(super) free: Mutex<Vec<Range<usize>>>,
-    /// Size in bytes.
-    bytes: usize,
-    /// The most bytes that were allocated at once.
+    /// Bytes of all [`Allocation`]s. Segments of subgroups are left out: most of their pages are never touched.
+    used_bytes: AtomicUsize,
+    /// The most of them at once.
     peak_bytes: AtomicUsize,
     /// Segments of subgroups of the arena's group.
     subgroups: Mutex<Vec<SubgroupSegment>>,
@@ -75,7 +75,7 @@ impl Arena {
             local,
             board: Mutex::new(0..0),
             free,
-            bytes,
+            used_bytes: AtomicUsize::new(0),
             peak_bytes: AtomicUsize::new(0),
             subgroups: Mutex::default(),
             has_failed_subgroup: AtomicBool::new(false),
@@ -147,6 +147,8 @@ impl Arena {
     /// Allocates `bytes` zero bytes, at the beginning of a page.
     pub(crate) fn allocate(self: &Arc<Self>, bytes: usize) -> Result<Allocation, ArenaFull> {
         let range = self.allocate_range(bytes)?;
+        let used = self.used_bytes.fetch_add(range.len(), Relaxed) + range.len();
+        self.peak_bytes.fetch_max(used, Relaxed);
         Ok(Allocation { arena: self.clone(), range })
     }
 
@@ -165,12 +167,10 @@ impl Arena {
         if free[index].is_empty() {
             free.remove(index);
         }
-        let free_bytes: usize = free.iter().map(ExactSizeIterator::len).sum();
-        self.peak_bytes.fetch_max(self.bytes - free_bytes, Relaxed);
         Ok(start..start + len)
     }
 
-    /// The most bytes that were allocated at once.
+    /// The most bytes that were allocated at once, without segments of subgroups.
     pub(crate) fn peak_bytes(&self) -> usize {
         self.peak_bytes.load(Relaxed)
     }
@@ -204,6 +204,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
+        self.arena.used_bytes.fetch_sub(self.range.len(), Relaxed);
         // After a failure this memory must not be reused.
         if !self.arena.may_be_written() {
             self.arena.zero_and_free(self.range.clone());
