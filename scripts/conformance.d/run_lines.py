@@ -11,6 +11,7 @@ accelerate. `EXPECTED` in run_table.py lists the variables that differ; everythi
 import argparse
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -87,15 +88,15 @@ for line in sys.stdin:
 
 
 def free_port():
-    """A port that is free together with the two above it."""
+    """A port that is free together with the one for agents of remuda, and that the kernel gives to no connection."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+        first, end = 10_240, max(int(file.read().split()[0]), 14_240)
     while True:
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
+        port = random.randrange(first, end)
         try:
-            with socket.socket() as second, socket.socket() as third:
-                second.bind(("127.0.0.1", port + 1))
-                third.bind(("127.0.0.1", port + 2))
+            with socket.socket() as master, socket.socket() as agents:
+                master.bind(("127.0.0.1", port))
+                agents.bind(("127.0.0.1", port - 4999))
             return port
         except OSError:
             continue
