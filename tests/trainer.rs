@@ -216,7 +216,7 @@ const REFUSED: &[&str] = &[
     "--num_gpus 2 --deepspeed_config wrong.json",
     "--num_gpus 3 --deepspeed_config ds.json",
     "--num_gpus 2 --deepspeed_config ds.json --lr 0.02",
-    "--num_gpus 2 --deepspeed_config ds.json --batch_size 8",
+    "--num_gpus 2 --deepspeed_config stage.json --batch_size 2",
     "--num_gpus 2 --deepspeed_config stage.json --stage 3",
     "--num_gpus 2 --deepspeed_config stage.json --precision bf16",
     "--num_gpus 2 --deepspeed_config stage.json --lanes 8",
