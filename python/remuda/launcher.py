@@ -22,7 +22,7 @@ from remuda import _worker
 from remuda.errors import BadArgument, EnvironmentMismatch, JobFailed
 
 #: Path of the executable, for a program that does not find it.
-EXECUTABLE = "REMUDA_LAUNCHER"
+EXECUTABLE = "REMUDA_EXECUTABLE"
 #: Last bytes of standard error that an exception shows.
 _TAIL_BYTES = 4096
 
@@ -65,7 +65,7 @@ def launch(
 
 
 def executable() -> str:
-    """Path of the executable ``remuda``: that of ``REMUDA_LAUNCHER``, the one beside this package or its Python, or
+    """Path of the executable ``remuda``: that of ``REMUDA_EXECUTABLE``, the one beside this package or its Python, or
     the first one in ``PATH``."""
     named = os.environ.get(EXECUTABLE)
     if named:

@@ -311,16 +311,16 @@ class Meeting(unittest.TestCase):
 
 
 class Job(unittest.TestCase):
-    """The workers of a job; `REMUDA_LAUNCHER` is the executable that starts it."""
+    """The workers of a job; `REMUDA_EXECUTABLE` is the executable that starts it."""
 
-    @unittest.skipUnless(os.environ.get("REMUDA_LAUNCHER"), "REMUDA_LAUNCHER is not set")
+    @unittest.skipUnless(os.environ.get("REMUDA_EXECUTABLE"), "REMUDA_EXECUTABLE is not set")
     def test_workers_of_a_job(self):
         code = (
             "import array, remuda; group = remuda.init(timeout=120); data = array.array('i', [group.rank]);"
             "group.all_reduce(data); group.note_step(1, 2, 0.5); print('sum', data[0], 'of', group.size)"
         )
         options = ["run", "-n", "3", "--no_local_rank", "--accelerator", "cpu", "--no_python"]
-        line = [os.environ["REMUDA_LAUNCHER"], *options, sys.executable, "-c", code]
+        line = [os.environ["REMUDA_EXECUTABLE"], *options, sys.executable, "-c", code]
         finished = subprocess.run(line, capture_output=True, text=True, check=False)
         self.assertEqual(finished.returncode, 0, finished.stderr)
         self.assertEqual(finished.stdout.count("sum 3 of 3"), 3, finished.stdout)

@@ -1,4 +1,4 @@
-"""`remuda.launch`; `REMUDA_LAUNCHER` is the executable that starts the workers."""
+"""`remuda.launch`; `REMUDA_EXECUTABLE` is the executable that starts the workers."""
 
 import array
 import contextlib
@@ -11,6 +11,7 @@ import sys
 import tempfile
 import textwrap
 import unittest
+import unittest.mock
 
 import remuda
 from remuda import _worker, launcher
@@ -93,17 +94,17 @@ class Calls(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             code = "import remuda; from remuda import launcher; print(launcher.executable())"
             environment = {**os.environ, "PATH": directory}
-            environment.pop("REMUDA_LAUNCHER", None)
+            environment.pop("REMUDA_EXECUTABLE", None)
             line = [sys.executable, "-c", code]
             finished = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
-            self.assertIn("set REMUDA_LAUNCHER to the path of `remuda`", finished.stderr)
+            self.assertIn("set REMUDA_EXECUTABLE to the path of `remuda`", finished.stderr)
             executable = pathlib.Path(directory, "remuda")
             executable.touch(0o755)
             finished = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
             self.assertEqual(finished.stdout, f"{executable}\n")
 
 
-@unittest.skipUnless(os.environ.get("REMUDA_LAUNCHER"), "REMUDA_LAUNCHER is not set")
+@unittest.skipUnless(os.environ.get("REMUDA_EXECUTABLE"), "REMUDA_EXECUTABLE is not set")
 class Jobs(unittest.TestCase):
     def launch(self, *arguments, **options):
         """Results, and what was printed."""
@@ -122,6 +123,16 @@ class Jobs(unittest.TestCase):
         self.assertEqual(results, [(0, 36), (1, 36), (2, 36)])
         self.assertEqual(output.count("sum 36\n"), 3, output)
         self.assertEqual(errors, "")
+
+    def test_log_of_a_failure_is_kept_and_that_of_a_success_is_not(self):
+        errors = io.StringIO()
+        with tempfile.TemporaryDirectory() as runs, unittest.mock.patch.dict(os.environ, REMUDA_RUN_DIR=runs):
+            self.launch(rank, 1)
+            self.assertEqual([name for name in os.listdir(os.path.join(runs, "calls")) if "-" in name], [])
+            with contextlib.redirect_stderr(errors), self.assertRaises(remuda.JobFailed):
+                remuda.launch(int, 1, args=("no number",), **CPU)
+            log = errors.getvalue().partition("log: ")[2].split("\n")[0]
+            self.assertIn("ValueError", pathlib.Path(log).read_text(encoding="utf-8"))
 
     def test_variables_are_set_and_files_are_removed(self):
         with tempfile.TemporaryDirectory() as directory:

@@ -1,4 +1,4 @@
-"""The plugin of pytest; `REMUDA_LAUNCHER` is the executable that starts the workers."""
+"""The plugin of pytest; `REMUDA_EXECUTABLE` is the executable that starts the workers."""
 
 import importlib.util
 import os
@@ -79,7 +79,7 @@ EXPECTED = {
 }
 
 
-@unittest.skipUnless(os.environ.get("REMUDA_LAUNCHER"), "REMUDA_LAUNCHER is not set")
+@unittest.skipUnless(os.environ.get("REMUDA_EXECUTABLE"), "REMUDA_EXECUTABLE is not set")
 @unittest.skipUnless(importlib.util.find_spec("pytest"), "pytest is not installed")
 class Plugin(unittest.TestCase):
     def run_tests(self, *options):

@@ -184,12 +184,12 @@ class Outside(unittest.TestCase):
         self.assertIn("module 'remuda' has no attribute 'nothing'", finished.stderr)
 
 
-@unittest.skipUnless(os.environ.get("REMUDA_LAUNCHER"), "REMUDA_LAUNCHER is not set")
+@unittest.skipUnless(os.environ.get("REMUDA_EXECUTABLE"), "REMUDA_EXECUTABLE is not set")
 class Job(unittest.TestCase):
     def run_job(self, code, workers=2):
         with tempfile.TemporaryDirectory() as directory:
             options = ["run", "-n", str(workers), "--no_local_rank", "--accelerator", "cpu", "--no_python"]
-            line = [os.environ["REMUDA_LAUNCHER"], *options, "--run_dir", directory, sys.executable, "-c", code]
+            line = [os.environ["REMUDA_EXECUTABLE"], *options, "--run_dir", directory, sys.executable, "-c", code]
             finished = subprocess.run(line, capture_output=True, text=True, check=False)
             (record,) = pathlib.Path(directory).glob("2*/run.json")
             return json.loads(record.read_text()), finished

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).parent
-LAUNCHER = os.environ.get("REMUDA_LAUNCHER")
+LAUNCHER = os.environ.get("REMUDA_EXECUTABLE")
 
 
 def installed(directory):
@@ -116,7 +116,7 @@ class OtherLaunchers(WithTorch):
         self.assertEqual(finished.stdout.count("spawned rank"), 2, finished.stdout)
 
 
-@unittest.skipUnless(LAUNCHER, "REMUDA_LAUNCHER is not set")
+@unittest.skipUnless(LAUNCHER, "REMUDA_EXECUTABLE is not set")
 class Jobs(WithTorch):
     def test_operations_of_a_backend(self):
         self.job(3, "operations")

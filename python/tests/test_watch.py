@@ -103,7 +103,7 @@ class Optimizers(Watched):
         code = "remuda.progress.Steps.end = None; new().step(); print('done')"
         self.assertEqual(self.steps(code), ([], "done\n"))
 
-    @unittest.skipUnless(test_torch.LAUNCHER, "REMUDA_LAUNCHER is not set")
+    @unittest.skipUnless(test_torch.LAUNCHER, "REMUDA_EXECUTABLE is not set")
     def test_record_of_an_unmodified_program_has_its_steps(self):
         code = (
             "import torch, torch.distributed as dist\n"

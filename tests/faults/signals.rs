@@ -111,6 +111,17 @@ fn nohup_is_kept_by_launcher_and_workers() {
     assert!(!outcome.stdout_text().contains("got HUP"), "{outcome:#?}");
 }
 
+/// A shell without job control starts a command with `&` so.
+#[test]
+fn sigint_and_sigquit_are_received_although_they_were_ignored() {
+    let launch = workers(2).under("trap '' INT QUIT").options(["--grace", "5s"]);
+    let job = ready(launch, POLITE, 2);
+    job.signal(Signal::QUIT);
+    job.wait_for_error("State  rank 1");
+    job.signal(Signal::INT);
+    let _outcome = job.end().code(130).says("the job was stopped by SIGINT");
+}
+
 #[test]
 fn suspended_job_suspends_its_workers_and_resumes() {
     let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--stdin", "all"]);

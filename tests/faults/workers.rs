@@ -109,6 +109,10 @@ fn crash_names_its_signal_and_core_dump() {
     let crash = "ulimit -c 0; kill -SEGV $$";
     let alone = command("sh").args(["-c", crash]).status().expect("a shell");
     let core = if alone.core_dumped() { ", core dumped" } else { " after " };
+    let bus = workers(1).sh("ulimit -c 0; kill -BUS $$").end().code(135);
+    drop(bus.says(
+        "help: shared memory that is full ends a process so: see `df /dev/shm` on localhost",
+    ));
     workers(1).sh(crash).end().code(139).says(&format!("was killed by signal 11 (SIGSEGV){core}"));
 }
 
