@@ -51,6 +51,8 @@ RULES = [
     (re.compile(r"\bport \d+"), "port N"),
     (re.compile(r"(127\.0\.0\.1|localhost|\]):\d{4,5}\b"), r"\1:PORT"),
     (re.compile(r"\b\d+(\.\d+)?(e[+-]\d+)? ?(µs|ms|s|min|h)\b"), "TIME"),
+    # The times of several hosts can be equal.
+    (re.compile(r"TIME-TIME"), "TIME"),
     (re.compile(r"\b\d+(\.\d+)? ?(tokens/s|lines/s|samples/s|[KMGT]i?B/s|[KMGT]i?B)(?=\b|\W|$)"), "SIZE"),
     (re.compile(r"\b\d{4}-\d\d-\d\dT[\d:]+Z"), "DATE"),
     (re.compile(r"[ \t]+"), " "),
