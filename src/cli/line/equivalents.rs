@@ -166,6 +166,10 @@ impl UnknownOption<'_> {
         // `-n2` or `-n 2`
         let tasks = self.name().strip_prefix('n').filter(|count| python_int(count).is_some());
         let value = tasks.or_else(|| self.value()).unwrap_or("N");
+        let passed = |name: &str| {
+            let setting = quoted(format!("{name}={value}"));
+            Some(format!("`--option {setting}` passes it to sbatch"))
+        };
         match if tasks.is_some() { "n" } else { self.name() } {
             "gpus-per-node" | "gpu" | "G" => {
                 Some(format!("did you mean `--gpus {}`?", quoted(value)))
@@ -173,16 +177,9 @@ impl UnknownOption<'_> {
             "ntasks-per-node" | "ntasks" | "n" => Some(format!(
                 "leave it out: each GPU has a worker; `-- -n {value}` before the script sets their number"
             )),
-            "e" => {
-                Some(format!("`--option {}` passes it to sbatch", quoted(format!("error={value}"))))
-            }
-            "D" => {
-                Some(format!("`--option {}` passes it to sbatch", quoted(format!("chdir={value}"))))
-            }
-            name if PASSED_TO_SBATCH.contains(&name) => Some(format!(
-                "`--option {}` passes it to sbatch",
-                quoted(format!("{name}={value}"))
-            )),
+            "e" => passed("error"),
+            "D" => passed("chdir"),
+            name if PASSED_TO_SBATCH.contains(&name) => passed(name),
             _ => None,
         }
     }

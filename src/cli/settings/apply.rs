@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use super::check::check_settings;
-use super::file::{FileTrust, FoundFile, find};
+use super::file::{FoundFile, find};
 use super::known::{KnownOption, KnownOptions};
 use super::layers::{ChosenWord, LayeredSetting, choose};
 use super::selection::SettingsSelection;
@@ -19,6 +19,7 @@ use crate::cli::line::{
     AppliedOption, AppliedSettings, CommandLine, LineOrigin, LineRelation, RefusedInput,
     SettingOrigin, SettingPlace, SettingsSource,
 };
+use crate::cli::resolve::trust::Trust;
 use crate::config::codes::BAD_OPTION_VALUE;
 
 /// Returns the line of `command` with the options that files and variables give; `None`: they give none. The
@@ -36,7 +37,9 @@ pub(in crate::cli) fn with_settings(
     let selection = SettingsSelection::of(typed);
     let found = match selection {
         SettingsSelection::NoFiles => Vec::new(),
-        SettingsSelection::Defaults | SettingsSelection::Profile { .. } => find(trust(typed))?,
+        SettingsSelection::Defaults | SettingsSelection::Profile { .. } => {
+            find(Trust::of(typed.last("allow_insecure_files").is_some()))?
+        }
     };
     if found.is_empty() && selection.profile().is_none() && !variables::any_is_set() {
         return Ok(None);
@@ -72,13 +75,6 @@ pub(in crate::cli) fn with_settings(
     line.extend_from_slice(&typed.words);
     let origin = LineOrigin { typed: typed.clone(), relation, sources, applied: Some(applied) };
     Ok(Some(CommandLine::made(&typed.program, line, origin)))
-}
-
-fn trust(typed: &CommandLine) -> FileTrust {
-    match typed.last("allow_insecure_files") {
-        Some(_) => FileTrust::All,
-        None => FileTrust::Own,
-    }
 }
 
 /// Checks the files; returns them with the variables.

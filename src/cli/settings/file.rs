@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Findings, Source, Status, env_vars};
 use crate::cli::error::CliError;
+use crate::cli::resolve::trust::Trust;
 use crate::config::codes::{SETTINGS_NOT_TRUSTED, SETTINGS_UNREADABLE};
 use crate::os::files::input_file::{irregular_kind, open};
 use crate::os::user::user_name;
@@ -27,15 +28,6 @@ pub(super) struct FoundFile {
     pub(super) source: Source,
     /// Whether it is that of the working directory.
     pub(super) is_local: bool,
-}
-
-/// Whose files are accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FileTrust {
-    /// Those that only this user or root can write.
-    Own,
-    /// All (`--allow_insecure_files` was typed).
-    All,
 }
 
 /// A file that is not used, and the exit status.
@@ -61,7 +53,7 @@ pub(in crate::cli) fn is_settings_file(path: &Path) -> bool {
 ///
 /// # Errors
 /// All problems of both files.
-pub(super) fn find(trust: FileTrust) -> Result<Vec<FoundFile>, CliError> {
+pub(super) fn find(trust: Trust) -> Result<Vec<FoundFile>, CliError> {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     let mut status = Status::BadInput;
     for (path, is_local) in [(user_file(), false), (Some(NAME.into()), true)] {
@@ -95,7 +87,7 @@ fn user_file() -> Option<PathBuf> {
 }
 
 /// Reads a file; `None`: there is none.
-fn read(path: &Path, trust: FileTrust) -> Result<Option<String>, RefusedFile> {
+fn read(path: &Path, trust: Trust) -> Result<Option<String>, RefusedFile> {
     // A directory that this user cannot enter has no file for this user.
     if path.symlink_metadata().is_err() {
         return Ok(None);
@@ -106,7 +98,7 @@ fn read(path: &Path, trust: FileTrust) -> Result<Option<String>, RefusedFile> {
     if let Some(kind) = irregular_kind(&metadata) {
         return Err(unreadable(&format!("it is {kind}")));
     }
-    if let Some(problem) = not_trusted(path, &metadata).filter(|_| trust == FileTrust::Own) {
+    if let Some(problem) = not_trusted(path, &metadata).filter(|_| trust == Trust::Owner) {
         return Err(RefusedFile::new(Status::Permission, problem));
     }
     let bytes = read_all(file).map_err(|why| unreadable(&why))?;

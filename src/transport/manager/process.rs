@@ -120,7 +120,8 @@ impl ManagerProcess {
             exit = tokio::time::timeout(END_TOGETHER_LIMIT, self.process.wait()).await.ok();
         }
         if exit.is_some() {
-            let _ = self.stderr.output_so_far().await;
+            // The reason is printed just before the end.
+            self.stderr.finish(END_TOGETHER_LIMIT).await;
         }
         while let Some(line) = self.unread.take_line() {
             nodes.extend(self.started.ended_nodes(&line));
@@ -132,9 +133,7 @@ impl ManagerProcess {
                 let fault = Fault::new(FaultKind::EndedWithOthers, words);
                 ManagerEvent::Ended { fault, of_nodes: self.faults_of(nodes) }
             }
-            Some(exit) => {
-                ManagerEvent::Ended { fault: self.fault_of(exit).await, of_nodes: Vec::new() }
-            }
+            Some(exit) => ManagerEvent::Ended { fault: self.fault_of(exit), of_nodes: Vec::new() },
         }
     }
 
@@ -161,16 +160,14 @@ impl ManagerProcess {
     }
 
     /// How the manager has ended, and what it printed.
-    async fn fault_of(&mut self, exit: Option<WorkerExit>) -> Fault {
+    fn fault_of(&self, exit: Option<WorkerExit>) -> Fault {
         let program = self.started.program;
         let end = match exit {
             Some(exit) => format!("`{program}` {exit}"),
             None => format!("`{program}` has ended"),
         };
-        let printed = self.stderr.output_so_far().await;
-        let printed: Vec<_> = printed.lines().filter(|line| !line.trim().is_empty()).collect();
-        let words = [&[end.as_str()], &printed[..]].concat().join("\n");
-        Fault::new(FaultKind::Manager, words).with_advice(self.started.advice(None))
+        Fault::new(FaultKind::Manager, self.unread.below(end))
+            .with_advice(self.started.advice(None))
     }
 }
 
