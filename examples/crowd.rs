@@ -21,7 +21,7 @@ use remuda::plan::{
 };
 use remuda::secure::{JobKey, derive_job_id};
 use remuda::transport::dial::{AttachedMember, Dialer, KeyOrigin, MemberEvent};
-use remuda::transport::{LinkReader, LinkWriter, split_socket};
+use remuda::transport::{LinkReader, LinkWriter, memory_link};
 use remuda::wire::{self, AgentHello, Decoder, FromAgent, KernelReport, PreparedNode, ToAgent};
 use tokio::task::JoinSet;
 
@@ -83,9 +83,7 @@ async fn crowd(first: &Dialer, nodes: u32) -> Result<(), Box<dyn Error>> {
     let mut agents = JoinSet::new();
     while let Some(joined) = joining.join_next().await {
         let mut tasks = Tasks::default();
-        let (agent_end, launcher_end) = fds::stream_pair()?;
-        let (reader, writer) = split_socket(launcher_end)?;
-        let agent_end = split_socket(agent_end)?;
+        let [agent_end, (reader, writer)] = memory_link();
         let attached = joined??.attach(reader, writer, None, &mut tasks);
         agents.spawn(simulate_agent(agent_end, attached, tasks));
     }

@@ -188,9 +188,9 @@ pub const EXPLANATIONS: &[Explanation] = &[
     explanation(
         TOO_FEW_FILES,
         "too few open files are allowed",
-        "The launcher needs several file descriptors for each node, and one for each log file of \
-         a rank. It raises its limit up to the hard limit by itself. To read the hard \
-         limit:\n\n    ulimit -Hn\n\nRaise `nofile` in /etc/security/limits.conf, or use fewer \
+        "The launcher needs six file descriptors for each node over ssh, one for each node that \
+         connects by itself, and at most 1,024 for log files. It raises its limit up to the hard \
+         limit by itself. To read the hard limit:\n\n    ulimit -Hn\n\nRaise `nofile` in /etc/security/limits.conf, or use fewer \
          hosts.",
     ),
     explanation(

@@ -16,6 +16,7 @@ use crate::os::files::fds::{TooFewFiles, require_open_files};
 use crate::os::process::{process_tree, signals};
 use crate::os::tasks::Tasks;
 use crate::plan::LaunchPlan;
+use crate::report::OPEN_LOGS_MAX;
 use crate::transport::dial::HANDSHAKES_MAX;
 use crate::transport::end_processes;
 use crate::transport::ssh::Ssh;
@@ -82,7 +83,7 @@ pub(super) fn run_to_end(plan: &LaunchPlan, options: &Options) -> Result<LaunchE
     end
 }
 
-/// Checks the limit of file descriptors: some for each link, two for the files of each rank, and
+/// Checks the limit of file descriptors: some for each link, those of the open log files, and
 /// some for the launcher itself.
 pub(super) fn check_open_files(
     plan: &LaunchPlan,
@@ -93,13 +94,14 @@ pub(super) fn check_open_files(
         Transport::Local => 1,
         // Three pipes, the channel, the messages of ssh, and its exit.
         Transport::Ssh(_) => 6,
-        // The connection, and both ends of the link.
-        Transport::Dial(_) | Transport::Managed(_) => 3,
+        // The connection.
+        Transport::Dial(_) | Transport::Managed(_) => 1,
     };
     let handshakes = match transport {
         Transport::Local | Transport::Ssh(_) => 0,
         Transport::Dial(_) | Transport::Managed(_) => HANDSHAKES_MAX as u64,
     };
-    let (links, ranks) = (of_link * plan.nodes.len() as u64, 2 * u64::from(plan.world_size));
-    require_open_files(links + ranks + handshakes + OWN_FDS)
+    let links = of_link * plan.nodes.len() as u64;
+    let logs = (2 * u64::from(plan.world_size)).min(OPEN_LOGS_MAX as u64);
+    require_open_files(links + logs + handshakes + OWN_FDS)
 }

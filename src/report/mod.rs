@@ -21,8 +21,8 @@ pub use documents::{
     findings, plan, record, world,
 };
 pub use logs::{
-    AttemptDir, AttemptPlace, LogDir, LogRetention, RankFiles, RunClass, RunDir, SavedRun,
-    epoch_dir, make_dirs, make_private_dir, with_disk_timeout, write_outer_error_file,
+    AttemptDir, AttemptPlace, LogDir, LogRetention, OPEN_LOGS_MAX, RankFiles, RunClass, RunDir,
+    SavedRun, epoch_dir, make_dirs, make_private_dir, with_disk_timeout, write_outer_error_file,
 };
 pub use output::{
     Consumed, ControlChars, OutputLink, OutputRouter, OutputSender, OutputStreams, PLACEHOLDERS,

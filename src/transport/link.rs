@@ -1,32 +1,51 @@
-//! The two halves of a link, one to read and one to write, over any descriptor.
+//! The two halves of a link, one to read and one to write, over any descriptor or in memory.
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, splice};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use super::memory_socket::MemorySocket;
 use crate::os::files::async_fd::register;
 
 /// The half of a link that is read.
-pub struct LinkReader(Arc<AsyncFd<OwnedFd>>);
+pub struct LinkReader(Carrier);
 
 /// The half of a link that is written.
-pub struct LinkWriter(Arc<AsyncFd<OwnedFd>>);
+pub struct LinkWriter(Carrier);
+
+/// What carries the bytes of a link.
+enum Carrier {
+    Descriptor(Arc<AsyncFd<OwnedFd>>),
+    Memory(Arc<MemorySocket>),
+}
 
 /// Returns the halves of a link over one socket, which is closed when both are dropped. Must be called inside a
 /// runtime.
 pub fn split_socket(socket: OwnedFd) -> io::Result<(LinkReader, LinkWriter)> {
     let shared = Arc::new(register(socket, Interest::READABLE | Interest::WRITABLE)?);
-    Ok((LinkReader(shared.clone()), LinkWriter(shared)))
+    let reader = LinkReader(Carrier::Descriptor(shared.clone()));
+    Ok((reader, LinkWriter(Carrier::Descriptor(shared))))
+}
+
+/// Returns both ends of a link between tasks of this process, which needs no descriptor. An end is closed when both
+/// of its halves are dropped.
+pub fn memory_link() -> [(LinkReader, LinkWriter); 2] {
+    MemorySocket::pair().map(|socket| {
+        let shared = Arc::new(socket);
+        let reader = LinkReader(Carrier::Memory(shared.clone()));
+        (reader, LinkWriter(Carrier::Memory(shared)))
+    })
 }
 
 impl LinkReader {
     /// Takes a pipe or socket; must be called inside a runtime.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self(Arc::new(register(fd, Interest::READABLE)?)))
+        Ok(Self(Carrier::Descriptor(Arc::new(register(fd, Interest::READABLE)?))))
     }
 
     /// Appends the available bytes, at most `buffer`'s spare capacity; 0 is the end.
@@ -35,29 +54,51 @@ impl LinkReader {
             buffer.len() < buffer.capacity(),
             "an empty buffer looks like the end of the stream"
         );
-        let read = |fd: &OwnedFd| Ok(rustix::io::read(fd, rustix::buffer::spare_capacity(buffer))?);
-        self.0.async_io(Interest::READABLE, read).await
+        match &self.0 {
+            Carrier::Descriptor(descriptor) => {
+                let read = |fd: &OwnedFd| {
+                    Ok(rustix::io::read(fd, rustix::buffer::spare_capacity(buffer))?)
+                };
+                descriptor.async_io(Interest::READABLE, read).await
+            }
+            Carrier::Memory(socket) => Ok(socket.read(buffer).await),
+        }
     }
 
     /// Like [`Self::read`] without waiting: an error of the kind `WouldBlock` if no bytes are
     /// available.
     pub fn try_read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        Ok(rustix::io::read(self.0.get_ref(), rustix::buffer::spare_capacity(buffer))?)
+        match &self.0 {
+            Carrier::Descriptor(descriptor) => {
+                let spare = rustix::buffer::spare_capacity(buffer);
+                Ok(rustix::io::read(descriptor.get_ref(), spare)?)
+            }
+            Carrier::Memory(socket) => {
+                socket.try_read(buffer).ok_or_else(|| io::ErrorKind::WouldBlock.into())
+            }
+        }
     }
 }
 
 impl LinkWriter {
     /// Takes a pipe or socket; must be called inside a runtime.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self(Arc::new(register(fd, Interest::WRITABLE)?)))
+        Ok(Self(Carrier::Descriptor(Arc::new(register(fd, Interest::WRITABLE)?))))
     }
 
     /// Writes both parts, in one call if the kernel accepts them.
     pub async fn write_all(&self, mut head: &[u8], mut body: &[u8]) -> io::Result<()> {
+        let descriptor = match &self.0 {
+            Carrier::Descriptor(descriptor) => descriptor,
+            Carrier::Memory(socket) => {
+                socket.write_all(head).await?;
+                return socket.write_all(body).await;
+            }
+        };
         while !head.is_empty() || !body.is_empty() {
             let parts = [IoSlice::new(head), IoSlice::new(body)];
             let write = |fd: &OwnedFd| Ok(rustix::io::writev(fd, &parts)?);
-            let written = self.0.async_io(Interest::WRITABLE, write).await?;
+            let written = descriptor.async_io(Interest::WRITABLE, write).await?;
             let of_head = written.min(head.len());
             head = &head[of_head..];
             body = &body[written - of_head..];
@@ -67,17 +108,23 @@ impl LinkWriter {
 
     /// Shuts a link over a socket down in both directions, also if other processes hold the socket.
     pub fn shutdown(&self) {
-        let _ = rustix::net::shutdown(self.0.get_ref(), rustix::net::Shutdown::Both);
+        match &self.0 {
+            Carrier::Descriptor(descriptor) => {
+                let _ = rustix::net::shutdown(descriptor.get_ref(), rustix::net::Shutdown::Both);
+            }
+            Carrier::Memory(socket) => socket.shutdown(),
+        }
     }
 
     /// Moves bytes from a pipe without copying them. If the link does not accept pages and nothing
     /// has been moved yet, the error is `EINVAL`.
     pub async fn move_all(&self, pipe: &OwnedFd, mut bytes: usize) -> io::Result<()> {
+        let Carrier::Descriptor(descriptor) = &self.0 else { return Err(Errno::INVAL.into()) };
         while 0 < bytes {
             let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
             // The pipe is not empty, so `EAGAIN` can only be caused by the link.
             let moved = |fd: &OwnedFd| Ok(splice(pipe, None, fd, None, bytes, flags)?);
-            match self.0.async_io(Interest::WRITABLE, moved).await? {
+            match descriptor.async_io(Interest::WRITABLE, moved).await? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 moved => bytes -= moved,
             }

@@ -12,9 +12,9 @@ use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::rank_log::RankLog;
-use crate::base::{Epoch, NodeRank, Rank, clock};
+use super::rank_logs::{FileKey, RankLogs};
+use crate::base::{Epoch, clock};
 use crate::report::monitor::Monitor;
-use crate::wire::Stream;
 
 /// Most bytes in the queue; each piece counts as [`TASK_OVERHEAD_BYTES`] more than it has.
 const QUEUED_BYTES_MAX: usize = 8 << 20;
@@ -23,17 +23,6 @@ const TASK_OVERHEAD_BYTES: usize = 64;
 const STALL_LIMIT: Duration = Duration::from_secs(1);
 /// Time without progress after which a warning is printed, also if no bytes are lost yet.
 const STALL_WARNING: Duration = Duration::from_secs(5);
-
-/// Key of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::report) enum FileKey {
-    /// One stream of a rank.
-    Stream(Rank, Stream),
-    /// Both streams of a rank.
-    Rank(Rank),
-    /// Chosen lines of one stream of all ranks of a node.
-    Filtered(NodeRank, Stream),
-}
 
 /// Handle of the thread. Dropping it does not wait, [`LogWriter::finish`] does.
 pub(in crate::report) struct LogWriter {
@@ -87,7 +76,7 @@ impl LogWriter {
         let shared = Arc::new(Shared::new(state));
         let writer = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("files".to_owned());
-        if let Err(why) = thread.spawn(move || writer.run(logs)) {
+        if let Err(why) = thread.spawn(move || writer.run(RankLogs::new(logs))) {
             shared
                 .lock()
                 .record_error(format!("cannot start the thread that writes log files: {why}"));
@@ -202,7 +191,7 @@ impl Shared {
         self.notify_all();
     }
 
-    fn run(&self, mut logs: BTreeMap<FileKey, RankLog>) {
+    fn run(&self, mut logs: RankLogs) {
         loop {
             let task = self.next();
             let file = task.file();
@@ -233,18 +222,16 @@ impl Shared {
 }
 
 /// Performs a task, which may block on the disk.
-fn perform(logs: &mut BTreeMap<FileKey, RankLog>, task: Task) -> std::io::Result<()> {
+fn perform(logs: &mut RankLogs, task: Task) -> std::io::Result<()> {
     match task {
-        Task::Write(file, bytes) => logs.get_mut(&file).map_or(Ok(()), |log| log.push(&bytes)),
+        Task::Write(file, bytes) => logs.push(file, &bytes),
         Task::Gap(file, bytes) => {
             let note = format!("\n[{bytes} bytes left out: the disk did not respond]\n");
-            logs.get_mut(&file).map_or(Ok(()), |log| log.push(note.as_bytes()))
+            logs.push(file, note.as_bytes())
         }
-        Task::End(file) => logs.get_mut(&file).map_or(Ok(()), RankLog::finish),
+        Task::End(file) => logs.finish(file),
         Task::BeginEpoch(epoch) => {
-            // The file of both streams continues in the next epoch.
-            let of_epoch = logs.iter_mut().filter(|(key, _)| !matches!(key, FileKey::Rank(_)));
-            of_epoch.for_each(|(_, log)| log.begin_epoch(epoch));
+            logs.begin_epoch(epoch);
             Ok(())
         }
     }
@@ -286,13 +273,8 @@ impl State {
     }
 
     /// Records the result of a task; a file that cannot be written is abandoned.
-    fn record_result(
-        &mut self,
-        file: FileKey,
-        logs: &mut BTreeMap<FileKey, RankLog>,
-        result: std::io::Result<()>,
-    ) {
-        let Some(log) = logs.get(&file) else { return };
+    fn record_result(&mut self, file: FileKey, logs: &mut RankLogs, result: std::io::Result<()>) {
+        let Some(log) = logs.get(file) else { return };
         match result {
             Ok(()) if log.is_created() => {
                 self.created.entry(file).or_insert_with(|| log.path().to_owned());
@@ -300,7 +282,7 @@ impl State {
             Ok(()) => {}
             Err(why) => {
                 self.record_error(format!("cannot write `{}`: {why}", log.path().display()));
-                logs.remove(&file);
+                logs.remove(file);
             }
         }
     }
@@ -317,6 +299,8 @@ impl State {
 mod tests {
     use super::super::rank_log::{LogPath, LogRetention};
     use super::*;
+    use crate::base::Rank;
+    use crate::wire::Stream;
 
     const FILE: FileKey = FileKey::Stream(Rank(0), Stream::Stdout);
 

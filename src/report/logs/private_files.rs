@@ -46,6 +46,12 @@ pub(super) fn create_new_private(path: &Path) -> io::Result<File> {
     open_private(path, OFlags::EXCL)
 }
 
+/// Opens a file again to write; never follows a link at that path.
+pub(super) fn reopen_private(path: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+}
+
 fn open_private(path: &Path, how: OFlags) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | how;
     Ok(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?.into())

@@ -7,7 +7,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::attempts::{AttemptDir, AttemptPlace};
-use super::private_files::{create_new_private, create_private, epoch_dir, make_private_dirs};
+use super::private_files::{
+    create_new_private, create_private, epoch_dir, make_private_dirs, reopen_private,
+};
 use super::run_dir::{SAME_NAME_MAX, with_disk_timeout};
 use crate::base::{Epoch, NodeRank, Rank};
 use crate::wire::Stream;
@@ -101,23 +103,33 @@ pub(in crate::report) struct RankLog {
     paths: LogPath,
     path: PathBuf,
     retention: LogRetention,
-    file: Option<File>,
-    is_created: bool,
+    file: LogFile,
     /// Number of bytes that were written to it.
     length: u64,
+}
+
+/// State of the file of an epoch.
+enum LogFile {
+    /// Nothing was written yet.
+    Missing,
+    Open(File),
+    /// It exists, and more bytes can be added.
+    Closed,
+    /// All bytes have their final place.
+    Ended,
 }
 
 impl RankLog {
     /// Describes a log file without making it.
     pub(in crate::report) fn new(paths: LogPath, keep: LogRetention) -> Self {
         let path = paths.of(Epoch(0));
-        Self { paths, path, retention: keep, file: None, is_created: false, length: 0 }
+        Self { paths, path, retention: keep, file: LogFile::Missing, length: 0 }
     }
 
     /// Starts a file of its own for the next epoch.
     pub(in crate::report) fn begin_epoch(&mut self, epoch: Epoch) {
         self.path = self.paths.of(epoch);
-        (self.file, self.is_created, self.length) = (None, false, 0);
+        (self.file, self.length) = (LogFile::Missing, 0);
     }
 
     /// Whether the file is made at the start, also without output.
@@ -127,7 +139,19 @@ impl RankLog {
 
     /// Whether the file was made, by a write of any length.
     pub(in crate::report) fn is_created(&self) -> bool {
-        self.is_created
+        !matches!(self.file, LogFile::Missing)
+    }
+
+    /// Whether the file is open.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.file, LogFile::Open(_))
+    }
+
+    /// Closes the file until more bytes are added.
+    pub(super) fn close(&mut self) {
+        if self.is_open() {
+            self.file = LogFile::Closed;
+        }
     }
 
     /// Path of the file, which may not exist yet.
@@ -137,18 +161,10 @@ impl RankLog {
 
     /// Adds bytes. Once the file is full, the newest bytes overwrite the oldest of the tail.
     pub(in crate::report) fn push(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        if self.file.is_none() {
-            self.file = Some(match create_private(&self.path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    // The first file of a later epoch makes the directory.
-                    make_private_dirs(self.path.parent().unwrap_or(Path::new("")))?;
-                    create_private(&self.path)?
-                }
-                created => created?,
-            });
-            self.is_created = true;
+        if !self.is_open() {
+            self.file = LogFile::Open(self.open()?);
         }
-        let file = self.file.as_ref().expect("made just above");
+        let LogFile::Open(file) = &self.file else { unreachable!("it was opened just above") };
         while !bytes.is_empty() {
             let (at, room) = write_position(self.retention, self.length);
             let count = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
@@ -159,19 +175,32 @@ impl RankLog {
         Ok(())
     }
 
-    /// Puts the tail into order if it wrapped around.
+    fn open(&self) -> io::Result<File> {
+        if self.is_created() {
+            return reopen_private(&self.path);
+        }
+        match create_private(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // The first file of a later epoch makes the directory.
+                make_private_dirs(self.path.parent().unwrap_or(Path::new("")))?;
+                create_private(&self.path)
+            }
+            created => created,
+        }
+    }
+
+    /// Puts the tail into order if it wrapped around, and closes the file.
     pub(in crate::report) fn finish(&mut self) -> io::Result<()> {
-        let (Some(file), LogRetention::HeadAndTail { head, tail }) =
-            (self.file.take(), self.retention)
-        else {
+        if matches!(self.file, LogFile::Missing | LogFile::Ended) {
             return Ok(());
-        };
+        }
+        self.file = LogFile::Ended;
+        let LogRetention::HeadAndTail { head, tail } = self.retention else { return Ok(()) };
         if self.length <= head + tail {
             return Ok(());
         }
         let mut ring = vec![0; tail as usize];
         let reopened = File::options().read(true).write(true).open(&self.path)?;
-        drop(file);
         reopened.read_exact_at(&mut ring, head)?;
         ring.rotate_left(((self.length - head) % tail) as usize);
         let omitted = self.length - head - tail;

@@ -19,9 +19,8 @@ use super::join_handshake::{Joiner, Rejection, UnfitNode, receive};
 use super::relay::{LocalLink, RelayEvent, relay};
 use super::rules::Rules;
 use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
-use crate::os::files::fds;
 use crate::os::tasks::{Tasks, sleep_until};
-use crate::transport::{Absence, Link, SessionInfo, split_socket};
+use crate::transport::{Absence, Link, SessionInfo, memory_link};
 
 /// Handshakes that run at the same time. Further connections wait in the kernel's queue and are not
 /// closed.
@@ -363,9 +362,7 @@ impl Service {
             let text = format!("{name} is no longer expected\n");
             return self.refuse(joiner, JoinRefusal { is_transient: true, ..refusal(text) });
         };
-        if let Err(error) = self.connect(node, joiner, waiter) {
-            (self.print)(format!("warning: cannot set up the link to node {node}: {error}\n"));
-        }
+        self.connect(node, joiner, waiter);
     }
 
     fn refuse(&mut self, joiner: Joiner, refusal: JoinRefusal) {
@@ -388,17 +385,10 @@ impl Service {
         (0..).map(NodeRank).zip(&self.nodes).find(|(_, slot)| is_free(slot)).map(|(node, _)| node)
     }
 
-    fn connect(
-        &mut self,
-        node: NodeRank,
-        joiner: Joiner,
-        waiter: oneshot::Sender<JoinResult>,
-    ) -> io::Result<()> {
+    fn connect(&mut self, node: NodeRank, joiner: Joiner, waiter: oneshot::Sender<JoinResult>) {
         let Joiner { peer, machine, next_epoch, free_restarts, mut writer, reader, .. } = joiner;
-        let (near, far) = fds::stream_pair()?;
-        let (local_reader, local_writer) = split_socket(far)?;
-        let local = LocalLink { reader: local_reader, writer: local_writer, filter: None };
-        let (link_reader, link_writer) = split_socket(near)?;
+        let [(link_reader, link_writer), (reader_of_relay, writer_of_relay)] = memory_link();
+        let local = LocalLink { reader: reader_of_relay, writer: writer_of_relay, filter: None };
         let (exit_sender, exit) = oneshot::channel();
         let (signal_sender, signals) = mpsc::channel(SIGNALS_MAX);
         let link = Link {
@@ -430,7 +420,6 @@ impl Service {
         });
         let joined = Joined { link, signals, peer, machine, next_epoch, free_restarts };
         let _ = waiter.send(Ok(joined));
-        Ok(())
     }
 
     fn on_connection_ended(&mut self, node: NodeRank, times: u64) {

@@ -1,0 +1,197 @@
+//! A pair of connected sockets in memory, for two tasks of one process: no descriptor, no system call.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// Bytes that wait to be read; a writer waits until there is room.
+const WAITING_BYTES_MAX: usize = 64 << 10;
+/// Room that an empty queue keeps. Ten thousand links may be idle at a time.
+const IDLE_BYTES_MAX: usize = 4 << 10;
+
+/// One of two connected sockets. It is closed when it is dropped.
+pub(super) struct MemorySocket {
+    incoming: Arc<Queue>,
+    outgoing: Arc<Queue>,
+}
+
+/// The bytes of one direction.
+#[derive(Default)]
+struct Queue {
+    state: Mutex<QueueState>,
+    /// Bytes were added, or the queue was closed.
+    on_added: Notify,
+    /// Bytes were removed, or the queue was closed.
+    on_removed: Notify,
+}
+
+#[derive(Default)]
+struct QueueState {
+    bytes: VecDeque<u8>,
+    is_closed: bool,
+}
+
+impl MemorySocket {
+    /// Returns two sockets that are connected with each other.
+    pub(super) fn pair() -> [Self; 2] {
+        let queues: [Arc<Queue>; 2] = Default::default();
+        let [a, b] = &queues;
+        let near = Self { incoming: a.clone(), outgoing: b.clone() };
+        [near, Self { incoming: b.clone(), outgoing: a.clone() }]
+    }
+
+    /// Appends the available bytes, at most `buffer`'s spare capacity; 0 is the end.
+    pub(super) async fn read(&self, buffer: &mut Vec<u8>) -> usize {
+        loop {
+            if let Some(count) = self.try_read(buffer) {
+                return count;
+            }
+            self.incoming.on_added.notified().await;
+        }
+    }
+
+    /// Like [`Self::read`]; `None` if there are no bytes yet.
+    pub(super) fn try_read(&self, buffer: &mut Vec<u8>) -> Option<usize> {
+        let mut state = self.incoming.lock();
+        if state.bytes.is_empty() {
+            return state.is_closed.then_some(0);
+        }
+        let count = state.bytes.len().min(buffer.capacity() - buffer.len());
+        buffer.extend(state.bytes.drain(..count));
+        if state.bytes.is_empty() {
+            state.bytes.shrink_to(IDLE_BYTES_MAX);
+        }
+        drop(state);
+        self.incoming.on_removed.notify_one();
+        Some(count)
+    }
+
+    /// Writes all bytes.
+    ///
+    /// # Errors
+    /// `BrokenPipe` if one of the sockets was closed.
+    pub(super) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let written = self.outgoing.push(bytes).ok_or(io::ErrorKind::BrokenPipe)?;
+            bytes = &bytes[written..];
+            if !bytes.is_empty() {
+                self.outgoing.on_removed.notified().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends both directions. Bytes that wait can still be read.
+    pub(super) fn shutdown(&self) {
+        self.incoming.close();
+        self.outgoing.close();
+    }
+}
+
+impl Drop for MemorySocket {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+impl Queue {
+    /// Adds as many bytes as there is room for; `None` if the queue is closed.
+    fn push(&self, bytes: &[u8]) -> Option<usize> {
+        let mut state = self.lock();
+        if state.is_closed {
+            return None;
+        }
+        let count = bytes.len().min(WAITING_BYTES_MAX - state.bytes.len());
+        state.bytes.extend(&bytes[..count]);
+        drop(state);
+        self.on_added.notify_one();
+        Some(count)
+    }
+
+    fn close(&self) {
+        self.lock().is_closed = true;
+        self.on_added.notify_one();
+        self.on_removed.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        // Nothing panics while the lock is held.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_runtime(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.expect("a runtime").block_on(test);
+    }
+
+    async fn read_all(socket: &MemorySocket) -> Vec<u8> {
+        let mut received = Vec::new();
+        loop {
+            received.reserve(1000);
+            if socket.read(&mut received).await == 0 {
+                return received;
+            }
+        }
+    }
+
+    #[test]
+    fn more_bytes_than_fit_arrive_in_order() {
+        with_runtime(async {
+            let [near, far] = MemorySocket::pair();
+            let sent: Vec<u8> = (0..3 * WAITING_BYTES_MAX + 7).map(|at| (at % 251) as u8).collect();
+            let write = async {
+                near.write_all(&sent).await.expect("the other socket is open");
+                drop(near);
+            };
+            let ((), received) = tokio::join!(write, read_all(&far));
+            assert!(received == sent, "{} of {} bytes", received.len(), sent.len());
+        });
+    }
+
+    #[test]
+    fn closed_socket_is_an_end_and_a_broken_pipe() {
+        with_runtime(async {
+            let [near, far] = MemorySocket::pair();
+            near.write_all(b"last words").await.expect("the other socket is open");
+            drop(near);
+            assert_eq!(read_all(&far).await, b"last words");
+            let error = far.write_all(b"x").await.expect_err("nobody reads");
+            assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        });
+    }
+
+    #[test]
+    fn waiting_reader_and_writer_notice_a_shutdown() {
+        with_runtime(async {
+            let [near, far] = MemorySocket::pair();
+            let full = vec![0; WAITING_BYTES_MAX + 1];
+            let write = near.write_all(&full);
+            let shut_down = async {
+                tokio::task::yield_now().await;
+                far.shutdown();
+            };
+            let (written, received, ()) = tokio::join!(write, read_all(&near), shut_down);
+            assert_eq!(written.expect_err("shut down").kind(), io::ErrorKind::BrokenPipe);
+            assert_eq!(received, b"");
+        });
+    }
+
+    #[test]
+    fn idle_socket_keeps_little_memory() {
+        with_runtime(async {
+            let [near, far] = MemorySocket::pair();
+            near.write_all(&vec![0; WAITING_BYTES_MAX]).await.expect("there is room");
+            let mut buffer = Vec::with_capacity(WAITING_BYTES_MAX);
+            assert_eq!(far.read(&mut buffer).await, WAITING_BYTES_MAX);
+            let kept = far.incoming.lock().bytes.capacity();
+            assert!(kept <= 2 * IDLE_BYTES_MAX, "{kept} bytes");
+        });
+    }
+}
