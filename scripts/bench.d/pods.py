@@ -161,7 +161,8 @@ def memory(pods):
 
 
 def crowd(program, simulator, directory, count):
-    """Simulated nodes and node 0 on one core; time until all have joined, and peak memory of node 0."""
+    """Node 0 on one core, simulated nodes on the others; time until all have joined, processor time and peak memory
+    of node 0."""
     port = find_three_ports()
     key, hosts = os.path.join(directory, "key"), os.path.join(directory, "hosts")
     with open(key, "wb") as file:
@@ -169,8 +170,8 @@ def crowd(program, simulator, directory, count):
     os.chmod(key, 0o600)
     with open(hosts, "w") as file:
         file.writelines(f"n{number} slots=1\n" for number in range(count))
-    one_core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
-    command = [*one_core, program, "run", "--no_ssh", "--node_rank", "0", "-H", hosts, "--quiet"]
+    own, *others = sorted(os.sched_getaffinity(0))
+    command = ["taskset", "-c", str(own), program, "run", "--no_ssh", "--node_rank", "0", "-H", hosts, "--quiet"]
     command += ["--key_file", key, "--master_addr", "127.0.0.1", "--master_port", str(port)]
     command += ["--accelerator", "cpu", "--no_python", "--no_local_rank", "--", "true"]
     environment = {**os.environ, "REMUDA_RUN_DIR": os.path.join(directory, "runs")}
@@ -182,14 +183,19 @@ def crowd(program, simulator, directory, count):
         peak["kb"] = max(peak["kb"], harness.peak_kb(node_0.pid) or 0)
 
     watcher = harness.Watcher(node_0.pid, watch, 0.05)
+    cores = ["taskset", "-c", ",".join(map(str, others or [own]))]
     simulated = subprocess.run(
-        [*one_core, simulator, str(count), str(port), key], check=True, capture_output=True, text=True
+        [*cores, simulator, str(count), str(port), key], check=True, capture_output=True, text=True
     )
-    node_0.wait(LIMIT_S)
+    _, status, usage = os.wait4(node_0.pid, 0)
+    node_0.returncode = os.waitstatus_to_exitcode(status)
     watcher.stop()
+    if node_0.returncode != 0:
+        raise harness.Failed(f"node 0 returned {node_0.returncode}")
     times = dict(line.split() for line in simulated.stdout.splitlines())
     joined, over = float(times["joined"]), float(times["over"])
-    return {"s": joined, "over_s": over, "peak_mb": peak["kb"] / 1000}
+    cpu = usage.ru_utime + usage.ru_stime
+    return {"s": joined, "over_s": over, "cpu_s": cpu, "peak_mb": peak["kb"] / 1000}
 
 
 def example():

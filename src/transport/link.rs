@@ -65,6 +65,21 @@ impl LinkReader {
         }
     }
 
+    /// Returns the available bytes, at most this number; none is the end. Takes no memory while it waits.
+    pub async fn read_piece(&self, bytes_max: usize) -> io::Result<Vec<u8>> {
+        match &self.0 {
+            Carrier::Descriptor(descriptor) => {
+                let read = |fd: &OwnedFd| {
+                    let mut piece = Vec::with_capacity(bytes_max);
+                    rustix::io::read(fd, rustix::buffer::spare_capacity(&mut piece))?;
+                    Ok(piece)
+                };
+                descriptor.async_io(Interest::READABLE, read).await
+            }
+            Carrier::Memory(socket) => Ok(socket.read_piece(bytes_max).await),
+        }
+    }
+
     /// Like [`Self::read`] without waiting: an error of the kind `WouldBlock` if no bytes are
     /// available.
     pub fn try_read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {

@@ -1,15 +1,15 @@
 //! A pair of connected sockets in memory, for two tasks of one process: no descriptor, no system call.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
 /// Bytes that wait to be read; a writer waits until there is room.
-const WAITING_BYTES_MAX: usize = 64 << 10;
-/// Room that an empty queue keeps. Ten thousand links may be idle at a time.
-const IDLE_BYTES_MAX: usize = 4 << 10;
+///
+/// Ten thousand writers may write before the first reader reads, so this is little; it costs a large message some turns
+/// of the runtime.
+const WAITING_BYTES_MAX: usize = 8 << 10;
 
 /// One of two connected sockets. It is closed when it is dropped.
 pub(super) struct MemorySocket {
@@ -29,7 +29,7 @@ struct Queue {
 
 #[derive(Default)]
 struct QueueState {
-    bytes: VecDeque<u8>,
+    bytes: Vec<u8>,
     is_closed: bool,
 }
 
@@ -54,18 +54,20 @@ impl MemorySocket {
 
     /// Like [`Self::read`]; `None` if there are no bytes yet.
     pub(super) fn try_read(&self, buffer: &mut Vec<u8>) -> Option<usize> {
-        let mut state = self.incoming.lock();
-        if state.bytes.is_empty() {
-            return state.is_closed.then_some(0);
+        let room = buffer.capacity() - buffer.len();
+        let piece = self.incoming.take(room)?;
+        buffer.extend_from_slice(&piece);
+        Some(piece.len())
+    }
+
+    /// Returns the available bytes, at most this number; none is the end.
+    pub(super) async fn read_piece(&self, bytes_max: usize) -> Vec<u8> {
+        loop {
+            if let Some(piece) = self.incoming.take(bytes_max) {
+                return piece;
+            }
+            self.incoming.on_added.notified().await;
         }
-        let count = state.bytes.len().min(buffer.capacity() - buffer.len());
-        buffer.extend(state.bytes.drain(..count));
-        if state.bytes.is_empty() {
-            state.bytes.shrink_to(IDLE_BYTES_MAX);
-        }
-        drop(state);
-        self.incoming.on_removed.notify_one();
-        Some(count)
     }
 
     /// Writes all bytes.
@@ -104,10 +106,27 @@ impl Queue {
             return None;
         }
         let count = bytes.len().min(WAITING_BYTES_MAX - state.bytes.len());
-        state.bytes.extend(&bytes[..count]);
+        state.bytes.extend_from_slice(&bytes[..count]);
         drop(state);
         self.on_added.notify_one();
         Some(count)
+    }
+
+    /// Removes the available bytes, at most this number; none is the end, `None` if there are no bytes yet. An empty
+    /// queue keeps no memory.
+    fn take(&self, bytes_max: usize) -> Option<Vec<u8>> {
+        let mut state = self.lock();
+        if state.bytes.is_empty() {
+            return state.is_closed.then(Vec::new);
+        }
+        let taken = if state.bytes.len() <= bytes_max {
+            std::mem::take(&mut state.bytes)
+        } else {
+            state.bytes.drain(..bytes_max).collect()
+        };
+        drop(state);
+        self.on_removed.notify_one();
+        Some(taken)
     }
 
     fn close(&self) {
@@ -156,6 +175,21 @@ mod tests {
     }
 
     #[test]
+    fn reader_gets_at_most_what_it_has_room_for() {
+        with_runtime(async {
+            let [near, far] = MemorySocket::pair();
+            near.write_all(b"abcdef").await.expect("there is room");
+            assert_eq!(far.read_piece(2).await, b"ab");
+            let mut buffer = Vec::with_capacity(8);
+            buffer.extend_from_slice(b"      ");
+            assert_eq!(far.read(&mut buffer).await, 2);
+            assert_eq!(buffer, b"      cd");
+            assert_eq!(far.try_read(&mut Vec::with_capacity(8)), Some(2));
+            assert_eq!(far.try_read(&mut Vec::with_capacity(8)), None, "nothing was written since");
+        });
+    }
+
+    #[test]
     fn closed_socket_is_an_end_and_a_broken_pipe() {
         with_runtime(async {
             let [near, far] = MemorySocket::pair();
@@ -180,18 +214,6 @@ mod tests {
             let (written, received, ()) = tokio::join!(write, read_all(&near), shut_down);
             assert_eq!(written.expect_err("shut down").kind(), io::ErrorKind::BrokenPipe);
             assert_eq!(received, b"");
-        });
-    }
-
-    #[test]
-    fn idle_socket_keeps_little_memory() {
-        with_runtime(async {
-            let [near, far] = MemorySocket::pair();
-            near.write_all(&vec![0; WAITING_BYTES_MAX]).await.expect("there is room");
-            let mut buffer = Vec::with_capacity(WAITING_BYTES_MAX);
-            assert_eq!(far.read(&mut buffer).await, WAITING_BYTES_MAX);
-            let kept = far.incoming.lock().bytes.capacity();
-            assert!(kept <= 2 * IDLE_BYTES_MAX, "{kept} bytes");
         });
     }
 }

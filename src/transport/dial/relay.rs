@@ -64,17 +64,16 @@ async fn relay_outgoing(
     on_event: &(impl Fn(RelayEvent) + Sync),
 ) -> io::Result<()> {
     let (mut has_controls, mut has_link) = (true, true);
-    let mut piece = Vec::with_capacity(PIECE_BYTES_MAX);
     while has_controls || has_link {
-        piece.clear();
         tokio::select! {
             biased;
             control = controls.recv(), if has_controls => match control {
                 Some(control) => writer.send_control(&control).await?,
                 None => has_controls = false,
             },
-            read = local.read(&mut piece), if has_link => {
-                has_link = matches!(read, Ok(1..));
+            piece = local.read_piece(PIECE_BYTES_MAX), if has_link => {
+                let piece = piece.unwrap_or_default();
+                has_link = !piece.is_empty();
                 if has_link {
                     writer.send_link_bytes(&piece).await?;
                 } else {

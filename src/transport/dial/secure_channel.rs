@@ -38,8 +38,6 @@ pub(super) enum Received {
 pub(super) struct SecureWriter {
     stream: OwnedWriteHalf,
     sealer: Sealer,
-    plain: Vec<u8>,
-    wire: Vec<u8>,
 }
 
 /// The half that receives.
@@ -57,8 +55,7 @@ pub(super) fn split(
 ) -> (SecureWriter, SecureReader) {
     let (read, write) = stream.into_split();
     let (sealer, opener) = channel.split();
-    let writer = SecureWriter { stream: write, sealer, plain: Vec::new(), wire: Vec::new() };
-    (writer, SecureReader { stream: read, opener, wire: left })
+    (SecureWriter { stream: write, sealer }, SecureReader { stream: read, opener, wire: left })
 }
 
 /// Sends small messages at once, and detects a network that drops everything: if data stays
@@ -82,22 +79,19 @@ fn user_timeout_ms(lease: Duration) -> u32 {
 impl SecureWriter {
     /// Sends a control message.
     pub(super) async fn send_control(&mut self, control: &Control) -> io::Result<()> {
-        self.plain = postcard::to_extend(control, vec![CONTROL]).map_err(io::Error::other)?;
-        self.send().await
+        self.send(&postcard::to_extend(control, vec![CONTROL]).map_err(io::Error::other)?).await
     }
 
     /// Sends bytes of the link, at most [`PIECE_BYTES_MAX`].
     pub(super) async fn send_link_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.plain.clear();
-        self.plain.push(LINK);
-        self.plain.extend_from_slice(bytes);
-        self.send().await
+        self.send(&[&[LINK], bytes].concat()).await
     }
 
-    async fn send(&mut self) -> io::Result<()> {
-        self.wire.clear();
-        self.sealer.seal(&self.plain, &mut self.wire).map_err(io::Error::other)?;
-        self.stream.write_all(&self.wire).await
+    /// Keeps no memory: there may be thousands of connections, and malloc costs little beside the encryption.
+    async fn send(&mut self, plain: &[u8]) -> io::Result<()> {
+        let mut wire = Vec::new();
+        self.sealer.seal(plain, &mut wire).map_err(io::Error::other)?;
+        self.stream.write_all(&wire).await
     }
 
     /// Closes the sending direction.
