@@ -58,7 +58,7 @@ const NARROW: [(&str, &[&str]); 4] = [
 
 /// The modules of `runtime`, lowest layer first; `comm` alone is its own files. A module imports only
 /// modules of lower layers.
-const RUNTIME_LAYERS: [&[&str]; 10] = [
+const RUNTIME_LAYERS: [&[&str]; 12] = [
     &["dtype", "schedule"],
     &["flat", "comm::core"],
     &["comm::store", "comm::shm", "optim"],
@@ -69,6 +69,8 @@ const RUNTIME_LAYERS: [&[&str]; 10] = [
     &["comm::device", "checkpoint"],
     &["data", "parallel"],
     &["engine"],
+    &["kernel_checks"],
+    &["gpu_checks"],
 ];
 
 /// Modules that are pure whether or not they say so: no I/O, no clock, no environment.

@@ -19,11 +19,9 @@ use remuda::runtime::device::{FoldKernel, GradientKernel, GradientOp, device_cou
 use remuda::runtime::nvrtc::{Architecture, Compiler};
 use remuda::runtime::{Bf16, Dtype, Element, F16, Group, ReduceOp};
 
-mod activation;
-mod attention;
 mod compilers;
 mod device_checks;
-mod embedding;
+
 mod emulated;
 mod emulated_streams;
 mod ffi_device;
@@ -32,10 +30,10 @@ mod gpu;
 mod machine_code;
 mod mistakes;
 mod models;
-mod norm;
-mod optimizer;
+
 mod saved;
 mod streams;
+mod suite;
 mod trainer;
 mod training;
 

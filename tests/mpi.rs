@@ -224,6 +224,22 @@ fn tasks_of_open_mpi_are_nodes_of_one_job() {
 }
 
 #[test]
+fn tasks_have_the_key_of_their_line() {
+    if !has("mpich", "tasks_have_the_key_of_their_line") {
+        return;
+    }
+    let launch = Launch::new().options(["--no_python", "--no_local_rank", "--accelerator", "cpu"]);
+    let key = launch.dir().join("key");
+    fs::write(&key, [7; 32]).expect("the directory is writable");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("it is this test's own");
+    let launch = launch.option("--key_file").option(key.to_str().expect("text"));
+    let launch = launch.sh("echo $RANK of $WORLD_SIZE").through(&["mpiexec.mpich", "-n", "2"]);
+    let outcome = launch.end().code(0);
+    assert_eq!(lines(&outcome), ["0 of 2", "1 of 2"]);
+    assert!(!outcome.stderr.contains("no key in common"), "{outcome:#?}");
+}
+
+#[test]
 fn tasks_of_mpich_are_nodes_of_one_job() {
     if has("mpich", "tasks_of_mpich_are_nodes_of_one_job") {
         check_tasks(&["mpiexec.mpich", "-n", "2"]);

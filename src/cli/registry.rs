@@ -3,8 +3,8 @@
 
 use super::command::entry::{CommandEntry, CommandHelp};
 use super::command::{
-    accelerate, agent, bench, completion, config, doctor, explain, hostfile, k8s, launch, links,
-    man, node, pod, run, sbatch, ssh, torchrun,
+    accelerate, agent, bench, completion, config, doctor, explain, gpu_check, hostfile, k8s,
+    launch, links, man, node, pod, run, sbatch, ssh, torchrun,
 };
 use super::face::torchrun::job::TorchLauncher;
 
@@ -198,6 +198,11 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
         name: train::WORKER_COMMAND,
         help: None,
         main: |words, _| train::worker_main(words),
+    },
+    CommandEntry {
+        name: gpu_check::CHECK_COMMAND,
+        help: None,
+        main: |words, _| gpu_check::main(&words),
     },
     CommandEntry {
         name: bench::WORKER_COMMAND,

@@ -125,7 +125,8 @@ pub const EXPLANATIONS: &[Explanation] = &[
     explanation(
         INTERRUPTED,
         "the job was stopped by a signal",
-        "The launcher received SIGINT (Ctrl-C), SIGTERM or SIGHUP and sent it to every worker. A \
+        "The launcher received SIGINT (Ctrl-C), SIGTERM or SIGHUP and sent it to every worker; or the \
+         allocation of Slurm, in which it runs, is about to end, and the workers were asked in time. A \
          second signal kills the workers immediately; after a third, the launcher exits without \
          waiting for them. The exit status is 128 + the number of the signal.",
     ),

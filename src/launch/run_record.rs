@@ -21,6 +21,8 @@ pub(in crate::launch) struct RunRecorder {
     first_started_at: Option<Instant>,
     /// Every epoch that has begun; the last one has not ended.
     epochs: Vec<EpochRecord>,
+    /// Name of the allocation whose end stops the job, and the time that was left of it.
+    allocation_end: Option<(String, Duration)>,
 }
 
 /// The end of an epoch that another one follows.
@@ -34,12 +36,28 @@ pub(in crate::launch) struct EpochEnd {
 impl RunRecorder {
     /// The launcher begins, at an instant and the same time of day since 1970.
     pub(in crate::launch) fn new(now: Instant, wall: Duration) -> Self {
-        Self { began_at: now, began_wall: wall, first_started_at: None, epochs: Vec::new() }
+        Self {
+            began_at: now,
+            began_wall: wall,
+            first_started_at: None,
+            epochs: Vec::new(),
+            allocation_end: None,
+        }
     }
 
     /// When workers were first started.
     pub(in crate::launch) fn first_started_at(&self) -> Option<Instant> {
         self.first_started_at
+    }
+
+    /// The job is stopped because its allocation ends after this time.
+    pub(in crate::launch) fn end_allocation(&mut self, name: String, left: Duration) {
+        self.allocation_end = Some((name, left));
+    }
+
+    /// Name of the allocation whose end stops the job, and the time that was left of it.
+    pub(in crate::launch) fn allocation_end(&self) -> Option<&(String, Duration)> {
+        self.allocation_end.as_ref()
     }
 
     /// Every epoch that has begun, in order.

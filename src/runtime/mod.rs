@@ -57,6 +57,7 @@
 //! | `comm` | the public API: groups, blocking and nonblocking operations, handles |
 //! | `comm/device`, `checkpoint` | collectives on GPUs (feature `nccl`); checkpoints (feature `train`) |
 //! | `data`, `parallel` | samplers, random numbers; data-parallel training, plans of sharding |
+//! | `kernel_checks`, `gpu_checks` | each CUDA kernel against a reference; what `doctor --gpu` checks (feature `nccl`) |
 //! | [`engine`] | training steps over a model of units, with any stage of sharding |
 
 #[cfg(feature = "train")]
@@ -68,6 +69,10 @@ pub(crate) mod dtype;
 pub mod engine;
 mod error;
 pub(crate) mod flat;
+#[cfg(feature = "nccl")]
+pub mod gpu_checks;
+#[cfg(feature = "nccl")]
+pub mod kernel_checks;
 pub mod optim;
 pub(crate) mod parallel;
 pub mod schedule;

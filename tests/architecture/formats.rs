@@ -133,6 +133,12 @@ const FORMATS: &[Format] = &[
         &["document_has_values_origins_and_notes", "findings_have_formats_of_code_hosts"],
     ),
     format(
+        "`remuda doctor --gpu --json`",
+        &["src/cli/command/gpu_check.rs"],
+        Held::Fields,
+        &["document_has_every_check"],
+    ),
+    format(
         "hosts of a job",
         &["src/report/documents/world.rs"],
         Held::Fields,

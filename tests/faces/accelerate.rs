@@ -512,6 +512,15 @@ fn values_of_a_file_for_torchrun_are_refused_in_the_file() {
 }
 
 #[test]
+fn line_of_one_machine_without_their_number_is_noted() {
+    let options = ["--cpu", "--num_processes=2", "--machine_rank=1", "--main_process_ip=10.9.8.7"];
+    accelerate(&options, "true").end().code(0).says(
+        "warning: the job is this machine alone, and `--machine_rank` has no effect; for a job of several machines, \
+         type `--num_machines N` on each\n",
+    );
+}
+
+#[test]
 fn workers_that_machines_do_not_share_equally_are_noted() {
     let options = ["--cpu", "--num_processes=3", "--num_machines=2", "-H", "localhost:2,n2:2"];
     let launch = accelerate(&options, "true").options(["--dry-run"]);

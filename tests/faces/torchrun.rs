@@ -685,6 +685,24 @@ fn standalone_line_says_that_it_is_one_node() {
 }
 
 #[test]
+fn line_of_several_nodes_without_their_number_is_noted() {
+    let note = |options: &[&str], option: &str| {
+        torchrun(options, "true").end().code(0).says(&format!(
+            "warning: the job is this node alone, and `{option}` has no effect; for a job of several nodes, type \
+             `--nnodes N` on each\n"
+        ));
+    };
+    note(&["--node-rank=1", "--master-addr=127.0.0.1"], "--node-rank 1");
+    let endpoint = ["--rdzv-backend=c10d", "--rdzv-endpoint=10.9.8.7:29500"];
+    note(&endpoint, "--rdzv-endpoint 10.9.8.7:29500");
+    for quiet in [&["--nnodes=1"][..], &["--rdzv-endpoint=localhost:0"], &["--node-rank=0"]] {
+        let options = [&["--rdzv-backend=c10d"], quiet].concat();
+        let outcome = torchrun(&options, "true").end().code(0);
+        assert!(!outcome.stderr.contains("alone"), "{quiet:?}: {outcome:#?}");
+    }
+}
+
+#[test]
 fn options_of_one_node_have_no_effect_with_hosts() {
     let check = |options: &[&str], names: &str| {
         let launch = torchrun(&["-H", "localhost", "--nproc-per-node=1"], "true").options(options);

@@ -568,7 +568,9 @@ fn workers_are_asked_to_stop_before_slurm_ends_the_job() {
     let launch = launch.env("SLURM_JOB_ID", "17").env("SLURM_JOB_END_TIME", end.to_string());
     let outcome = launch.env("PATH", "/nonexistent").end().code(143);
     assert_eq!(outcome.stdout_text(), "ready\nasked\n");
-    outcome.says("Slurm job 17 ends in ").says("error[R106]: the job was stopped by SIGTERM");
+    outcome
+        .says("Slurm job 17 ends in ")
+        .says("error[R106]: the job was stopped by SIGTERM, because Slurm job 17 ended ");
 }
 
 /// The file was examined, so the file is executed, and not the program of PATH with this name.

@@ -1,17 +1,24 @@
 //! The emulated device ends a kernel that a device would not execute correctly, with an error that names it.
 
-use remuda::cuda::kernels::KernelLaunch;
+use remuda::cuda::kernels::{ElementType, Kernel, KernelLaunch, KernelProgram};
+use remuda::runtime::kernel_checks::KernelCase;
 
-use super::emulated::{Case, SCHEDULES};
+use super::emulated::{SCHEDULES, run_as};
 use crate::support::proof::has;
+
+/// A launch without arguments; the kernel that it names is replaced.
+fn case(launch: KernelLaunch) -> KernelCase {
+    KernelCase::new(KernelProgram::Fold(ElementType::F32), Kernel::Fold, launch)
+}
 
 /// Runs a kernel of `faulty.cu` with 64 threads, 4096 bytes of shared memory and memory of 64 floats.
 #[track_caller]
 fn check(kernel: &str, expect: &str) {
     let launch = KernelLaunch { grid: [2, 1, 1], threads: 64, shared_bytes: 4096 };
-    let case = Case::named(format!("faulty.{kernel}"), launch).memory(&[0.0f32; 64]);
+    let case = case(launch).memory(&[0.0f32; 64]);
     for schedule in SCHEDULES {
-        let error = case.run(schedule, None).expect_err("the kernel is faulty");
+        let error = run_as(&format!("faulty.{kernel}"), &case, schedule, None)
+            .expect_err("the kernel is faulty");
         let start = format!("kernel `faulty.{kernel}`, block (");
         assert!(error.starts_with(&start) && error.contains(expect), "{schedule:?}: {error}");
     }
@@ -49,15 +56,13 @@ fn wrong_launches_are_errors() {
         return;
     }
     let launch = KernelLaunch { grid: [1, 1, 1], threads: 64, shared_bytes: 0 };
-    let error = |case: Case| case.run(SCHEDULES[0], None).unwrap_err();
-    assert_eq!(
-        error(Case::named("fold_float.unfold".into(), launch)),
-        "no kernel `fold_float.unfold`"
-    );
-    let fold = |launch| Case::named("fold_float.fold".into(), launch);
-    assert_eq!(error(fold(launch)), "kernel `fold_float.fold` has 5 arguments, not 0");
-    let fold = |launch| fold(launch).null().null().ints([1, 1, 1]);
+    let error =
+        |kernel: &str, case: &KernelCase| run_as(kernel, case, SCHEDULES[0], None).unwrap_err();
+    assert_eq!(error("fold_float.unfold", &case(launch)), "no kernel `fold_float.unfold`");
+    let fold = |case: &KernelCase| error("fold_float.fold", case);
+    assert_eq!(fold(&case(launch)), "kernel `fold_float.fold` has 5 arguments, not 0");
+    let with_arguments = |launch| case(launch).null().null().ints([1, 1, 1]);
     let wide = KernelLaunch { threads: 1025, ..launch };
-    assert!(error(fold(wide)).ends_with(": a block has 1 to 1024 threads, not 1025"));
-    assert!(error(fold(launch)).contains(": touches "));
+    assert!(fold(&with_arguments(wide)).ends_with(": a block has 1 to 1024 threads, not 1025"));
+    assert!(fold(&with_arguments(launch)).contains(": touches "));
 }

@@ -6,15 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use remuda::cuda::device::{DeviceAddress, KernelArgument};
-use remuda::cuda::kernels::{
-    ELEMENT_SOURCE, ElementType, HalfType, Kernel, KernelLaunch, KernelProgram,
+use remuda::cuda::device::KernelArgument;
+use remuda::cuda::kernels::{ELEMENT_SOURCE, Kernel, KernelProgram};
+use remuda::runtime::kernel_checks::{
+    CaseArgument, CaseMemory, CheckError, KernelCase, KernelRunner,
 };
-use remuda::runtime::{Bf16, F16, HalfFloat as _};
 use rustix::fs::FlockOperation;
 
-use super::ffi_emulated::{EmulatedDevice, Mistake, Schedule};
-use crate::support::proof::Random;
+use super::ffi_emulated::{EmulatedDevice, EmulatedMemory, Mistake, Schedule};
 
 /// Schedules of every launch.
 pub(super) const SCHEDULES: [Schedule; 6] = [
@@ -148,186 +147,51 @@ pub(super) fn name_of(program: KernelProgram, kernel: Kernel) -> String {
     format!("{}.{}", program.name(), kernel.name())
 }
 
-/// A launch with its memory, which begins as it is here.
-#[derive(Clone, Debug)]
-pub(super) struct Case {
-    kernel: String,
-    launch: KernelLaunch,
-    buffers: Vec<Vec<u8>>,
-    operands: Vec<Operand>,
+/// Runs a case; returns the memory.
+pub(super) fn run(
+    case: &KernelCase,
+    schedule: Schedule,
+    mistake: Option<Mistake>,
+) -> Result<CaseMemory, String> {
+    run_as(&case.name(), case, schedule, mistake)
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Operand {
-    Buffer(usize),
-    Scalar(KernelArgument),
-}
-
-impl Case {
-    pub(super) fn new(program: KernelProgram, kernel: Kernel, launch: KernelLaunch) -> Self {
-        assert_eq!(program.file(), kernel.file(), "the program has the kernel");
-        Self::named(name_of(program, kernel), launch)
-    }
-
-    pub(super) fn named(kernel: String, launch: KernelLaunch) -> Self {
-        Self { kernel, launch, buffers: Vec::new(), operands: Vec::new() }
-    }
-
-    /// Adds an argument: memory with this content.
-    pub(super) fn memory<T: bytemuck::NoUninit>(mut self, content: &[T]) -> Self {
-        self.operands.push(Operand::Buffer(self.buffers.len()));
-        self.buffers.push(bytemuck::cast_slice(content).to_vec());
-        self
-    }
-
-    /// Adds an argument: memory of elements.
-    pub(super) fn elements(self, element: ElementType, values: &[f64]) -> Self {
-        self.memory(&encode(element, values))
-    }
-
-    /// Adds an argument: memory of this many bytes, each 0xff, which is NaN.
-    pub(super) fn unwritten(self, bytes: usize) -> Self {
-        self.memory(&vec![0xffu8; bytes])
-    }
-
-    /// Adds an argument: the memory of an earlier argument, counted among those with memory.
-    pub(super) fn same_memory(mut self, buffer: usize) -> Self {
-        self.operands.push(Operand::Buffer(buffer));
-        self
-    }
-
-    /// Adds an argument: no memory.
-    pub(super) fn null(self) -> Self {
-        self.scalar(KernelArgument::Address(DeviceAddress::NULL))
-    }
-
-    pub(super) fn scalar(mut self, argument: KernelArgument) -> Self {
-        self.operands.push(Operand::Scalar(argument));
-        self
-    }
-
-    /// Adds arguments of type `int`.
-    pub(super) fn ints<const N: usize>(self, values: [usize; N]) -> Self {
-        values.into_iter().fold(self, |case, value| case.scalar(KernelArgument::I32(value as i32)))
-    }
-
-    pub(super) fn count(self, count: usize) -> Self {
-        self.scalar(KernelArgument::U64(count as u64))
-    }
-
-    /// Runs the kernel; returns the memory.
-    pub(super) fn run(
-        &self,
-        schedule: Schedule,
-        mistake: Option<Mistake>,
-    ) -> Result<Vec<Vec<u8>>, String> {
-        let device = device();
-        let memory: Vec<_> = self.buffers.iter().map(|buffer| device.memory(buffer)).collect();
-        let argument = |operand: &Operand| match *operand {
-            Operand::Buffer(index) => KernelArgument::Address(memory[index].address()),
-            Operand::Scalar(argument) => argument,
-        };
-        let arguments: Vec<_> = self.operands.iter().map(argument).collect();
-        device.launch(&self.kernel, self.launch, &arguments, schedule, mistake)?;
-        Ok(memory.iter().map(super::ffi_emulated::EmulatedMemory::read).collect())
-    }
-
-    /// Runs the kernel under all schedules, which must give the same bits; returns the memory.
-    #[track_caller]
-    pub(super) fn run_under_all_schedules(&self) -> Results {
-        let run = |schedule| match self.run(schedule, None) {
-            Ok(buffers) => buffers,
-            Err(error) => panic!("{schedule:?}: {error}"),
-        };
-        let first = run(SCHEDULES[0]);
-        for schedule in &SCHEDULES[1..] {
-            assert!(run(*schedule) == first, "{}: other bits under {schedule:?}", self.kernel);
-        }
-        Results(first)
-    }
-}
-
-/// Memory after a launch.
-pub(super) struct Results(Vec<Vec<u8>>);
-
-impl Results {
-    pub(super) fn get<T: bytemuck::AnyBitPattern>(&self, buffer: usize) -> Vec<T> {
-        self.0[buffer].chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
-    }
-
-    pub(super) fn elements(&self, buffer: usize, element: ElementType) -> Vec<f64> {
-        decode(element, &self.0[buffer])
-    }
-
-    /// Numbers of type `float`.
-    pub(super) fn floats(&self, buffer: usize) -> Vec<f64> {
-        decode(ElementType::F32, &self.0[buffer])
-    }
-}
-
-/// Rounds numbers to elements.
-pub(super) fn encode(element: ElementType, values: &[f64]) -> Vec<u8> {
-    let narrow = |value: &f64| match element {
-        ElementType::F32 => (*value as f32).to_ne_bytes().to_vec(),
-        ElementType::Half(HalfType::Bf16) => {
-            Bf16::round(*value as f32).to_bits().to_ne_bytes().to_vec()
-        }
-        ElementType::Half(HalfType::F16) => {
-            F16::round(*value as f32).to_bits().to_ne_bytes().to_vec()
-        }
+/// Runs the kernel of this name with the launch, the memory and the arguments of a case.
+pub(super) fn run_as(
+    kernel: &str,
+    case: &KernelCase,
+    schedule: Schedule,
+    mistake: Option<Mistake>,
+) -> Result<CaseMemory, String> {
+    let device = device();
+    let memory: Vec<_> = case.buffers.iter().map(|buffer| device.memory(buffer)).collect();
+    let argument = |argument: &CaseArgument| match *argument {
+        CaseArgument::Buffer(index) => KernelArgument::Address(memory[index].address()),
+        CaseArgument::Scalar(scalar) => scalar,
     };
-    values.iter().flat_map(narrow).collect()
+    let arguments: Vec<_> = case.arguments.iter().map(argument).collect();
+    device.launch(kernel, case.launch, &arguments, schedule, mistake)?;
+    Ok(CaseMemory(memory.iter().map(EmulatedMemory::read).collect()))
 }
 
-pub(super) fn decode(element: ElementType, bytes: &[u8]) -> Vec<f64> {
-    let half = |pair: &[u8]| u16::from_ne_bytes([pair[0], pair[1]]);
-    match element {
-        ElementType::F32 => bytes
-            .chunks_exact(4)
-            .map(|four| f64::from(bytemuck::pod_read_unaligned::<f32>(four)))
-            .collect(),
-        ElementType::Half(HalfType::Bf16) => bytes
-            .chunks_exact(2)
-            .map(|pair| f64::from(Bf16::from_bits(half(pair)).widen()))
-            .collect(),
-        ElementType::Half(HalfType::F16) => bytes
-            .chunks_exact(2)
-            .map(|pair| f64::from(F16::from_bits(half(pair)).widen()))
-            .collect(),
+/// Runs kernels under all schedules, which must give the same bits.
+pub(super) struct EmulatedRunner;
+
+impl KernelRunner for EmulatedRunner {
+    fn run(&mut self, case: &KernelCase) -> Result<CaseMemory, CheckError> {
+        let run = |schedule| {
+            let failed = |problem| CheckError::Device {
+                kernel: case.name(),
+                problem: format!("{schedule:?}: {problem}"),
+            };
+            run(case, schedule, None).map_err(failed)
+        };
+        let first = run(SCHEDULES[0])?;
+        for schedule in &SCHEDULES[1..] {
+            if run(*schedule)? != first {
+                return Err(CheckError::OtherBits { kernel: case.name() });
+            }
+        }
+        Ok(first)
     }
-}
-
-/// Bytes of an element.
-pub(super) fn bytes_of(element: ElementType) -> usize {
-    16 / element.pack() as usize
-}
-
-/// Numbers from `-size` to `size` that the element type has.
-pub(super) fn draw(random: &mut Random, element: ElementType, len: usize, size: f64) -> Vec<f64> {
-    let unit = |random: &mut Random| random.below(1 << 24) as f64 / f64::from(1 << 23) - 1.0;
-    let values: Vec<f64> = (0..len).map(|_| size * unit(random)).collect();
-    decode(element, &encode(element, &values))
-}
-
-/// ‖found - expect‖ / ‖expect‖.
-pub(super) fn error_of(found: &[f64], expect: &[f64]) -> f64 {
-    assert_eq!(found.len(), expect.len());
-    let sum = |terms: &mut dyn Iterator<Item = f64>| terms.map(|x| x * x).sum::<f64>();
-    let distance = sum(&mut found.iter().zip(expect).map(|(found, expect)| found - expect));
-    (distance / sum(&mut expect.iter().copied()).max(1e-300)).sqrt()
-}
-
-/// Largest error of results of a type.
-pub(super) fn tolerance(element: ElementType) -> f64 {
-    match element {
-        ElementType::F32 => 1e-5,
-        ElementType::Half(HalfType::Bf16) => 4e-3,
-        ElementType::Half(HalfType::F16) => 5e-4,
-    }
-}
-
-#[track_caller]
-pub(super) fn assert_close(what: &str, element: ElementType, found: &[f64], expect: &[f64]) {
-    let error = error_of(found, expect);
-    assert!(error < tolerance(element), "{what}, {element:?}: error {error:.1e}");
 }

@@ -9,9 +9,10 @@ use remuda::cuda::device::{
 };
 use remuda::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
 
-use super::emulated::{decode, device, encode, name_of};
+use super::emulated::{device, name_of};
 use super::ffi_emulated::{EmulatedMemory, Schedule, read_memory, write_memory};
 use crate::support::proof::Random;
+use remuda::runtime::kernel_checks::{decode, encode};
 
 /// When the operations of streams run, among the times that are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

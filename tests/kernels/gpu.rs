@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use remuda::cuda::device::{Device, DeviceMatrix, DeviceMemory, Matmul, StreamId};
+use remuda::cuda::device::Device;
 use remuda::cuda::driver::{CubinCache, CudaDevice};
-use remuda::cuda::kernels::{ElementType, HalfType};
-use remuda::runtime::RandomStream;
 use remuda::runtime::device::{device_count, open_device};
+use remuda::runtime::kernel_checks::{DeviceRunner, KERNEL_CHECKS, check_products};
 
-use super::emulated::{decode, encode, error_of};
 use super::{models, saved, streams, trainer, training};
 use crate::support::proof::skip;
 
@@ -28,94 +26,23 @@ fn has_gpu(test: &str) -> bool {
     has_gpu
 }
 
-/// Matrix of the product that is checked, with gaps between its rows.
-struct Operand {
-    memory: Box<dyn DeviceMemory>,
-    values: Vec<f64>,
-    matrix: DeviceMatrix,
-}
-
-impl Operand {
-    fn new(
-        (device, stream): (&dyn Device, StreamId),
-        (rows, columns): (u32, u32),
-        element: ElementType,
-        random: &mut RandomStream,
-    ) -> Self {
-        let stride = columns.next_multiple_of(8) + 8;
-        let values: Vec<f64> = (0..rows * stride).map(|_| random.normal()).collect();
-        let bytes = encode(element, &values);
-        let memory = device.alloc(bytes.len()).expect("memory");
-        device.upload(stream, &bytes, memory.address()).expect("a copy");
-        let matrix = DeviceMatrix::new(memory.address(), rows, columns, element);
-        Self { memory, values: decode(element, &bytes), matrix: matrix.with_stride(stride) }
-    }
-
-    fn at(&self, is_transposed: bool, row: u32, column: u32) -> f64 {
-        let (row, column) = if is_transposed { (column, row) } else { (row, column) };
-        self.values[(row * self.matrix.stride + column) as usize]
-    }
-
-    fn read(&self, device: &dyn Device, stream: StreamId) -> Vec<u8> {
-        let mut bytes = vec![0; self.memory.bytes()];
-        device.download(stream, self.matrix.address, &mut bytes).expect("a copy");
-        bytes
-    }
-}
-
-/// Compares a product with its definition, and the bits of five repetitions.
-#[track_caller]
-fn check_product(device: &dyn Device, [rows, columns, inner]: [u32; 3], bits: u32) {
-    let elements = [ElementType::F32, ElementType::Half(HalfType::Bf16)];
-    let (of_operands, of_result) =
-        (elements[(bits & 1) as usize], elements[(bits >> 1 & 1) as usize]);
-    if of_operands == ElementType::F32 && of_result != of_operands {
-        return;
-    }
-    let [transposes_a, transposes_b, adds] = [2, 3, 4].map(|bit| bits >> bit & 1 == 1);
-    let mut random = RandomStream::new(&[9, u64::from(rows), u64::from(bits)]);
-    let stream = device.create_stream().expect("a stream");
-    let shape = |is_transposed, rows, columns| {
-        if is_transposed { (columns, rows) } else { (rows, columns) }
-    };
-    let on = (device, stream);
-    let a = Operand::new(on, shape(transposes_a, rows, inner), of_operands, &mut random);
-    let b = Operand::new(on, shape(transposes_b, inner, columns), of_operands, &mut random);
-    let c = Operand::new(on, (rows, columns), of_result, &mut random);
-    let product =
-        Matmul { a: a.matrix, transposes_a, b: b.matrix, transposes_b, c: c.matrix, adds };
-    let (mut expected, stride) = (c.values.clone(), c.matrix.stride);
-    for row in 0..rows {
-        for column in 0..columns {
-            let term = |k| a.at(transposes_a, row, k) * b.at(transposes_b, k, column);
-            let sum: f64 = (0..inner).map(term).sum();
-            let result = &mut expected[(row * stride + column) as usize];
-            *result = sum + if adds { *result } else { 0.0 };
-        }
-    }
-    let before = encode(of_result, &c.values);
-    let mut first = None;
-    for _ in 0..5 {
-        device.upload(stream, &before, c.matrix.address).expect("a copy");
-        device.matmul(stream, &product).expect("a product");
-        let found = c.read(device, stream);
-        let error = error_of(&decode(of_result, &found), &expected);
-        let limit = if of_result == ElementType::F32 { 1e-5 } else { 4e-3 };
-        assert!(error < limit, "{product:?}: error {error:.1e}");
-        assert!(*first.get_or_insert(found.clone()) == found, "{product:?}: other bits");
-    }
-}
-
 #[test]
 fn products_on_a_gpu_match_their_definition() {
     if !has_gpu("products_on_a_gpu_match_their_definition") {
         return;
     }
+    check_products(&*open()).expect("the products are right");
+}
+
+#[test]
+fn kernels_on_a_gpu_are_right() {
+    if !has_gpu("kernels_on_a_gpu_are_right") {
+        return;
+    }
     let device = open();
-    for shape in [[8, 8, 8], [64, 128, 32], [256, 768, 96], [72, 24, 1024], [33, 40, 16]] {
-        for bits in 0..32 {
-            check_product(&*device, shape, bits);
-        }
+    let mut runner = DeviceRunner::new(&*device).expect("a stream");
+    for check in KERNEL_CHECKS {
+        check.run(&mut runner).unwrap_or_else(|error| panic!("{}: {error}", check.name));
     }
 }
 

@@ -5,11 +5,14 @@ use remuda::cuda::kernels::{
     KernelLaunch, KernelProgram, RowParts,
 };
 
-use super::attention::Attention;
-use super::emulated::{Case, ELEMENT_LINES, SCHEDULES, decode, draw, error_of};
+use super::emulated::{ELEMENT_LINES, EmulatedRunner, SCHEDULES, run};
 use super::ffi_emulated::{Mistake, MistakeKind};
-use crate::support::proof::{Random, has, proof_cases};
+use crate::support::proof::{has, proof_cases};
 use remuda::cuda::device::KernelArgument::{F32, F64};
+use remuda::runtime::RandomStream;
+use remuda::runtime::kernel_checks::{
+    AttentionCase, CaseMemory, KernelCase, decode, draw, error_of,
+};
 
 const BF16: ElementType = ElementType::Half(HalfType::Bf16);
 /// Mistakes of a normal test run.
@@ -19,7 +22,7 @@ const TOLERANCE: f64 = 4e-3;
 
 /// A launch, and which of its memory is compared: the type of its numbers, if it is an output.
 struct Probe {
-    case: Case,
+    case: KernelCase,
     outputs: Vec<(usize, NumberType)>,
 }
 
@@ -53,7 +56,7 @@ fn mistakes(text: &str, lines_before: u32) -> Vec<Mistake> {
 
 /// Kernels whose statements all threads execute, with data on which every one of them has an effect.
 fn probes(file: KernelFile) -> Vec<Probe> {
-    let mut random = Random::new(7);
+    let mut random = RandomStream::new(&[7]);
     match file {
         KernelFile::Norm => vec![norm_forward(&mut random), norm_backward(&mut random)],
         KernelFile::Fold => vec![bias_backward(&mut random), fold(&mut random)],
@@ -67,17 +70,17 @@ fn probes(file: KernelFile) -> Vec<Probe> {
     }
 }
 
-fn floats(random: &mut Random, len: usize) -> Vec<f32> {
+fn floats(random: &mut RandomStream, len: usize) -> Vec<f32> {
     draw(random, ElementType::F32, len, 1.0).iter().map(|x| *x as f32).collect()
 }
 
 const ELEMENTS: NumberType = NumberType::Element(BF16);
 const FLOATS: NumberType = NumberType::Element(ElementType::F32);
 
-fn norm_forward(random: &mut Random) -> Probe {
+fn norm_forward(random: &mut RandomStream) -> Probe {
     let (rows, width) = (9, 264);
     let launch = KernelLaunch::warp_for_each_row(rows as u32);
-    let case = Case::new(KernelProgram::Norm(BF16), Kernel::NormForward, launch)
+    let case = KernelCase::new(KernelProgram::Norm(BF16), Kernel::NormForward, launch)
         .elements(BF16, &draw(random, BF16, rows * width, 1.0))
         .elements(BF16, &draw(random, BF16, width, 1.0))
         .null()
@@ -88,11 +91,11 @@ fn norm_forward(random: &mut Random) -> Probe {
     Probe { case, outputs: vec![(2, ELEMENTS), (3, FLOATS), (4, FLOATS)] }
 }
 
-fn norm_backward(random: &mut Random) -> Probe {
+fn norm_backward(random: &mut RandomStream) -> Probe {
     let (rows, width) = (13, 264);
     let parts = RowParts::of_norm(rows as u32);
     let launch = KernelLaunch::norm_backward(rows as u32, width as u32);
-    let case = Case::new(KernelProgram::Norm(BF16), Kernel::NormBackward, launch)
+    let case = KernelCase::new(KernelProgram::Norm(BF16), Kernel::NormBackward, launch)
         .elements(BF16, &draw(random, BF16, rows * width, 1.0))
         .elements(BF16, &draw(random, BF16, rows * width, 1.0))
         .elements(BF16, &draw(random, BF16, width, 1.0))
@@ -105,31 +108,31 @@ fn norm_backward(random: &mut Random) -> Probe {
     Probe { case, outputs: vec![(5, ELEMENTS), (6, FLOATS)] }
 }
 
-fn bias_backward(random: &mut Random) -> Probe {
+fn bias_backward(random: &mut RandomStream) -> Probe {
     let (rows, width) = (70, 264);
     let parts = RowParts::of_bias(rows as u32);
     let launch = KernelLaunch::bias_backward(rows as u32, width as u32, BF16);
-    let case = Case::new(KernelProgram::Fold(BF16), Kernel::BiasBackward, launch)
+    let case = KernelCase::new(KernelProgram::Fold(BF16), Kernel::BiasBackward, launch)
         .elements(BF16, &draw(random, BF16, rows * width, 1.0))
         .unwritten(parts.parts as usize * width * 4)
         .ints([rows, parts.rows_of_part as usize, width]);
     Probe { case, outputs: vec![(1, FLOATS)] }
 }
 
-fn fold(random: &mut Random) -> Probe {
+fn fold(random: &mut RandomStream) -> Probe {
     let (parts, columns) = (31, 70);
-    let case = Case::new(KernelProgram::Fold(BF16), Kernel::Fold, KernelLaunch::fold(70))
+    let case = KernelCase::new(KernelProgram::Fold(BF16), Kernel::Fold, KernelLaunch::fold(70))
         .memory(&floats(random, parts * columns))
         .unwritten(columns * 4)
         .ints([parts, columns, columns]);
     Probe { case, outputs: vec![(1, FLOATS)] }
 }
 
-fn classifier(random: &mut Random) -> Probe {
+fn classifier(random: &mut RandomStream) -> Probe {
     let (rows, vocabulary, stride) = (3, 2050, 2056);
     let targets: Vec<u32> = (0..rows).map(|_| random.below(vocabulary) as u32).collect();
     let launch = KernelLaunch::classifier(rows as u32, stride as u32, BF16);
-    let case = Case::new(KernelProgram::Classifier(BF16), Kernel::Classifier, launch)
+    let case = KernelCase::new(KernelProgram::Classifier(BF16), Kernel::Classifier, launch)
         .elements(BF16, &draw(random, BF16, rows * stride, 4.0))
         .memory(&targets)
         .unwritten(rows * 4)
@@ -139,20 +142,20 @@ fn classifier(random: &mut Random) -> Probe {
     Probe { case, outputs: vec![(0, ELEMENTS), (2, FLOATS)] }
 }
 
-fn squares(random: &mut Random) -> Probe {
+fn squares(random: &mut RandomStream) -> Probe {
     let len = 20_000;
     let launch = KernelLaunch::squares(len as u64);
-    let case = Case::new(KernelProgram::Optimizer(BF16), Kernel::Squares, launch)
+    let case = KernelCase::new(KernelProgram::Optimizer(BF16), Kernel::Squares, launch)
         .memory(&floats(random, len))
         .unwritten(launch.grid[0] as usize * 8)
         .count(len);
     Probe { case, outputs: vec![(1, NumberType::F64)] }
 }
 
-fn decide_step(random: &mut Random) -> Probe {
+fn decide_step(random: &mut RandomStream) -> Probe {
     let sums: Vec<f64> = floats(random, 40_000).iter().map(|x| f64::from(x * x)).collect();
     let launch = KernelLaunch::decide_step(sums.len() as u32);
-    let case = Case::new(KernelProgram::Optimizer(BF16), Kernel::DecideStep, launch)
+    let case = KernelCase::new(KernelProgram::Optimizer(BF16), Kernel::DecideStep, launch)
         .memory(&sums)
         .count(sums.len())
         .scalar(F64(1.0))
@@ -162,19 +165,21 @@ fn decide_step(random: &mut Random) -> Probe {
     Probe { case, outputs: vec![(2, NumberType::F64)] }
 }
 
-fn attention(random: &mut Random, width: HeadWidth) -> Vec<Probe> {
+fn attention(random: &mut RandomStream, width: HeadWidth) -> Vec<Probe> {
     let shape = AttentionShape { batch: 1, length: 257, heads: 1, width };
-    let attention = Attention::draw(random, shape, HalfType::Bf16);
+    let attention = AttentionCase::draw(random, shape, HalfType::Bf16);
     let forward = Probe { case: attention.forward(), outputs: vec![(1, ELEMENTS), (2, FLOATS)] };
     let delta = Probe { case: attention.delta_of_inputs(), outputs: vec![(2, FLOATS)] };
     let outputs = || vec![(4, ELEMENTS)];
-    let backward = attention.backward_cases().map(|case| Probe { case, outputs: outputs() });
+    let backward = attention.backward_cases(&mut EmulatedRunner);
+    let backward =
+        backward.expect("the kernels are correct").map(|case| Probe { case, outputs: outputs() });
     [forward, delta].into_iter().chain(backward).collect()
 }
 
 impl Probe {
     /// The numbers that were written, of all outputs.
-    fn numbers(&self, memory: &[Vec<u8>]) -> Vec<f64> {
+    fn numbers(&self, CaseMemory(memory): &CaseMemory) -> Vec<f64> {
         let of_output = |(buffer, number): &(usize, NumberType)| match number {
             NumberType::Element(element) => decode(*element, &memory[*buffer]),
             NumberType::F64 => {
@@ -186,11 +191,11 @@ impl Probe {
     }
 
     /// How a mistake is found, or `None`.
-    fn finds(&self, mistake: Mistake, correct: &[Vec<u8>]) -> Option<String> {
+    fn finds(&self, mistake: Mistake, correct: &CaseMemory) -> Option<String> {
         let expect = self.numbers(correct);
         let mut first = None;
         for schedule in SCHEDULES {
-            let memory = match self.case.run(schedule, Some(mistake)) {
+            let memory = match run(&self.case, schedule, Some(mistake)) {
                 Ok(memory) => memory,
                 Err(error) => return Some(error),
             };
@@ -214,14 +219,14 @@ impl Probe {
 }
 
 /// Whether one of the launches of a file finds a mistake in it.
-fn is_found(probes: &[(Probe, Vec<Vec<u8>>)], mistake: Mistake) -> bool {
+fn is_found(probes: &[(Probe, CaseMemory)], mistake: Mistake) -> bool {
     probes.iter().any(|(probe, correct)| probe.finds(mistake, correct).is_some())
 }
 
 /// The launches of a file with their correct results.
-fn correct_probes(file: KernelFile) -> Vec<(Probe, Vec<Vec<u8>>)> {
+fn correct_probes(file: KernelFile) -> Vec<(Probe, CaseMemory)> {
     let correct = |probe: Probe| {
-        let memory = probe.case.run(SCHEDULES[0], None).expect("the kernel is correct");
+        let memory = run(&probe.case, SCHEDULES[0], None).expect("the kernel is correct");
         (probe, memory)
     };
     probes(file).into_iter().map(correct).collect()

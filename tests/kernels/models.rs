@@ -13,9 +13,9 @@ use remuda::train::{
     DeviceGpt, DeviceMlp, Gpt, GptArchitecture, GptConfig, Mlp, Samples, Sequences, Threads,
 };
 
-use super::emulated::{decode, encode, error_of};
 use super::emulated_streams::{EmulatedStreams, Order};
 use crate::support::proof::has;
+use remuda::runtime::kernel_checks::{decode, encode, error_of};
 
 const ORDERS: [Order; 3] = [Order::Early, Order::Late, Order::Random(1)];
 const LOSS_SCALE: f32 = 8.0;

@@ -15,9 +15,9 @@ use remuda::train::{
     DeviceGpt, DeviceMlp, Gpt, GptArchitecture, GptConfig, Mlp, Samples, Sequences, Threads,
 };
 
-use super::emulated::error_of;
 use super::emulated_streams::{EmulatedStreams, Order};
 use crate::support::proof::has;
+use remuda::runtime::kernel_checks::error_of;
 
 pub(super) const SIZES: [usize; 4] = [12, 24, 16, 5];
 const STEPS: usize = 4;

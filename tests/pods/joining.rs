@@ -276,7 +276,7 @@ fn second_node_0_of_a_job_shows_the_number_to_type() {
     ));
     first.signal(Signal::INT);
     let first = first.end().code(130);
-    first.says("note: rejected connection from 127.0.0.1: the peer is of this job, and closed the connection before it asked to join\n");
+    first.says("note: rejected connection from 127.0.0.1: a process of this job looked for node 0 and did not join: was another one started as node 0?\n");
 }
 
 #[test]

@@ -51,12 +51,17 @@ fn restarts_without_connection(typed: &CommandLine) -> RefusedLine {
     })
 }
 
+/// Refuses a key on a line that starts all nodes: their agents get a key of the job.
+pub(in crate::cli) fn key_file(args: &ClusterArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
+    if args.transport.key_file.is_some() && !args.transport.no_ssh {
+        return Err(needs_other(typed, "key_file", "no_ssh"));
+    }
+    Ok(())
+}
+
 /// Checks the options about where a job runs.
 pub(in crate::cli) fn cluster(args: &ClusterArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
     let transport = &args.transport;
-    if transport.key_file.is_some() && !transport.no_ssh {
-        return Err(needs_other(typed, "key_file", "no_ssh"));
-    }
     for (name, given) in [
         ("job_id", transport.job_id.is_some()),
         ("join_timeout", transport.join_timeout.is_some()),

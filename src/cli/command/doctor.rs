@@ -11,6 +11,7 @@ use crate::base::{Diagnostic, HostName, Span, Status};
 use crate::cli::args::{ClusterArgs, ProgramArgs, check};
 use crate::cli::codes::machine::CANNOT_CREATE;
 use crate::cli::command::entry::CommandEntry;
+use crate::cli::command::gpu_check;
 use crate::cli::command::hostfile;
 use crate::cli::command::parse::parse_with_settings;
 use crate::cli::error::CliError;
@@ -68,6 +69,10 @@ struct DoctorCli {
     /// Skip slow checks: versions of Python and of libraries
     #[arg(long, help_heading = "Doctor")]
     quick: bool,
+    /// Check what the GPUs of this machine compute: every kernel of `remuda train` and products of matrices
+    /// against references, copies. No host is called
+    #[arg(long, help_heading = "Doctor")]
+    gpu: bool,
     /// Test connections between all pairs of nodes even if there are more than 64 nodes
     #[arg(long, help_heading = "Doctor")]
     full: bool,
@@ -110,6 +115,9 @@ fn check_and_print(words: Vec<OsString>, entries: &[CommandEntry]) -> Result<Sta
 
 fn check_hosts(mut cli: DoctorCli, typed: &CommandLine) -> Result<Status, CliError> {
     let terminal = Terminal::detect();
+    if cli.gpu {
+        return gpu_check::check_gpus(cli.json, terminal);
+    }
     check::only_for_jobs(typed, &NOT_FOR_DOCTOR, "leave it out: no job is started")?;
     check::cluster(&cli.cluster, typed)?;
     refuse_hostfile_as_script(&cli, typed)?;

@@ -10,6 +10,7 @@ pub mod config;
 pub(super) mod doctor;
 pub(super) mod entry;
 pub mod explain;
+pub(super) mod gpu_check;
 pub mod hostfile;
 pub(super) mod k8s;
 pub mod launch;

@@ -143,7 +143,8 @@ pub(super) fn of_step(
         elastic: None,
         address: address.to_owned(),
         ports: NodePorts::Agents(port_of(&task.run_id)),
-        key_file: env_vars::get(env_vars::REMUDA_KEY_FILE).map(PathBuf::from),
+        key_file: (transport.key_file.clone())
+            .or_else(|| env_vars::get(env_vars::REMUDA_KEY_FILE).map(PathBuf::from)),
         run_id: task.run_id.clone(),
         local_addr: None,
         join_limit: None,

@@ -1,6 +1,6 @@
 //! Where a command line runs its workers: on hosts that it reaches, or on tasks that Slurm has started.
 
-use crate::cli::args::ClusterArgs;
+use crate::cli::args::{ClusterArgs, check};
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::cli::resolve::cluster::{ResolvedCluster, resolve_hosts};
@@ -15,6 +15,9 @@ pub(in crate::cli) fn resolve_cluster(
 ) -> Result<ResolvedCluster, CliError> {
     match pool::step_task(args, typed)? {
         Some((task, slots)) => one_by_one::of_step(&task, &slots, (args, typed), terminal),
-        None => resolve_hosts(args, typed, terminal),
+        None => {
+            check::key_file(args, typed)?;
+            resolve_hosts(args, typed, terminal)
+        }
     }
 }

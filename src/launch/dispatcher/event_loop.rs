@@ -101,6 +101,7 @@ impl Dispatcher<'_> {
             LauncherEvent::UserRequest(request) => self.on_user_request(request, None),
             LauncherEvent::AllocationEnds(name, left) => {
                 self.reporter.print_message(messages::allocation_ends(&name, left));
+                self.recorder.end_allocation(name, left);
                 Some(Event::Signal(libc::SIGTERM))
             }
             LauncherEvent::Timer => self.on_job_timer(),

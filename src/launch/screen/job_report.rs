@@ -303,8 +303,9 @@ impl JobReport<'_> {
             Status::Interrupted(signal) => Some(Failure {
                 code: codes::INTERRUPTED,
                 title: format!(
-                    "the job was stopped by {}; {}",
+                    "the job was stopped by {}{}; {}",
                     signal_name(signal),
+                    self.reason_of_signal(),
                     self.show_other_workers()
                 ),
                 log: self.run_dir(),
@@ -312,6 +313,12 @@ impl JobReport<'_> {
             }),
             _ => None,
         }
+    }
+
+    /// Why the launcher sent the signal itself, if it did.
+    fn reason_of_signal(&self) -> String {
+        let Some((name, left)) = self.recorder.allocation_end() else { return String::new() };
+        format!(", because {name} ended {} later", show_duration(*left))
     }
 
     /// Whether nothing failed, and rank 0 has printed the findings.

@@ -20,6 +20,7 @@ use super::relay::{LocalLink, RelayEvent, relay};
 use super::rules::Rules;
 use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
 use crate::os::tasks::{Tasks, sleep_until};
+use crate::secure::HandshakeError;
 use crate::transport::{Absence, Link, SessionInfo, memory_link};
 
 /// Handshakes that run at the same time. Further connections wait in the kernel's queue and are not
@@ -303,6 +304,12 @@ impl Service {
                     Rejection::OtherKey(node, _) if !self.rules.key_origin.is_secret() => {
                         let why =
                             format!("as node {node}: the peer has a different run id, or a key");
+                        self.report_rejection(peer, &why);
+                    }
+                    Rejection::Handshake(HandshakeError::Key)
+                        if !self.rules.key_origin.is_secret() =>
+                    {
+                        let why = "the peer has a different run id, or a key";
                         self.report_rejection(peer, &why);
                     }
                     _ => self.report_rejection(peer, &why),

@@ -54,7 +54,9 @@ pub(super) enum Rejection {
     #[error("unexpected message instead of Join")]
     UnexpectedMessage,
     /// The peer has the key, and looked only whether node 0 is here.
-    #[error("the peer is of this job, and closed the connection before it asked to join")]
+    #[error(
+        "a process of this job looked for node 0 and did not join: was another one started as node 0?"
+    )]
     NoJoin,
     /// The node has the key and received the reason.
     #[error("{}", .0.why)]

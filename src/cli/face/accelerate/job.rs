@@ -8,7 +8,7 @@ use super::config_file;
 use super::environment::{LaunchFacts, WorkerVariable, slow_links, variables};
 use super::hosts::{self, Split};
 use super::made_lines::made_line;
-use super::notes::note_of_shares;
+use super::notes::{note_of_forgotten_machines, note_of_shares};
 use super::settings::{Settings, refuse_setting};
 use crate::base::diagnostic::Severity;
 use crate::base::{Diagnostic, Findings, Slot, Status, env_vars};
@@ -307,7 +307,13 @@ impl<'a> AccelerateJob<'a> {
         };
         let hosts = self.args.hostfile.as_ref();
         let of_hosts = hosts.and_then(|_| note_of_hosts(self.typed, unused));
-        for note in note_of_shares(self.split()).into_iter().chain(of_hosts) {
+        let is_typed = |option: &&str| self.args.is_typed(option);
+        let alone = match (self.machines, hosts) {
+            (1, None) => ["machine_rank", "main_process_ip"].into_iter().find(is_typed),
+            _ => None,
+        };
+        let of_machine = alone.map(note_of_forgotten_machines);
+        for note in note_of_shares(self.split()).into_iter().chain(of_hosts).chain(of_machine) {
             print_error(&paint_message(&note, terminal.paint));
         }
     }

@@ -25,8 +25,35 @@ pub(super) fn notes_of_one_node(
     let is_dropped = is_standalone && 1 < count;
     let note =
         || format!("note: `--standalone` is this node alone; `--nnodes {count}` has no effect\n");
-    let tasks = resolve::separate_tasks_note(nodes_option(flags));
-    Ok(tasks.into_iter().chain(is_dropped.then(note)).collect())
+    let option = nodes_option(flags);
+    let tasks = resolve::separate_tasks_note(option);
+    // A node whose line has no number of nodes would train alone, and so would every other one.
+    let alone =
+        (!is_standalone && count == 1).then(|| note_of_forgotten_nodes(values, args, option));
+    Ok(tasks.into_iter().chain(is_dropped.then(note)).chain(alone.flatten()).collect())
+}
+
+/// Returns a warning if options say that there are several nodes, but not how many.
+fn note_of_forgotten_nodes(
+    values: Values<'_>,
+    args: &TorchrunArgs,
+    nodes_option: &str,
+) -> Option<String> {
+    let rank = values.number("node-rank", args.rendezvous.node_rank.as_deref());
+    let rank = rank.filter(|rank| !matches!(rank.text.as_str(), "0" | "-1"));
+    let is_counted = values.text("nnodes", args.size.nnodes.as_deref(), "1").is_given();
+    let endpoint = values.optional("rdzv-endpoint", args.rendezvous.rdzv_endpoint.as_deref());
+    // Port 0 is how one node gets a port of its own.
+    let endpoint = endpoint.filter(|endpoint| !is_counted && !endpoint.text.ends_with(":0"));
+    let (flag, value) = match (rank, endpoint) {
+        (Some(rank), _) => ("node-rank", rank.text),
+        (None, Some(endpoint)) => ("rdzv-endpoint", endpoint.text),
+        (None, None) => return None,
+    };
+    Some(format!(
+        "warning: the job is this node alone, and `--{flag} {value}` has no effect; for a job of several nodes, type \
+         `{nodes_option} N` on each\n"
+    ))
 }
 
 /// The option that sets the number of nodes, of the launcher with these options.

@@ -1,17 +1,20 @@
 //! Attention, forward and backward, against the same in f64.
 
-use remuda::cuda::kernels::{
+use crate::cuda::device::KernelArgument;
+use crate::cuda::kernels::{
     AttentionShape, ElementType, HalfType, HeadWidth, Kernel, KernelLaunch, KernelProgram,
 };
 
-use super::emulated::{Case, assert_close, draw, error_of, tolerance};
-use crate::support::proof::{Random, has};
-use remuda::cuda::device::KernelArgument;
+use crate::runtime::data::random::RandomStream;
+use crate::runtime::kernel_checks::case::{KernelCase, SEED, draw};
+use crate::runtime::kernel_checks::runner::{
+    CheckError, KernelRunner, close, same, tolerance, within,
+};
 
 const LOG2_E: f64 = std::f64::consts::LOG2_E;
 
 /// Inputs of an attention layer and the launches of its kernels.
-pub(super) struct Attention {
+pub struct AttentionCase {
     shape: AttentionShape,
     half: HalfType,
     qkv: Vec<f64>,
@@ -27,8 +30,9 @@ struct Computed {
     dqkv: Vec<f64>,
 }
 
-impl Attention {
-    pub(super) fn draw(random: &mut Random, shape: AttentionShape, half: HalfType) -> Self {
+impl AttentionCase {
+    /// Draws the inputs of a layer.
+    pub fn draw(random: &mut RandomStream, shape: AttentionShape, half: HalfType) -> Self {
         let element = ElementType::Half(half);
         let len = (shape.rows() * shape.width.features()) as usize;
         let (qkv, dout) = (draw(random, element, 3 * len, 2.0), draw(random, element, len, 1.0));
@@ -40,27 +44,27 @@ impl Attention {
     }
 
     /// A launch with the arguments that all kernels have at their end.
-    fn case(&self, kernel: Kernel, launch: KernelLaunch) -> Case {
-        Case::new(KernelProgram::Attention(self.shape.width, self.half), kernel, launch)
+    fn case(&self, kernel: Kernel, launch: KernelLaunch) -> KernelCase {
+        KernelCase::new(KernelProgram::Attention(self.shape.width, self.half), kernel, launch)
     }
 
     fn root(&self) -> f64 {
         1.0 / f64::from(self.shape.width.features()).sqrt()
     }
 
-    fn with_shape(&self, case: Case) -> Case {
+    fn with_shape(&self, case: KernelCase) -> KernelCase {
         let case = case.ints([self.shape.length as usize, self.shape.heads as usize]);
         case.scalar(KernelArgument::F32((self.root() * LOG2_E) as f32))
     }
 
     /// Memory: qkv, out, lse.
-    pub(super) fn forward(&self) -> Case {
+    pub fn forward(&self) -> KernelCase {
         let case = self.case(Kernel::AttentionForward, self.shape.forward());
         let case = case.elements(self.element(), &self.qkv).unwritten(self.dout.len() * 2);
         self.with_shape(case.unwritten(self.shape.rows() as usize * 4))
     }
 
-    fn delta(&self, out: &[f64]) -> Case {
+    fn delta(&self, out: &[f64]) -> KernelCase {
         let rows = self.shape.rows();
         self.case(Kernel::AttentionDelta, KernelLaunch::warp_for_each_row(rows))
             .elements(self.element(), out)
@@ -71,12 +75,12 @@ impl Attention {
     }
 
     /// The kernel of the products, with values in place of outputs.
-    pub(super) fn delta_of_inputs(&self) -> Case {
+    pub fn delta_of_inputs(&self) -> KernelCase {
         self.delta(&self.qkv[..self.dout.len()])
     }
 
     /// Memory: qkv, dout, lse, delta, dqkv, which begins as `dqkv`.
-    fn backward(&self, kernel: Kernel, lse: &[f32], delta: &[f32], dqkv: &[u8]) -> Case {
+    fn backward(&self, kernel: Kernel, lse: &[f32], delta: &[f32], dqkv: &[u8]) -> KernelCase {
         let launch = match kernel {
             Kernel::AttentionBackwardKv => self.shape.backward_kv(),
             _ => self.shape.backward_q(),
@@ -87,28 +91,31 @@ impl Attention {
     }
 
     /// The backward kernels, with the correct results of the kernels before them.
-    pub(super) fn backward_cases(&self) -> [Case; 2] {
-        let forward = self.forward().run_under_all_schedules();
+    pub fn backward_cases(
+        &self,
+        runner: &mut dyn KernelRunner,
+    ) -> Result<[KernelCase; 2], CheckError> {
+        let forward = self.forward().run(runner)?;
         let out = forward.elements(1, self.element());
-        let delta = self.delta(&out).run_under_all_schedules().get::<f32>(2);
+        let delta = self.delta(&out).run(runner)?.get::<f32>(2);
         let lse = forward.get::<f32>(2);
         let dqkv = vec![0xff; self.qkv.len() * 2];
-        [Kernel::AttentionBackwardKv, Kernel::AttentionBackwardQ]
-            .map(|kernel| self.backward(kernel, &lse, &delta, &dqkv))
+        let kernels = [Kernel::AttentionBackwardKv, Kernel::AttentionBackwardQ];
+        Ok(kernels.map(|kernel| self.backward(kernel, &lse, &delta, &dqkv)))
     }
 
-    fn compute(&self) -> Computed {
+    fn compute(&self, runner: &mut dyn KernelRunner) -> Result<Computed, CheckError> {
         let element = self.element();
-        let forward = self.forward().run_under_all_schedules();
+        let forward = self.forward().run(runner)?;
         let (out, lse) = (forward.elements(1, element), forward.get::<f32>(2));
-        let delta = self.delta(&out).run_under_all_schedules().get::<f32>(2);
+        let delta = self.delta(&out).run(runner)?.get::<f32>(2);
         let dqkv = vec![0xff; self.qkv.len() * 2];
         let kv = self.backward(Kernel::AttentionBackwardKv, &lse, &delta, &dqkv);
-        let dqkv = kv.run_under_all_schedules().get::<u8>(4);
+        let dqkv = kv.run(runner)?.get::<u8>(4);
         let q = self.backward(Kernel::AttentionBackwardQ, &lse, &delta, &dqkv);
-        let dqkv = q.run_under_all_schedules().elements(4, element);
+        let dqkv = q.run(runner)?.elements(4, element);
         let wide = |values: Vec<f32>| values.into_iter().map(f64::from).collect();
-        Computed { out, lse: wide(lse), delta: wide(delta), dqkv }
+        Ok(Computed { out, lse: wide(lse), delta: wide(delta), dqkv })
     }
 
     /// The same in f64.
@@ -188,54 +195,54 @@ impl Attention {
     }
 }
 
-#[track_caller]
-fn check([batch, length, heads]: [u32; 3], width: HeadWidth, half: HalfType) {
+fn check(
+    runner: &mut dyn KernelRunner,
+    [batch, length, heads]: [u32; 3],
+    width: HeadWidth,
+    half: HalfType,
+) -> Result<(), CheckError> {
     let shape = AttentionShape { batch, length, heads, width };
-    let attention = Attention::draw(&mut Random::from_seed(), shape, half);
-    let (found, expect) = (attention.compute(), attention.reference());
+    let attention = AttentionCase::draw(&mut RandomStream::new(&[SEED]), shape, half);
+    let (found, expect) = (attention.compute(runner)?, attention.reference());
     let element = ElementType::Half(half);
-    let name = |what| format!("{what} of {shape:?}");
-    assert_close(&name("out"), element, &found.out, &expect.out);
-    assert_close(&name("lse"), ElementType::F32, &found.lse, &expect.lse);
+    let features = width.features();
+    let name =
+        |what| format!("{what} of {batch} × {length} tokens with {heads} heads of {features}");
+    close(&name("out"), element, &found.out, &expect.out)?;
+    close(&name("lse"), ElementType::F32, &found.lse, &expect.lse)?;
     let delta = attention.products(&found.out);
-    assert_close(&name("delta"), ElementType::F32, &found.delta, &delta);
+    close(&name("delta"), ElementType::F32, &found.delta, &delta)?;
     for (part, what) in ["dq", "dk", "dv"].into_iter().enumerate() {
         let (found, expect) =
             [&found.dqkv, &expect.dqkv].map(|dqkv| attention.part(dqkv, part)).into();
         // Of a single token, the gradients of query and key are 0; those of a few nearly cancel.
         if length == 1 && what != "dv" {
-            assert!(found.iter().all(|x| x.abs() < 1e-2), "{}: {found:?}", name(what));
+            same(&name(what), found.iter().all(|x| x.abs() < 1e-2))?;
         } else {
             let limit = if length < 16 { 2.0 } else { 1.0 } * tolerance(element);
-            let error = error_of(&found, &expect);
-            assert!(error < limit, "{}: error {error:.1e}", name(what));
+            within(&name(what), limit, &found, &expect)?;
         }
     }
+    Ok(())
 }
 
-#[test]
-fn attention_matches_its_definition() {
-    if !has("compiler", "attention_matches_its_definition") {
-        return;
-    }
+pub(super) fn check_attention(runner: &mut dyn KernelRunner) -> Result<(), CheckError> {
     for width in HeadWidth::ALL {
         for half in HalfType::ALL {
             // Both buffers are used a second time from 193 tokens on.
-            check([1, 256, 2], width, half);
+            check(runner, [1, 256, 2], width, half)?;
         }
-        check([2, 65, 3], width, HalfType::Bf16);
-        check([1, 300, 1], width, HalfType::Bf16);
+        check(runner, [2, 65, 3], width, HalfType::Bf16)?;
+        check(runner, [1, 300, 1], width, HalfType::Bf16)?;
     }
+    Ok(())
 }
 
-#[test]
-fn attention_of_any_length_matches_its_definition() {
-    if !has("compiler", "attention_of_any_length_matches_its_definition") {
-        return;
-    }
+pub(super) fn check_lengths(runner: &mut dyn KernelRunner) -> Result<(), CheckError> {
     for width in HeadWidth::ALL {
         for length in [1, 9, 15, 33, 63, 64, 127, 129] {
-            check([2, length, 2], width, HalfType::Bf16);
+            check(runner, [2, length, 2], width, HalfType::Bf16)?;
         }
     }
+    Ok(())
 }

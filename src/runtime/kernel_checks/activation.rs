@@ -1,9 +1,11 @@
 //! Functions of single elements and the classifier, against the same in f64.
 
-use remuda::cuda::kernels::{Activation, ElementType, Kernel, KernelLaunch, KernelProgram};
+use crate::cuda::device::KernelArgument;
+use crate::cuda::kernels::{Activation, ElementType, Kernel, KernelLaunch, KernelProgram};
 
-use super::emulated::{Case, assert_close, bytes_of, decode, draw, encode};
-use crate::support::proof::{Random, has};
+use crate::runtime::data::random::RandomStream;
+use crate::runtime::kernel_checks::case::{KernelCase, SEED, draw, rounded};
+use crate::runtime::kernel_checks::runner::{CheckError, KernelRunner, close, same};
 
 /// A function and its derivative.
 fn value_and_slope(function: Activation, x: f64) -> (f64, f64) {
@@ -45,71 +47,66 @@ fn is_exact(function: Activation) -> bool {
     matches!(function, Activation::Relu | Activation::Identity)
 }
 
-#[track_caller]
-fn check(what: &str, function: Activation, element: ElementType, found: &[f64], expect: &[f64]) {
+fn check(
+    what: &str,
+    (function, element): (Activation, ElementType),
+    found: &[f64],
+    expect: &[f64],
+) -> Result<(), CheckError> {
+    let what = format!("{what} of {function:?}");
     if is_exact(function) {
-        assert_eq!(found, decode(element, &encode(element, expect)), "{what}, {function:?}");
+        same(&what, found == rounded(element, expect))
     } else {
-        assert_close(what, element, found, expect);
+        close(&what, element, found, expect)
     }
 }
 
-#[test]
-fn activations_match_their_definition() {
-    if !has("compiler", "activations_match_their_definition") {
-        return;
-    }
-    let mut random = Random::from_seed();
+pub(super) fn check_activations(runner: &mut dyn KernelRunner) -> Result<(), CheckError> {
+    let mut random = RandomStream::new(&[SEED]);
     for (function, element) in all_functions() {
         for (count, size) in [(1, 1.0), (1037, 5.0), (4096, 12.0)] {
             let program = KernelProgram::Activation(function, element);
             let launch = KernelLaunch::elementwise(count as u64, element);
             let x = draw(&mut random, element, count, size);
             let dy = draw(&mut random, element, count, 1.0);
-            let y = Case::new(program, Kernel::ActivationForward, launch)
+            let y = KernelCase::new(program, Kernel::ActivationForward, launch)
                 .elements(element, &x)
-                .unwritten(count * bytes_of(element))
+                .unwritten(count * element.bytes())
                 .count(count)
-                .run_under_all_schedules();
+                .run(runner)?;
             let expect: Vec<f64> = x.iter().map(|x| value_and_slope(function, *x).0).collect();
-            check("y", function, element, &y.elements(1, element), &expect);
-            let dx = Case::new(program, Kernel::ActivationBackward, launch)
+            check("y", (function, element), &y.elements(1, element), &expect)?;
+            let dx = KernelCase::new(program, Kernel::ActivationBackward, launch)
                 .elements(element, &x)
                 .elements(element, &dy)
                 .same_memory(1)
                 .count(count)
-                .run_under_all_schedules();
+                .run(runner)?;
             let slopes = x.iter().map(|x| value_and_slope(function, *x).1);
             let expect: Vec<f64> = slopes.zip(&dy).map(|(slope, dy)| slope * dy).collect();
-            check("dx", function, element, &dx.elements(1, element), &expect);
+            check("dx", (function, element), &dx.elements(1, element), &expect)?;
         }
     }
+    Ok(())
 }
 
-#[test]
-fn activations_of_huge_numbers_are_finite() {
-    if !has("compiler", "activations_of_huge_numbers_are_finite") {
-        return;
-    }
+pub(super) fn check_huge_numbers(runner: &mut dyn KernelRunner) -> Result<(), CheckError> {
     let element = ElementType::F32;
     let x = [-1e30, -100.0, -20.0, -0.0, 0.0, 20.0, 100.0, 1e12];
     for function in Activation::ALL {
         let program = KernelProgram::Activation(function, element);
         let launch = KernelLaunch::elementwise(8, element);
-        let case = |kernel| Case::new(program, kernel, launch).elements(element, &x);
-        let y = case(Kernel::ActivationForward).unwritten(32).count(8).run_under_all_schedules();
+        let case = |kernel| KernelCase::new(program, kernel, launch).elements(element, &x);
+        let y = case(Kernel::ActivationForward).unwritten(32).count(8).run(runner)?;
         let y = y.floats(1);
-        assert!(y.iter().all(|y| y.is_finite()), "{function:?}: {y:?}");
-        assert_eq!((y[7], y[6]), (1e12f32 as f64, 100.0), "{function:?}");
+        let is_right = y.iter().all(|y| y.is_finite()) && y[6..] == [100.0, f64::from(1e12f32)];
+        same(&format!("large numbers of {function:?}"), is_right)?;
     }
+    Ok(())
 }
 
-#[test]
-fn bias_is_added_before_the_function() {
-    if !has("compiler", "bias_is_added_before_the_function") {
-        return;
-    }
-    let mut random = Random::from_seed();
+pub(super) fn check_bias(runner: &mut dyn KernelRunner) -> Result<(), CheckError> {
+    let mut random = RandomStream::new(&[SEED]);
     for (function, element) in all_functions() {
         for (rows, width) in [(1, 8), (5, 264)] {
             let x = draw(&mut random, element, rows * width, 2.0);
@@ -118,21 +115,22 @@ fn bias_is_added_before_the_function() {
             let program = KernelProgram::Activation(function, element);
             let sum = |(at, x): (usize, &f64)| f64::from(*x as f32 + bias[at % width] as f32);
             let sums: Vec<f64> = x.iter().enumerate().map(sum).collect();
-            let sums = decode(element, &encode(element, &sums));
+            let sums = rounded(element, &sums);
             let expect: Vec<f64> = sums.iter().map(|x| value_and_slope(function, *x).0).collect();
-            let case = Case::new(program, Kernel::BiasActivation, launch)
+            let case = KernelCase::new(program, Kernel::BiasActivation, launch)
                 .elements(element, &x)
                 .elements(element, &bias);
-            let kept = case.clone().unwritten(rows * width * bytes_of(element)).ints([rows, width]);
-            let kept = kept.run_under_all_schedules();
-            assert_eq!(kept.elements(0, element), sums);
-            check("y", function, element, &kept.elements(2, element), &expect);
-            let alone = case.clone().null().ints([rows, width]).run_under_all_schedules();
-            assert_eq!(alone.elements(0, element), sums);
-            let in_place = case.same_memory(0).ints([rows, width]).run_under_all_schedules();
-            assert_eq!(in_place.get::<u8>(0), kept.get::<u8>(2));
+            let kept = case.clone().unwritten(rows * width * element.bytes()).ints([rows, width]);
+            let kept = kept.run(runner)?;
+            same("x + bias", kept.elements(0, element) == sums)?;
+            check("y", (function, element), &kept.elements(2, element), &expect)?;
+            let alone = case.clone().null().ints([rows, width]).run(runner)?;
+            same("x + bias alone", alone.elements(0, element) == sums)?;
+            let in_place = case.same_memory(0).ints([rows, width]).run(runner)?;
+            same("y in place", in_place.0[0] == kept.0[2])?;
         }
     }
+    Ok(())
 }
 
 /// Losses and gradients of logits.
@@ -156,12 +154,8 @@ fn cross_entropy(
     (losses, gradients)
 }
 
-#[test]
-fn classifier_is_softmax_and_cross_entropy() {
-    if !has("compiler", "classifier_is_softmax_and_cross_entropy") {
-        return;
-    }
-    let mut random = Random::from_seed();
+pub(super) fn check_classifier(runner: &mut dyn KernelRunner) -> Result<(), CheckError> {
+    let mut random = RandomStream::new(&[SEED]);
     for element in ElementType::ALL {
         for [rows, vocabulary, stride] in [[1, 8, 8], [3, 50, 64], [5, 2050, 2056], [2, 9001, 9024]]
         {
@@ -173,22 +167,24 @@ fn classifier_is_softmax_and_cross_entropy() {
             let targets: Vec<u32> = (0..rows).map(|_| random.below(vocabulary) as u32).collect();
             let (scale, share) = (128.0f32, 0.125f32);
             let launch = KernelLaunch::classifier(rows as u32, stride as u32, element);
-            let results = Case::new(KernelProgram::Classifier(element), Kernel::Classifier, launch)
-                .elements(element, &logits)
-                .memory(&targets)
-                .unwritten(rows * 4)
-                .memory(&[scale])
-                .scalar(remuda::cuda::device::KernelArgument::F32(share))
-                .ints([vocabulary, stride])
-                .run_under_all_schedules();
+            let results =
+                KernelCase::new(KernelProgram::Classifier(element), Kernel::Classifier, launch)
+                    .elements(element, &logits)
+                    .memory(&targets)
+                    .unwritten(rows * 4)
+                    .memory(&[scale])
+                    .scalar(KernelArgument::F32(share))
+                    .ints([vocabulary, stride])
+                    .run(runner)?;
             let share = f64::from(share) * f64::from(scale);
-            let logits = decode(element, &encode(element, &logits));
+            let logits = rounded(element, &logits);
             let (losses, gradients) = cross_entropy(&logits, &targets, [vocabulary, stride], share);
-            assert_close("loss", ElementType::F32, &results.floats(2), &losses);
+            close("loss", ElementType::F32, &results.floats(2), &losses)?;
             let found = results.elements(0, element);
-            assert_close("gradient", element, &found, &gradients);
+            close("gradient", element, &found, &gradients)?;
             let mut padding = found.chunks(stride).flat_map(|row| &row[vocabulary..]);
-            assert!(padding.all(|x| x.to_bits() == 0), "the gradient of padding is 0");
+            same("gradient of the padding", padding.all(|x| x.to_bits() == 0))?;
         }
     }
+    Ok(())
 }

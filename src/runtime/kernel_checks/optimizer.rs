@@ -1,46 +1,53 @@
 //! The end of a step on the device has the bits of `runtime::flat::norm` and `runtime::optim` on a CPU.
 
-use remuda::cuda::kernels::{
+use crate::cuda::kernels::{
     DeviceAdam, DeviceLossScale, DeviceStep, ElementType, HalfType, Kernel, KernelLaunch,
     KernelProgram,
 };
-use remuda::runtime::optim::{
+use crate::runtime::flat::norm::{clip_factor, fold_block_sums, global_norm};
+use crate::runtime::flat::tasks::Serial;
+use crate::runtime::optim::{
     AdamOptions, DecayRange, DynamicScaling, GradientCheck, LionOptions, LossScale, LossScaler,
     LossScaling, Optimizer, SgdOptions, WeightDecay,
 };
-use remuda::runtime::{Serial, clip_factor, global_norm};
 
-use super::emulated::{Case, bytes_of, encode};
-use crate::support::proof::{Random, has};
-use remuda::cuda::device::KernelArgument::{F32, F64, I32, U32, U64};
+use crate::cuda::device::KernelArgument::{F32, F64, I32, U32, U64};
+use crate::runtime::data::random::RandomStream;
+use crate::runtime::kernel_checks::case::{KernelCase, SEED, encode};
+use crate::runtime::kernel_checks::runner::{CheckError, KernelRunner, same};
 
 const BF16: ElementType = ElementType::Half(HalfType::Bf16);
 
 /// Numbers of many magnitudes, so that another order of additions gives other bits.
-fn gradient(random: &mut Random, len: usize) -> Vec<f32> {
+fn gradient(random: &mut RandomStream, len: usize) -> Vec<f32> {
     let mut unit = || random.below(1 << 24) as f32 / (1 << 23) as f32 - 1.0;
     (0..len).map(|_| unit() * (8.0 * unit()).exp2()).collect()
 }
 
 /// Decides on a step, after `before`.
-#[track_caller]
-fn decide(gradient: &[f32], norm_max: f64, scale: f32, before: DeviceStep) -> DeviceStep {
+fn decide(
+    runner: &mut dyn KernelRunner,
+    gradient: &[f32],
+    (norm_max, scale): (f64, f32),
+    before: DeviceStep,
+) -> Result<DeviceStep, CheckError> {
     let program = KernelProgram::Optimizer(BF16);
     let squares = KernelLaunch::squares(gradient.len() as u64);
-    let sums = Case::new(program, Kernel::Squares, squares)
+    let sums = KernelCase::new(program, Kernel::Squares, squares)
         .memory(gradient)
         .unwritten(squares.grid[0] as usize * 8)
         .count(gradient.len())
-        .run_under_all_schedules()
+        .run(runner)?
         .get::<f64>(1);
-    Case::new(program, Kernel::DecideStep, KernelLaunch::decide_step(sums.len() as u32))
+    let launch = KernelLaunch::decide_step(sums.len() as u32);
+    let memory = KernelCase::new(program, Kernel::DecideStep, launch)
         .memory(&sums)
         .count(sums.len())
         .scalar(F64(norm_max))
         .memory(&[scale])
         .memory(&[before])
-        .run_under_all_schedules()
-        .get(2)[0]
+        .run(runner)?;
+    Ok(memory.get(2)[0])
 }
 
 /// The same on a CPU.
@@ -56,64 +63,57 @@ fn decide_on_cpu(gradient: &[f32], norm_max: f64, scale: f32, before: DeviceStep
     }
 }
 
-#[test]
-fn norm_and_clipping_have_the_bits_of_a_cpu() {
-    if !has("compiler", "norm_and_clipping_have_the_bits_of_a_cpu") {
-        return;
-    }
-    let mut random = Random::from_seed();
+pub(super) fn check_clipping(runner: &mut dyn KernelRunner) -> Result<(), CheckError> {
+    let mut random = RandomStream::new(&[SEED]);
     let before = DeviceStep { applied: 6, ..DeviceStep::default() };
     for len in [1, 17, 1024, 1025, 16_384, 16_385, 100_000] {
         for (norm_max, scale) in [(1.0, 1.0), (f64::INFINITY, 65_536.0), (1e9, 4.0)] {
             let gradient = gradient(&mut random, len);
-            let found = decide(&gradient, norm_max, scale, before);
-            assert_eq!(found, decide_on_cpu(&gradient, norm_max, scale, before), "{len} elements");
+            let found = decide(runner, &gradient, (norm_max, scale), before)?;
+            let expect = decide_on_cpu(&gradient, norm_max, scale, before);
+            same(&format!("norm of {len} numbers"), found == expect)?;
         }
     }
+    Ok(())
 }
 
-#[test]
-fn step_decision_folds_any_number_of_sums() {
-    if !has("compiler", "step_decision_folds_any_number_of_sums") {
-        return;
-    }
-    let mut random = Random::from_seed();
+pub(super) fn check_decisions(runner: &mut dyn KernelRunner) -> Result<(), CheckError> {
+    let mut random = RandomStream::new(&[SEED]);
     for count in [1, 2, 31, 33, 1000, 1025, 33_000] {
         let sums: Vec<f64> =
             gradient(&mut random, count).into_iter().map(|x| f64::from(x * x)).collect();
         let launch = KernelLaunch::decide_step(count as u32);
-        let step = Case::new(KernelProgram::Optimizer(BF16), Kernel::DecideStep, launch)
+        let step = KernelCase::new(KernelProgram::Optimizer(BF16), Kernel::DecideStep, launch)
             .memory(&sums)
             .count(count)
             .scalar(F64(f64::INFINITY))
             .memory(&[1.0f32])
             .memory(&[DeviceStep::default()])
-            .run_under_all_schedules()
+            .run(runner)?
             .get::<DeviceStep>(2)[0];
-        let expect = remuda::runtime::fold_block_sums(&sums).sqrt();
-        assert_eq!(step.norm.to_bits(), expect.to_bits(), "{count} sums");
+        let expect = fold_block_sums(&sums).sqrt();
+        same(&format!("fold of {count} sums"), step.norm.to_bits() == expect.to_bits())?;
     }
+    Ok(())
 }
 
-#[test]
-fn infinite_gradients_change_no_parameter() {
-    if !has("compiler", "infinite_gradients_change_no_parameter") {
-        return;
-    }
-    let mut random = Random::from_seed();
+pub(super) fn check_skipped_steps(runner: &mut dyn KernelRunner) -> Result<(), CheckError> {
+    let mut random = RandomStream::new(&[SEED]);
     for value in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
         let mut gradient = gradient(&mut random, 20_000);
         gradient[16_999] = value;
         let before = DeviceStep { applied: 3, ..DeviceStep::default() };
-        let step = decide(&gradient, 1.0, 8.0, before);
-        assert_eq!((step.is_finite, step.applied), (0, 3));
+        let step = decide(runner, &gradient, (1.0, 8.0), before)?;
+        same("decision on a step", (step.is_finite, step.applied) == (0, 3))?;
         for optimizer in optimizers() {
             let mut run = Run::new(optimizer, ElementType::F32, vec![0.5; gradient.len()]);
             let before = run.clone();
-            run.update_on_device(step, &gradient);
-            assert!(run.params == before.params && run.states == before.states, "{optimizer:?}");
+            run.update_on_device(runner, step, &gradient)?;
+            let is_unchanged = run.params == before.params && run.states == before.states;
+            same(&format!("skipped step of {optimizer:?}"), is_unchanged)?;
         }
     }
+    Ok(())
 }
 
 fn optimizers() -> Vec<Optimizer> {
@@ -164,10 +164,10 @@ impl Run {
     }
 
     /// Memory: parameters, states, gradient, copy, …
-    fn case(&self, kernel: Kernel, gradient: &[f32]) -> Case {
+    fn case(&self, kernel: Kernel, gradient: &[f32]) -> KernelCase {
         let len = self.params.len();
         let launch = KernelLaunch::elementwise(len as u64, self.element);
-        let mut case = Case::new(KernelProgram::Optimizer(self.element), kernel, launch);
+        let mut case = KernelCase::new(KernelProgram::Optimizer(self.element), kernel, launch);
         case = case.memory(&self.params);
         for state in &self.states {
             case = case.memory(state);
@@ -179,7 +179,7 @@ impl Run {
         if self.element == ElementType::F32 {
             return case.null();
         }
-        case.unwritten(len * bytes_of(self.element))
+        case.unwritten(len * self.element.bytes())
     }
 
     fn decay(&self) -> (f32, f32) {
@@ -195,13 +195,18 @@ impl Run {
     }
 
     /// Updates the parameters on the device; checks their copy.
-    fn update_on_device(&mut self, step: DeviceStep, gradient: &[f32]) {
+    fn update_on_device(
+        &mut self,
+        runner: &mut dyn KernelRunner,
+        step: DeviceStep,
+        gradient: &[f32],
+    ) -> Result<(), CheckError> {
         let (l2, shrink) = self.decay();
         let ranges = I32(self.ends.len() as i32);
         let case = match self.optimizer {
             Optimizer::Adam(adam) => {
                 let case = self.case(Kernel::Adam, gradient).memory(&[step]);
-                let case = case.memory(&[prepare_adam(&adam, step)]).memory(&self.ends);
+                let case = case.memory(&[prepare_adam(runner, &adam, step)?]).memory(&self.ends);
                 case.scalar(ranges).scalar(F32(l2)).scalar(F32(shrink))
             }
             Optimizer::Sgd(sgd) => {
@@ -219,7 +224,7 @@ impl Run {
                 numbers.into_iter().fold(case, |case, x| case.scalar(F32(x)))
             }
         };
-        let results = case.count(self.params.len()).run_under_all_schedules();
+        let results = case.count(self.params.len()).run(runner)?;
         self.params = results.get(0);
         let states = self.states.len();
         for (index, state) in self.states.iter_mut().enumerate() {
@@ -227,26 +232,27 @@ impl Run {
         }
         if self.element != ElementType::F32 && step.is_finite == 1 {
             let wide: Vec<f64> = self.params.iter().map(|x| f64::from(*x)).collect();
-            assert_eq!(results.get::<u8>(states + 2), encode(self.element, &wide), "the copy");
+            same("weights of 16 bits", results.0[states + 2] == encode(self.element, &wide))?;
         }
+        Ok(())
     }
 }
 
-fn prepare_adam(adam: &AdamOptions, step: DeviceStep) -> DeviceAdam {
+fn prepare_adam(
+    runner: &mut dyn KernelRunner,
+    adam: &AdamOptions,
+    step: DeviceStep,
+) -> Result<DeviceAdam, CheckError> {
     let program = KernelProgram::Optimizer(ElementType::F32);
-    let case = Case::new(program, Kernel::PrepareAdam, KernelLaunch::one_thread());
+    let case = KernelCase::new(program, Kernel::PrepareAdam, KernelLaunch::one_thread());
     let case = case.memory(&[step]).memory(&[DeviceAdam::default()]);
     let numbers = [adam.betas[0], adam.betas[1], adam.epsilon, RATE];
     let case = numbers.into_iter().fold(case, |case, number| case.scalar(F64(number)));
-    case.scalar(U32(u32::from(adam.bias_correction))).run_under_all_schedules().get(1)[0]
+    Ok(case.scalar(U32(u32::from(adam.bias_correction))).run(runner)?.get(1)[0])
 }
 
-#[test]
-fn optimizers_have_the_bits_of_a_cpu() {
-    if !has("compiler", "optimizers_have_the_bits_of_a_cpu") {
-        return;
-    }
-    let mut random = Random::from_seed();
+pub(super) fn check_optimizers(runner: &mut dyn KernelRunner) -> Result<(), CheckError> {
+    let mut random = RandomStream::new(&[SEED]);
     for optimizer in optimizers() {
         for element in ElementType::ALL {
             let mut device = Run::new(optimizer, element, gradient(&mut random, 3003));
@@ -255,21 +261,25 @@ fn optimizers_have_the_bits_of_a_cpu() {
                 let gradient = gradient(&mut random, 3003);
                 let factor = 0.25 / applied as f32;
                 let step = DeviceStep { norm: 1.0, applied, factor, is_finite: 1 };
-                device.update_on_device(step, &gradient);
+                device.update_on_device(runner, step, &gradient)?;
                 cpu.update_on_cpu(step, &gradient);
                 let bits = |run: &Run| -> Vec<Vec<u32>> {
                     let all = std::iter::once(&run.params).chain(&run.states);
                     all.map(|values| values.iter().map(|x| x.to_bits()).collect()).collect()
                 };
-                assert!(bits(&device) == bits(&cpu), "{optimizer:?}, {element:?}, step {applied}");
+                same(&format!("step {applied} of {optimizer:?}"), bits(&device) == bits(&cpu))?;
             }
         }
     }
+    Ok(())
 }
 
 /// Runs the kernel of the loss scale beside the scaler of a CPU.
-#[track_caller]
-fn check_scaler(random: &mut Random, settings: DynamicScaling) {
+fn check_scaler(
+    runner: &mut dyn KernelRunner,
+    random: &mut RandomStream,
+    settings: DynamicScaling,
+) -> Result<(), CheckError> {
     let mut cpu = LossScaler::new(LossScaling::Dynamic(settings));
     let mut state = DeviceLossScale {
         scale: cpu.scale(),
@@ -280,7 +290,7 @@ fn check_scaler(random: &mut Random, settings: DynamicScaling) {
         let is_finite = random.below(4) != 0;
         let step = DeviceStep { is_finite: u32::from(is_finite), ..DeviceStep::default() };
         let program = KernelProgram::Optimizer(BF16);
-        let results = Case::new(program, Kernel::UpdateLossScale, KernelLaunch::one_thread())
+        let results = KernelCase::new(program, Kernel::UpdateLossScale, KernelLaunch::one_thread())
             .memory(&[step])
             .memory(&[state])
             .memory(&[0.0f32])
@@ -288,7 +298,7 @@ fn check_scaler(random: &mut Random, settings: DynamicScaling) {
             .scalar(U32(settings.hysteresis))
             .scalar(U32(u32::from(settings.consecutive_hysteresis)))
             .scalar(F64(settings.scale_min))
-            .run_under_all_schedules();
+            .run(runner)?;
         state = results.get(1)[0];
         let check = if is_finite { GradientCheck::Finite } else { GradientCheck::Overflow };
         let taken = cpu.start_step();
@@ -297,35 +307,31 @@ fn check_scaler(random: &mut Random, settings: DynamicScaling) {
             panic!("the scale is dynamic");
         };
         let is_stuck = u32::from(is_stuck);
-        assert_eq!(state, DeviceLossScale { scale, clean_steps, hysteresis_left, is_stuck });
-        assert_eq!(results.get::<f32>(2)[0].to_bits(), (scale as f32).to_bits());
+        let expect = DeviceLossScale { scale, clean_steps, hysteresis_left, is_stuck };
+        let is_copied = results.get::<f32>(2)[0].to_bits() == (scale as f32).to_bits();
+        same("loss scale", state == expect && is_copied)?;
         if state.is_stuck == 1 {
-            return;
+            return Ok(());
         }
     }
+    Ok(())
 }
 
-#[test]
-fn loss_scale_is_that_of_a_cpu() {
-    if !has("compiler", "loss_scale_is_that_of_a_cpu") {
-        return;
-    }
-    let mut random = Random::from_seed();
+pub(super) fn check_loss_scale(runner: &mut dyn KernelRunner) -> Result<(), CheckError> {
+    let mut random = RandomStream::new(&[SEED]);
     for hysteresis in 1..4 {
         for consecutive_hysteresis in [false, true] {
             for (initial_power, window) in [(2, 3), (16, 2), (40, 1)] {
-                let scale_min = 0.5;
-                check_scaler(
-                    &mut random,
-                    DynamicScaling {
-                        initial_power,
-                        window,
-                        hysteresis,
-                        consecutive_hysteresis,
-                        scale_min,
-                    },
-                );
+                let settings = DynamicScaling {
+                    initial_power,
+                    window,
+                    hysteresis,
+                    consecutive_hysteresis,
+                    scale_min: 0.5,
+                };
+                check_scaler(runner, &mut random, settings)?;
             }
         }
     }
+    Ok(())
 }

@@ -1,0 +1,29 @@
+//! Checks of what a GPU computes: every CUDA kernel against the same in f64, or against the bits of a processor, and
+//! products of matrices.
+//!
+//! `remuda doctor --gpu` runs them on a GPU, the tests on an emulated device under adversarial schedules.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `case` | a launch with its arguments and memory |
+//! | `list` | all checks, by name |
+//! | `runner` | what runs kernels; comparisons |
+//! | `activation`, `attention`, `embedding`, `fold`, `norm`, `optimizer` | the checks, by kernel |
+//! | `product` | products of matrices |
+
+mod activation;
+mod attention;
+mod case;
+mod embedding;
+mod fold;
+mod list;
+mod norm;
+mod optimizer;
+mod product;
+mod runner;
+
+pub use attention::AttentionCase;
+pub use case::{CaseArgument, CaseMemory, KernelCase, decode, draw, encode};
+pub use list::{KERNEL_CHECKS, KernelCheck};
+pub use product::check_products;
+pub use runner::{CheckError, DeviceRunner, KernelRunner, error_of, tolerance};
