@@ -16,6 +16,7 @@ A word after `console` names what a block needs; without it the block is skipped
 * `torch`: the Python of `scripts/integrations --install`;
 * `library`: the library of `scripts/bindings --library-only`;
 * `pytest`: a Python with pytest, which PYTEST_PYTHON can name;
+* `pre_commit`: pre-commit, which PRE_COMMIT can name; ~/remuda is this repository;
 * `ssh`: root and sshd, which the block gets as the hosts node01 to node04; with `denied` or `unknown`, logins fail.
 
 `console,not-run` is not run; its first line states why. On pages that import remuda, the Python package is installed.
@@ -37,7 +38,7 @@ from pathlib import Path
 
 import ssh_hosts
 
-NEEDS = ("torch", "pytest", "library", "ssh")
+NEEDS = ("torch", "pytest", "library", "pre_commit", "ssh")
 MARK = "\x1e"
 LIMIT_S = 120
 REASON = "# not run by the tests: "
@@ -69,6 +70,7 @@ class Place:
     torch: str
     pytest: str
     library: str
+    pre_commit: str
     ssh: bool
 
     def python(self, block):
@@ -114,6 +116,9 @@ def run(place, page, block):
             python = os.path.realpath(sys.executable)
             (binaries / "python3").symlink_to(python)
         environment = {"PATH": path, "HOME": str(base / "home/me"), "LANG": "C.UTF-8", "USER": "me", "COLUMNS": "100"}
+        if "pre_commit" in block.attributes:
+            (base / "home/me/remuda").symlink_to(place.root)
+            environment["PATH"] = f"{path}:{os.path.dirname(place.pre_commit)}"
         if uses_package(page, block):
             environment["PYTHONPATH"] = str(install_package(place.root, base))
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -275,6 +280,10 @@ def find_pytest():
     python = os.environ.get("PYTEST_PYTHON", sys.executable)
     found = subprocess.run([python, "-c", "import pytest"], stderr=subprocess.DEVNULL, check=False).returncode == 0
     return python if found else ""
+
+
+def find_pre_commit():
+    return shutil.which(os.environ.get("PRE_COMMIT", "pre-commit")) or ""
 
 
 def find_torch(root):
