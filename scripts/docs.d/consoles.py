@@ -9,7 +9,8 @@ for any lines, and `…` in a line for any text. What differs from run to run is
   /usr/bin/python3;
 * adjacent lines of workers are compared in the order of the ranks, because workers write at the same time;
 * several blanks are one, because columns are as wide as the numbers in them;
-* the note that port 29500 is in use is left out: it depends on other programs.
+* the note that port 29500 is in use is left out: it depends on other programs; the line about hosts that are waited
+  for, too: it depends on the load.
 
 A word after `console` names what a block needs; without it the block is skipped:
 
@@ -58,7 +59,9 @@ RULES = [
     (re.compile(r"\b\d{4}-\d\d-\d\dT[\d:]+Z"), "DATE"),
     (re.compile(r"[ \t]+"), " "),
 ]
-PORT_NOTE = re.compile(r"^.*29500.*in use.*$|^  help: another job, or a process .* uses the port;.*$")
+LEFT_OUT = re.compile(
+    r"^.*29500.*in use.*$|^  help: another job, or a process .* uses the port;.*$|^ +Waiting +for .* so far$"
+)
 
 
 @dataclass
@@ -194,7 +197,7 @@ def ordered(lines):
 
 
 def normal(text):
-    lines = ordered([line.rstrip() for line in text.splitlines() if not PORT_NOTE.match(line)])
+    lines = ordered([line.rstrip() for line in text.splitlines() if not LEFT_OUT.match(line)])
     for pattern, replacement in RULES:
         lines = [pattern.sub(replacement, line) for line in lines]
     return lines
@@ -262,7 +265,7 @@ def record(results):
             lines += [
                 f"$ {first}",
                 *(f"> {line}" for line in rest),
-                *ordered([line for line in output.splitlines() if not PORT_NOTE.match(line)]),
+                *ordered([line for line in output.splitlines() if not LEFT_OUT.match(line)]),
             ]
         page = result.page.path.read_text(encoding="utf-8").splitlines()
         start = result.block.start
