@@ -47,6 +47,27 @@ fn equal_output_of_hosts_is_printed_once() {
 }
 
 #[test]
+fn dry_run_prints_hosts_and_line_and_starts_nothing() {
+    let options = ["--dry-run", "--env", "A=b", "--env", "API_KEY=1"];
+    let words = ["touch", "it ran"].map(OsStr::new);
+    let (stdout, stderr, code) = run("planned", &options, &words);
+    let lines: Vec<&str> = stdout.lines().filter(|line| !line.contains("propagated")).collect();
+    let line = "command on every host: touch 'it ran'";
+    let variables = ["  --env       A=b", "  --env       API_KEY=***"];
+    let is_wide = stdout.contains("propagated");
+    let variables =
+        variables.map(|line| if is_wide { line.into() } else { line.replace("      ", " ") });
+    let [first, second] = &variables;
+    assert_eq!(lines, ["4 hosts: n[1-4]", line, first, second, "nothing was started"]);
+    assert_eq!((stderr.as_str(), code), ("", Some(0)));
+    let (stdout, _, code) = run("planned", &["--dry-run", "--json"], &words);
+    let plan: serde_json::Value = serde_json::from_str(&stdout).expect("a plan");
+    assert_eq!((plan["world_size"].as_u64(), code), (Some(4), Some(0)));
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("everywhere/planned");
+    assert!(!directory.join("it ran").exists());
+}
+
+#[test]
 fn failed_host_is_listed_and_stops_no_other_host() {
     let out = format!("{SEPARATOR}\nn[1,4] (2)\n{SEPARATOR}\nend\n");
     let err = "error: n[2-3] (2): exited with code 3\n";

@@ -408,7 +408,7 @@ fn table_of_a_large_plan_shows_ranges() {
     assert_eq!(
         table(&planned(&uneven)),
         "node   host      ranks   slots\n0-39   n[0-39]   0-39    0 each\n\
-         40     n40       40-45   0,1,3,5-7\n41-99  n[41-99]  46-104  0 each"
+         40     n40       40-45   0-1,3,5-7\n41-99  n[41-99]  46-104  0 each"
     );
 }
 

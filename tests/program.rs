@@ -3,6 +3,7 @@
 
 #![cfg(all(feature = "cli", feature = "train"))]
 
+mod action;
 mod bench;
 mod cascades;
 mod checkpoints;
@@ -26,6 +27,7 @@ mod oracles;
 mod plan;
 mod pods;
 mod sample;
+mod sarif;
 mod selection;
 mod settings;
 mod slurm;

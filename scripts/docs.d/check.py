@@ -110,7 +110,7 @@ def main():
     for problem in problems:
         print(problem)
     since = time.monotonic()
-    needs = consoles.find_torch(root), consoles.find_pytest(), consoles.find_library(root), ssh_hosts.are_available()
+    needs = consoles.find_torch(root), consoles.find_pytest(), consoles.find_library(root), consoles.find_pre_commit(), ssh_hosts.are_available()
     place = consoles.Place(str(Path(args.remuda).resolve()), root, *needs)
     results = consoles.check(place, pages, args.jobs)
     if args.record:

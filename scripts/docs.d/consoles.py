@@ -9,13 +9,15 @@ for any lines, and `…` in a line for any text. What differs from run to run is
   /usr/bin/python3;
 * adjacent lines of workers are compared in the order of the ranks, because workers write at the same time;
 * several blanks are one, because columns are as wide as the numbers in them;
-* the note that port 29500 is in use is left out: it depends on other programs.
+* the note that port 29500 is in use is left out: it depends on other programs; the line about hosts that are waited
+  for, too: it depends on the load.
 
 A word after `console` names what a block needs; without it the block is skipped:
 
 * `torch`: the Python of `scripts/integrations --install`;
 * `library`: the library of `scripts/bindings --library-only`;
 * `pytest`: a Python with pytest, which PYTEST_PYTHON can name;
+* `pre_commit`: pre-commit, which PRE_COMMIT can name; ~/remuda is this repository;
 * `ssh`: root and sshd, which the block gets as the hosts node01 to node04; with `denied` or `unknown`, logins fail.
 
 `console,not-run` is not run; its first line states why. On pages that import remuda, the Python package is installed.
@@ -37,7 +39,7 @@ from pathlib import Path
 
 import ssh_hosts
 
-NEEDS = ("torch", "pytest", "library", "ssh")
+NEEDS = ("torch", "pytest", "library", "pre_commit", "ssh")
 MARK = "\x1e"
 LIMIT_S = 120
 REASON = "# not run by the tests: "
@@ -57,7 +59,9 @@ RULES = [
     (re.compile(r"\b\d{4}-\d\d-\d\dT[\d:]+Z"), "DATE"),
     (re.compile(r"[ \t]+"), " "),
 ]
-PORT_NOTE = re.compile(r"^.*29500.*in use.*$|^  help: another job, or a process .* uses the port;.*$")
+LEFT_OUT = re.compile(
+    r"^.*29500.*in use.*$|^  help: another job, or a process .* uses the port;.*$|^ +Waiting +for .* so far$"
+)
 
 
 @dataclass
@@ -69,6 +73,7 @@ class Place:
     torch: str
     pytest: str
     library: str
+    pre_commit: str
     ssh: bool
 
     def python(self, block):
@@ -114,6 +119,9 @@ def run(place, page, block):
             python = os.path.realpath(sys.executable)
             (binaries / "python3").symlink_to(python)
         environment = {"PATH": path, "HOME": str(base / "home/me"), "LANG": "C.UTF-8", "USER": "me", "COLUMNS": "100"}
+        if "pre_commit" in block.attributes:
+            (base / "home/me/remuda").symlink_to(place.root)
+            environment["PATH"] = f"{path}:{os.path.dirname(place.pre_commit)}"
         if uses_package(page, block):
             environment["PYTHONPATH"] = str(install_package(place.root, base))
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -189,7 +197,7 @@ def ordered(lines):
 
 
 def normal(text):
-    lines = ordered([line.rstrip() for line in text.splitlines() if not PORT_NOTE.match(line)])
+    lines = ordered([line.rstrip() for line in text.splitlines() if not LEFT_OUT.match(line)])
     for pattern, replacement in RULES:
         lines = [pattern.sub(replacement, line) for line in lines]
     return lines
@@ -257,7 +265,7 @@ def record(results):
             lines += [
                 f"$ {first}",
                 *(f"> {line}" for line in rest),
-                *ordered([line for line in output.splitlines() if not PORT_NOTE.match(line)]),
+                *ordered([line for line in output.splitlines() if not LEFT_OUT.match(line)]),
             ]
         page = result.page.path.read_text(encoding="utf-8").splitlines()
         start = result.block.start
@@ -275,6 +283,10 @@ def find_pytest():
     python = os.environ.get("PYTEST_PYTHON", sys.executable)
     found = subprocess.run([python, "-c", "import pytest"], stderr=subprocess.DEVNULL, check=False).returncode == 0
     return python if found else ""
+
+
+def find_pre_commit():
+    return shutil.which(os.environ.get("PRE_COMMIT", "pre-commit")) or ""
 
 
 def find_torch(root):

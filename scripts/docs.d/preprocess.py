@@ -2,7 +2,7 @@
 
 The pages below `project/` include documents such as COMPAT.md, whose links are relative to their own place. A link to a
 document that has a page becomes a link to this page; a link to another file of the repository becomes its text. A code
-such as R101 in a text becomes a link to its explanation.
+such as R101 in a text becomes a link to its explanation. The name of a file stands above the block that is its content.
 Reads the book as JSON on standard input and prints it, as mdBook wants.
 """
 
@@ -18,6 +18,8 @@ CODE = re.compile(r"\b([A-Z])\d{3}\b")
 HEADING_OF_CODE = re.compile(r"^## ([A-Z]\d{3}): ", re.MULTILINE)
 # What has no codes to link: code, links, headings.
 OTHER = re.compile(r"(`[^`]*`|!?\[[^\]]*\]\([^)]*\)|^#.*$|<[^>]*>)", re.MULTILINE)
+# The name of the file that the next block is (consoles.py).
+FILE = re.compile(r"^<!-- file: (\S+) -->$", re.MULTILINE)
 FENCED = re.compile(r"(^```.*?^```)", re.MULTILINE | re.DOTALL)
 
 
@@ -42,6 +44,7 @@ class Links:
         page = self.source / path
         place = self.document_of.get(page, page).parent
         parts = FENCED.split(text)
+        parts[::2] = [FILE.sub(r'<div class="file-name">\1</div>\n', part) for part in parts[::2]]
         parts[::2] = [LINK.sub(lambda link: self.link(link, page, place), part) for part in parts[::2]]
         if not path.startswith("reference/codes/"):
             parts[::2] = [self.with_codes(part, page) for part in parts[::2]]

@@ -11,7 +11,9 @@ from roff import sections
 
 NOTE = "<!-- Made by scripts/docs from the executable; edits are lost. -->\n\n"
 # Sections of a manual page that have a page of their own here, or no content for a reader.
-LEFT_OUT = {"Name", "Synopsis", "Description", "Version", "Examples", "Environment", "Subcommands", "Extra"}
+LEFT_OUT = {"Name", "Synopsis", "Description", "Commands", "Examples", "Environment"}
+# A manual page in the text of another one.
+MANUAL = re.compile(r"\bremuda-([a-z0-9.-]+)\(1\)")
 # Subjects of the codes, by letter, in the words of CONTRIBUTING.md.
 SUBJECTS = re.compile(r"^\| `([A-Z])…` \| (.*?) \| `src/", re.MULTILINE)
 
@@ -42,7 +44,7 @@ def find_commands(remuda, parent=()):
     """All commands and subcommands, in the order of the help."""
     found = []
     for section in sections(remuda.man(parent)):
-        for term in section.terms if section.title == "Subcommands" else []:
+        for term in section.terms if section.title == "Commands" else []:
             words = PAGE.match(term.name)[1]
             prefix = name(parent)
             last = words[len(prefix) + 1 :] if prefix else words
@@ -87,10 +89,18 @@ def command_page(remuda, words, commands):
         if section.title not in LEFT_OUT and section.terms:
             out.append(f"## {section.title}")
             out.extend(definition(term) for term in section.terms)
-    if parts.get("Extra"):
-        out.append("## Remarks")
-        out.extend(escaped(paragraph) for paragraph in parts["Extra"].paragraphs())
+    for heading in ("Exit status", "Notes"):
+        if parts.get(heading):
+            out.append(f"## {heading}")
+            out.extend(block(text) for text in parts[heading].blocks())
     return "\n\n".join(out)
+
+
+def block(text):
+    """A paragraph, or lines that are shown as they are."""
+    if text.startswith(" "):
+        return fence("text", text)
+    return MANUAL.sub(r"[remuda \1](\1.md)", escaped(" ".join(text.split())))
 
 
 def definition(term):

@@ -32,7 +32,11 @@ class Section:
 
     def paragraphs(self):
         """Lines without a blank line between them, joined."""
-        return [" ".join(part.split()) for part in "\n".join(self.lines).split("\n\n") if part.strip()]
+        return [" ".join(part.split()) for part in self.blocks()]
+
+    def blocks(self):
+        """The same with their lines, of which those of code begin with blanks."""
+        return [part for part in "\n".join(self.lines).split("\n\n") if part.strip()]
 
 
 def plain(text):
@@ -46,9 +50,12 @@ def sections(page):
     found = []
     expects = None
     for line in page.splitlines():
-        if line.startswith(".SH "):
-            found.append(Section(line[4:].strip('"').capitalize()))
+        if line.startswith((".SH ", ".SS ")):
+            heading = plain(line[4:].strip('"'))
+            found.append(Section(heading.capitalize() if line.startswith(".SH") else heading))
             expects = None
+        elif line == ".PP" and found and not found[-1].terms:
+            found[-1].lines.append("")
         elif not found or line.startswith((".ie", ".el", ".TH")):
             continue
         elif line == ".TP":

@@ -16,6 +16,8 @@ CONTROL = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])|\x1b[^\[]|\r|\n|\x08|[^\x1b\r\n
 COLOURS = ["#8b949e", "#ff7b72", "#7ee787", "#e3b341", "#79c0ff", "#d2a8ff", "#76e3ea", "#e6edf3"]
 TEXT, BACKGROUND, FRAME = "#e6edf3", "#161b22", "#30363d"
 CHARACTER, LINE, MARGIN = 8.0, 19, 16
+# A blank that browsers keep: of several usual ones they show one.
+BLANK = "\u00a0"
 
 
 class Screen:
@@ -118,8 +120,7 @@ def picture(title, prompt, screen, columns):
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" role="img">',
         f"<title>{escape(title)}</title>",
         f'<rect width="100%" height="100%" rx="8" fill="{BACKGROUND}" stroke="{FRAME}"/>',
-        '<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace" font-size="13" '
-        'xml:space="preserve">',
+        '<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace" font-size="13">',
     ]
     for number, row in enumerate(rows):
         y = MARGIN + LINE * number + 14
@@ -144,8 +145,9 @@ def runs(row):
 def piece(start, y, text, style):
     colour, bold = style
     weight = ' font-weight="bold"' if bold else ""
+    shown = escape(text).replace(" ", BLANK)
     # The length keeps columns aligned, whatever the font is.
     return (
         f'<text x="{MARGIN + start * CHARACTER:.0f}" y="{y}" fill="{colour}"{weight} textLength="{len(text) * CHARACTER:.0f}" '
-        f'lengthAdjust="spacingAndGlyphs">{escape(text)}</text>'
+        f'lengthAdjust="spacingAndGlyphs">{shown}</text>'
     )

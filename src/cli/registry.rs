@@ -47,10 +47,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     },
     CommandEntry {
         name: "torchrun",
-        help: Some(CommandHelp {
-            summary: Some("Run a script with the options and variables of torchrun"),
-            definition: torchrun::definition,
-        }),
+        help: Some(CommandHelp { summary: Some(NODE_LINES), definition: torchrun::definition }),
         main: |words, _| torchrun::main("remuda torchrun", TorchLauncher::Torchrun, words),
     },
     CommandEntry {
@@ -72,21 +69,17 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
         },
     },
     CommandEntry {
+        name: "launch",
+        help: Some(CommandHelp { summary: Some(NODE_LINES), definition: launch::definition }),
+        main: |words, _| launch::main(words),
+    },
+    CommandEntry {
         name: "accelerate",
         help: Some(CommandHelp {
             summary: Some("Run a script as `accelerate launch` does"),
             definition: accelerate::definition,
         }),
         main: |words, _| accelerate::main("remuda accelerate", words),
-    },
-    CommandEntry {
-        name: "launch",
-        help: Some(CommandHelp {
-            // DeepSpeed types it, not a user.
-            summary: None,
-            definition: launch::definition,
-        }),
-        main: |words, _| launch::main(words),
     },
     #[cfg(feature = "train")]
     CommandEntry {
@@ -160,36 +153,23 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     },
     CommandEntry {
         name: "explain",
-        help: Some(CommandHelp {
-            summary: Some("Explain an error code such as `H003`"),
-            definition: explain::definition,
-        }),
+        help: Some(CommandHelp { summary: Some(PAGES), definition: explain::definition }),
         main: |words, _| explain::main(words),
     },
     CommandEntry {
-        name: "links",
-        help: Some(CommandHelp {
-            // Once for an installation; the page for users of Python names it.
-            summary: None,
-            definition: links::definition,
-        }),
-        main: |words, _| links::main(words),
+        name: "man",
+        help: Some(CommandHelp { summary: Some(PAGES), definition: man::definition }),
+        main: man::main,
     },
     CommandEntry {
         name: "completion",
-        help: Some(CommandHelp {
-            summary: Some(TEXTS_OF_ALL_COMMANDS),
-            definition: completion::definition,
-        }),
+        help: Some(CommandHelp { summary: Some(INSTALLATION), definition: completion::definition }),
         main: completion::main,
     },
     CommandEntry {
-        name: "man",
-        help: Some(CommandHelp {
-            summary: Some(TEXTS_OF_ALL_COMMANDS),
-            definition: man::definition,
-        }),
-        main: man::main,
+        name: "links",
+        help: Some(CommandHelp { summary: Some(INSTALLATION), definition: links::definition }),
+        main: |words, _| links::main(words),
     },
     CommandEntry { name: "agent", help: None, main: |words, _| Ok(agent::main(&words)) },
     CommandEntry { name: "node", help: None, main: |words, _| node::main(&words) },
@@ -214,7 +194,11 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
 /// Summary of two commands, which have one line on the first page.
 const JOBS_OF_CLUSTERS: &str = "Print manifests for Kubernetes, or submit a job to Slurm";
 /// The same, of two others.
-const TEXTS_OF_ALL_COMMANDS: &str = "Print shell completions, or a manual page";
+const NODE_LINES: &str = "Run a line of torchrun, or of `deepspeed.launcher.launch`";
+/// The same, of two others.
+const PAGES: &str = "Explain a code such as `H003`, or show a manual page";
+/// The same, of two others.
+const INSTALLATION: &str = "Print shell completions, or make links named `torchrun`…";
 /// The same, of two others.
 #[cfg(feature = "train")]
 const TEXTS: &str = "Write the tokens of texts, or continue a text with a GPT";

@@ -148,7 +148,9 @@ pub const EXPLANATIONS: &[Explanation] = &[
          `srun` and `mpirun`): the node did not connect to node 0 in time (`--join_timeout`, or `--rdzv-conf \
          join_timeout=SECONDS`). The screen of each node shows what the node is waiting for.\n\n\
          If this command works, remuda can start its agent over ssh:\n\n    ssh -o BatchMode=yes worker-3 \
-         true\n\nTo continue without a host, use `--exclude worker-3`, or remove the host from `-H`.",
+         true\n\nTo continue without a host, use `--exclude worker-3`, or remove the host from `-H`.\n\nThe exit \
+         status is 69 if a host did not answer; 77 if hosts refuse the key of the user or of the job, or \
+         have an unknown host key; else that of the reason, such as 78 for another processor.",
     ),
     explanation(
         NOT_JOINED,

@@ -10,7 +10,7 @@ use crate::support::expected::check_expected;
 const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
 
 /// Command lines of every command, and of links to remuda.
-const COMMANDS: [&str; 39] = [
+const COMMANDS: [&str; 40] = [
     "remuda",
     "deepspeed",
     "torchrun",
@@ -48,8 +48,9 @@ const COMMANDS: [&str; 39] = [
     "remuda config check",
     "remuda doctor",
     "remuda explain",
-    "remuda completion",
     "remuda man",
+    "remuda completion",
+    "remuda links",
 ];
 
 /// Standard output of a line at a width.

@@ -93,6 +93,39 @@ fn page_has_the_usage_and_a_footer() {
     }
 }
 
+/// The sections of man-pages(7) that pages have, in its order.
+const SECTIONS: [&str; 11] = [
+    "NAME",
+    "SYNOPSIS",
+    "DESCRIPTION",
+    "COMMANDS",
+    "OPTIONS",
+    "EXIT STATUS",
+    "ENVIRONMENT",
+    "FILES",
+    "NOTES",
+    "EXAMPLES",
+    "SEE ALSO",
+];
+
+#[test]
+fn sections_have_the_usual_names_and_order() {
+    for command in COMMANDS {
+        let page = remuda(&[&["man"], command].concat());
+        let titles = page.lines().filter_map(|line| line.strip_prefix(".SH "));
+        let titles: Vec<&str> = titles.map(|title| title.trim_matches('"')).collect();
+        let usual = SECTIONS.iter().copied().filter(|title| titles.contains(title));
+        assert_eq!(titles, usual.collect::<Vec<_>>(), "{command:?}");
+        for needed in ["NAME", "SYNOPSIS", "OPTIONS", "EXIT STATUS", "ENVIRONMENT", "SEE ALSO"] {
+            assert!(titles.contains(&needed), "{command:?} has no {needed}");
+        }
+        let name = page.lines().skip_while(|line| *line != ".SH NAME").nth(1).expect("a name");
+        assert!(!name.contains(". ") && !name.ends_with('.'), "{name}");
+        // The definition of a quote is in front of the title only.
+        assert_eq!(page.matches(".ds Aq").count(), 2, "{command:?}");
+    }
+}
+
 #[test]
 fn page_of_run_names_environment_variables() {
     for command in ["run", "pod"] {
@@ -103,7 +136,8 @@ fn page_of_run_names_environment_variables() {
         }
         assert!(section.contains(".SH EXAMPLES"), "{section}");
     }
-    assert!(!remuda(&["man", "explain"]).contains(".SH ENVIRONMENT"));
+    let page = remuda(&["man", "explain"]);
+    assert!(page.contains("NO_COLOR") && !page.contains("REMUDA_STREAMS"), "{page}");
 }
 
 #[test]

@@ -521,6 +521,32 @@ fn line_of_one_machine_without_their_number_is_noted() {
 }
 
 #[test]
+fn dry_run_names_the_option_or_the_line_of_each_variable() {
+    let launch = face("accelerate").option("launch");
+    let path = launch.dir().join("config.yaml");
+    fs::write(&path, "distributed_type: MULTI_CPU\nmixed_precision: bf16\nuse_cpu: true\n")
+        .expect("a file");
+    let options = ["--num_processes=2", "--dynamo_backend=eager", "--dry-run", "--no_python"];
+    let launch = launch.option("--config_file").options([&path]).options(options);
+    let outcome = launch.env("HF_HOME", "/nonexistent").sh("true").end().code(0);
+    let sources: Vec<(&str, &str)> = outcome
+        .stdout_text()
+        .lines()
+        .filter_map(|line| line.trim().split_once("  "))
+        .filter_map(|(source, variable)| Some((source, variable.trim().split_once('=')?.0)))
+        .collect();
+    let line = format!("{}:2:18", path.display());
+    for expect in [
+        (&*line, "ACCELERATE_MIXED_PRECISION"),
+        ("--dynamo_backend", "ACCELERATE_DYNAMO_BACKEND"),
+        ("accelerate", "ACCELERATE_DYNAMO_MODE"),
+        ("remuda", "RANK"),
+    ] {
+        assert!(sources.contains(&expect), "{expect:?}: {sources:?}");
+    }
+}
+
+#[test]
 fn workers_that_machines_do_not_share_equally_are_noted() {
     let options = ["--cpu", "--num_processes=3", "--num_machines=2", "-H", "localhost:2,n2:2"];
     let launch = accelerate(&options, "true").options(["--dry-run"]);

@@ -8,7 +8,7 @@ use remuda::pool::dialect::{Dialect, HostfileFormat, write};
 use remuda::pool::nodeset::{fold, read_list};
 use remuda::pool::{self, HOSTS_MAX, ReadOptions, fix, format, lint, read_any};
 use remuda::report::diagnostic::{Paint, show_findings};
-use remuda::report::findings::{CheckedFile, show_github, show_json, show_sarif};
+use remuda::report::findings::{CheckKind, CheckedFile, show_github, show_json, show_sarif};
 
 use crate::support::proof::{Random, proof_cases};
 
@@ -221,7 +221,8 @@ fn check_any(bytes: &[u8], options: ReadOptions) {
     assert!(screen.chars().all(|c| c == '\n' || !c.is_control()), "{screen:?}");
     let files = [CheckedFile { findings: &reading.findings, hosts: Vec::new(), world: None }];
     serde_json::from_str::<serde_json::Value>(&show_json(&files)).expect("JSON");
-    serde_json::from_str::<serde_json::Value>(&show_sarif(&files)).expect("JSON");
+    serde_json::from_str::<serde_json::Value>(&show_sarif(CheckKind::Hostfiles, &files))
+        .expect("JSON");
     let lines = show_github(&files).lines().count();
     assert_eq!(lines, reading.findings.diagnostics.len());
     if !reading.findings.has_errors() {

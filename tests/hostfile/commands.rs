@@ -67,9 +67,9 @@ fn check_shows_selected_world() {
         &["check", word(&hosts), "--include", "w0:0,1,3@w1"],
         &format!(
             "{name}: 2 hosts, 8 slots\n\n\
-             node  host  slots  ranks\n\
-             0     w0    0-1,3  0-2\n\
-             1     w1    0-3    3-6\n\n\
+             node  host  ranks  slots\n\
+             0     w0    0-2    0-1,3\n\
+             1     w1    3-6    0-3\n\n\
              world size 7\n"
         ),
         "",
@@ -208,7 +208,7 @@ fn sarif_rule_has_descriptions_and_help() {
 fn list_of_hosts_replaces_file() {
     let directory = scratch("lists");
     let hosts = file(&directory, "hosts", "n1 slots=2\nn2 slots=2\n");
-    let world = "node  host  slots  ranks\n0     n1    0-1    0-1\n1     n2    0-1    2-3\n\nworld size 4\n";
+    let world = "node  host  ranks  slots\n0     n1    0-1    0-1\n1     n2    2-3    0-1\n\nworld size 4\n";
     for list in ["n1:2,n2:2", "n[1-2]:2"] {
         check(&["show", list], world, "", 0);
         check(&["check", list], "list: 2 hosts, 4 slots\n", "", 0);
@@ -216,7 +216,7 @@ fn list_of_hosts_replaces_file() {
         check(&["diff", word(&hosts), list], "", "", 0);
     }
     check(&["show", "n1:2", "n2:2"], world, "", 0);
-    let rest = "node  host  slots  ranks\n0     n1    0-1    0-1\n\nworld size 2\n";
+    let rest = "node  host  ranks  slots\n0     n1    0-1    0-1\n\nworld size 2\n";
     check(&["show", "n1:2,n2:2 ! n2"], rest, "", 0);
     let note = "note: slots are not shown: `n1` has none; write `n1:N`, or add `--slots N`\n";
     check(&["show", "n1,n2:2"], "n[1-2]\n2 hosts\n", note, 0);
@@ -298,9 +298,9 @@ fn sets_keep_slots_and_order() {
     let hosts = word(&hosts);
     check(
         &["show", &format!("{hosts} & rack[1-3]")],
-        "node  host   slots  ranks\n\
+        "node  host   ranks  slots\n\
          0     rack2  0-1    0-1\n\
-         1     rack1  0-3    2-5\n\n\
+         1     rack1  2-5    0-3\n\n\
          world size 6\n",
         "",
         0,
@@ -310,7 +310,7 @@ fn sets_keep_slots_and_order() {
     check(&["show", "--names", "n[1-9] ! n[2-8]"], "n1\nn9\n", "", 0);
     check(
         &["show", "n[1-2]", "--slots", "2", "--num_nodes", "1"],
-        "node  host  slots  ranks\n0     n1    0-1    0-1\n\nworld size 2\n",
+        "node  host  ranks  slots\n0     n1    0-1    0-1\n\nworld size 2\n",
         "",
         0,
     );

@@ -178,6 +178,20 @@ fn first_screen_names_the_file_and_the_profile() {
 }
 
 #[test]
+fn commands_without_a_job_name_the_file_too() {
+    let place = Place::new("no_job").local("ssh_port = 22\n");
+    for line in [
+        "remuda ssh -H localhost --launcher local -- true",
+        "remuda ssh --quiet -H localhost --launcher local -- true",
+        "remuda doctor -H localhost --launcher local --quick",
+    ] {
+        let screen = String::from_utf8(place.run(line).stderr).expect("text");
+        let is_named = screen.contains("  Settings  ./remuda.toml\n");
+        assert_eq!(is_named, !line.contains("--quiet"), "{line}: {screen}");
+    }
+}
+
+#[test]
 fn colours_of_the_line_and_of_the_file_are_used() {
     let place = Place::new("colours").local("launcer = \"local\"\n");
     let is_coloured = |place: &Place, line: &str| place.run(line).stderr.contains(&0x1b);

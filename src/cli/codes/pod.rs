@@ -77,8 +77,9 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         KEY_READABLE,
         "other users can read the key file",
         "A user who has the key can join the job and start workers under your account. Remove \
-         the permission:\n\n    chmod 600 key\n\nremuda does not print this warning for a Secret \
-         that is mounted in a pod, because a pod has no other users.",
+         the permission:\n\n    chmod 600 key\n\n`remuda pod` prints this warning only if the file does \
+         not belong to root: the files of a Secret that is mounted in a pod do, and a pod has no other \
+         users.",
     ),
     explanation(
         UNKNOWN_POD,

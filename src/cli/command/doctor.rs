@@ -19,7 +19,7 @@ use crate::cli::line::CommandLine;
 use crate::cli::line::codes::UNEXPECTED_WORD;
 use crate::cli::resolve::{self, ResolvedCluster};
 use crate::cli::settings::{with_settings_options, with_sources};
-use crate::cli::start::{WantedProgram, collect_facts};
+use crate::cli::start::{WantedProgram, collect_facts, print_local_file};
 use crate::doctor::{self, diagnose, show_json, usable_hosts};
 use crate::pool::dialect::{HostfileFormat, write};
 use crate::pool::{Dialect, Host, ReadOptions, Reading, SlotCount};
@@ -129,6 +129,7 @@ fn check_hosts(mut cli: DoctorCli, typed: &CommandLine) -> Result<Status, CliErr
     if !oversubscribed {
         cluster.devices.slots_are = resolve::slots_are(&cli.cluster.devices, false)?;
     }
+    print_local_file(typed.applied_settings(), terminal);
     print_error(&cluster.warnings);
     let depth = if cli.quick { Depth::Quick } else { Depth::Full };
     let wanted = wanted_program(&cli.program)?;

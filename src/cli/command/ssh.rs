@@ -21,16 +21,25 @@ use crate::plan::{self, Conventions, Export, JobSpec, Program, RendezvousPort};
 use crate::pool::SlotCount;
 use crate::report::{RunClass, Terminal, print_error};
 
+/// Text after the list of options in the help.
+const HELP_FOOTER: &str = "\
+Exit status: 0 if the command returned 0 on every host, else the greatest status of a host, or 69 for an
+unreachable host; the hosts that failed are listed with their statuses.";
+
 /// Run a command once on every host, and show equal output of several hosts once.
 ///
-/// A host that fails, or is unreachable, does not stop the others. Exit status: 0 if the command
-/// returned 0 on every host, else the greatest status of a host, or 69 for an unreachable host; the
-/// hosts that failed are listed with their statuses.
+/// A host that fails, or is unreachable, does not stop the others.
 ///
 /// Several words are a program and its arguments, without a shell: `-- ls -l /data`. A single word with
 /// blanks or other characters of a shell is a line for `sh`: `-- 'cd /data && du -sh *'`.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "remuda ssh", bin_name = "remuda ssh", version, args_override_self = true)]
+#[command(
+    name = "remuda ssh",
+    bin_name = "remuda ssh",
+    version,
+    args_override_self = true,
+    after_help = HELP_FOOTER
+)]
 struct SshCli {
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -165,6 +174,12 @@ fn run(mut cli: SshCli, typed: &CommandLine) -> Result<Status, CliError> {
     check_size(&plan)?;
     let settings = typed.applied_settings();
     let args = JobArgs { watch: &cli.watch, workers: &WorkerArgs::default(), settings, terminal };
+    if cli.watch.dry_run {
+        return start::print_command(&plan, args);
+    }
+    if cli.watch.prints_progress() {
+        start::print_local_file(settings, terminal);
+    }
     let ranks = (PrintedRanks::All, Rank(0));
     let (mut options, note) =
         start::options(args, &spec, cluster.transport, ranks, RunClass::Tool)?;

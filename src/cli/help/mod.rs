@@ -2,8 +2,10 @@
 //! the same examples, and no line is wider than the terminal.
 
 mod layout;
+mod manual;
 mod page;
 mod topics;
 
 pub(super) use layout::fit;
-pub(super) use page::{Length, examples_of, front_page, page, width};
+pub(super) use manual::manual_page;
+pub(super) use page::{Length, front_page, page, width};

@@ -124,7 +124,7 @@ fn examples(topic: &Topic, name: &str, width: usize) -> String {
 }
 
 /// Returns the examples of a command as lines for a manual page.
-pub(in crate::cli) fn examples_of(command: &Command) -> Option<String> {
+pub(super) fn examples_of(command: &Command) -> Option<String> {
     let name = command.get_bin_name().unwrap_or(command.get_name());
     topic(command).map(|topic| examples(topic, name, usize::MAX))
 }

@@ -35,13 +35,15 @@ pub(in crate::cli) enum SettingOrigin {
     },
     /// A variable of the environment.
     Variable(String),
+    /// A line of another launcher, which was translated: its option, its file, or the launcher itself.
+    Launcher(String),
 }
 
 impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { file, line } => write!(f, "{file}:{line}"),
-            Self::Variable(name) => f.write_str(name),
+            Self::Variable(name) | Self::Launcher(name) => f.write_str(name),
         }
     }
 }

@@ -34,7 +34,7 @@ pub const GIVEN_TWICE: &str = "C013";
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     explanation(
         UNKNOWN_OPTION,
-        "there is no such option",
+        "unknown option",
         "Options of the launcher are placed before the script, and options of the script after \
          it. An option of the script that is placed before it is unknown here:\n\n    remuda run \
          --num_gpus 2 train.py --lr 0.1\n\n`-` and `_` are equivalent in the name of an option. \

@@ -21,6 +21,7 @@ mod other_launcher;
 mod parse;
 mod salloc_options;
 mod shlex;
+mod spelling;
 mod typed;
 mod unknown_option;
 mod version;

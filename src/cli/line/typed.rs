@@ -263,12 +263,14 @@ impl CommandLine {
     }
 
     /// Returns an error for places of the line; `make` receives the span of every place. If the line was
-    /// made from another one, the error shows the places from which it was made.
+    /// made from another one, the error shows the places from which it was made. Options have the names that were
+    /// typed.
     pub(in crate::cli) fn refuse(
         &self,
         places: &[ArgvSpan],
         make: impl FnOnce(&[Span]) -> Diagnostic,
     ) -> RefusedLine {
+        let make = |spans: &[Span]| self.in_typed_spelling(make(spans));
         if let Some(origin) = &self.origin {
             return origin.refuse(self, places, Box::new(make));
         }

@@ -204,7 +204,7 @@ fn unprotected(dial: &DialOptions, node: Option<NodeRank>) -> String {
         "note: the nodes have no key in common: every process that reaches port {} of {} can join the job, read \
          its output and stop it; every node executes its own command line only\n\
          help: `(umask 077; head -c 32 /dev/urandom > key)` makes a key; copy it to every node, and add \
-         `--key_file key` to each line\n",
+         `--key-file key` to each line\n",
         dial.show_port(),
         dial.address
     )

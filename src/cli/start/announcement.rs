@@ -54,6 +54,11 @@ pub(super) fn announce(options: &mut Options, lines: String, terminal: Terminal)
     }
 }
 
+/// Prints the line about `remuda.toml` in the working directory, for commands that announce nothing else.
+pub(in crate::cli) fn print_local_file(settings: Option<&AppliedSettings>, terminal: Terminal) {
+    print_message(&show_local_file(settings), terminal.paint);
+}
+
 /// Returns the line of the announcement about `remuda.toml` in the working directory.
 pub(super) fn show_local_file(settings: Option<&AppliedSettings>) -> String {
     let file = settings.and_then(|settings| settings.local_file.as_ref());

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use crate::cli::line::{AppliedOption, AppliedSettings};
+use crate::cli::line::{AppliedOption, AppliedSettings, SettingOrigin};
 use crate::plan::{Export, VariableOrigin};
 use crate::report::OptionDocument;
 use crate::report::plan::Secrets;
@@ -23,10 +23,15 @@ pub(super) fn option_documents(
         }),
         origin: option.origin.to_string(),
     };
-    settings.options.iter().map(document).collect()
+    // What was translated is on the command line.
+    let is_elsewhere = |option: &&AppliedOption| match option.origin {
+        SettingOrigin::File { .. } | SettingOrigin::Variable(_) => true,
+        SettingOrigin::Launcher(_) => false,
+    };
+    settings.options.iter().filter(is_elsewhere).map(document).collect()
 }
 
-/// Names the source of the variables of `--env` that a file or a variable gives.
+/// Names the source of the variables of `--env` that a file, a variable or another launcher gives.
 pub(super) fn set_origins(exports: &mut [Export], settings: Option<&AppliedSettings>) {
     let Some(settings) = settings else { return };
     for option in settings.options.iter().filter(|option| option.name == ENV) {

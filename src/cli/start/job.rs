@@ -21,7 +21,7 @@ use crate::launch::{
     self, DialOptions, ElasticNodes, MemberOptions, Options, SupervisorOptions, Transport,
 };
 use crate::plan::{self, Export, JobSpec, LaunchPlan, Program};
-use crate::report::plan::{Secrets, show_plan, write_plan_json};
+use crate::report::plan::{Secrets, show_command, show_plan, write_plan_json};
 use crate::report::text::show_step;
 use crate::report::{ElasticSettings, PlanSettings, Terminal, print, print_message, print_with};
 
@@ -271,6 +271,22 @@ fn plan_settings(
         elastic: None,
         options: settings.map_or_else(Vec::new, |settings| option_documents(settings, secrets)),
     }
+}
+
+/// Prints what a dry run says about a command that is no job: its hosts and its line, or the plan as JSON.
+pub(in crate::cli) fn print_command(
+    plan: &LaunchPlan,
+    args: JobArgs<'_>,
+) -> Result<Status, CliError> {
+    let settings = plan_settings((&Face::Remuda, plan.nodes.len()), StartedNodes::All, args);
+    let secrets = secrets(args.watch);
+    let printed = if args.watch.json {
+        print_with(|out| write_plan_json(out, plan, &settings, secrets))
+    } else {
+        print(&show_command(plan, &settings, secrets))
+    };
+    printed.map_err(CliError::output)?;
+    Ok(Status::Success)
 }
 
 fn secrets(watch: &WatchArgs) -> Secrets {

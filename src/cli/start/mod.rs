@@ -15,12 +15,12 @@ mod preflight;
 mod program;
 mod size;
 
-pub(super) use announcement::print_replacements;
+pub(super) use announcement::{print_local_file, print_replacements};
 pub(super) use builtin_worker::{is_worker, join_group, this_executable, use_cpu_slots};
 pub(super) use examination::{WantedProgram, collect_facts};
 pub(super) use exports::exports;
 pub(super) use face::{Face, FaceFlags, TeePrefix, TorchrunFace, TorchrunStreams, launcher_flags};
-pub(super) use job::{start, start_as, start_program};
+pub(super) use job::{print_command, start, start_as, start_program};
 pub(super) use job_args::JobArgs;
 pub(super) use options::{PrintedRanks, options};
 pub(super) use program::WorkerProgram;

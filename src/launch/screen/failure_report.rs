@@ -9,7 +9,7 @@ use crate::launch::history::WorkerHistory;
 use crate::launch::screen::job_report::{JobReport, after};
 use crate::launch::screen::messages::fold_ranks;
 use crate::launch::screen::shown_text::{
-    ShownWorker, first_line, further_lines, without_shown_traceback,
+    ShownWorker, first_line, further_lines, without_shown_text,
 };
 use crate::report::text::Failure;
 use crate::report::{OutputRouter, escape_control};
@@ -227,8 +227,14 @@ impl JobReport<'_> {
         let log = pages.log_path(first, stream);
         let mut above = Vec::new();
         let whose = format!("rank {rank}'s");
-        let shown = ShownWorker { rank: first, whose: &whose, same: &[], screen: self.screen };
-        let last_lines = without_shown_traceback(last_lines, pages, shown, &mut above);
+        let shown = ShownWorker {
+            rank: first,
+            whose: &whose,
+            same: &[],
+            title_has: None,
+            screen: self.screen,
+        };
+        let last_lines = without_shown_text(last_lines, pages, shown, &mut above);
         let below = if last_lines.is_some() { "; its last lines are below" } else { "" };
         facts.push(match &self.verdict.reports.first_exception {
             Some(exception) if has_left => {

@@ -24,26 +24,37 @@ pub(in crate::launch) struct ShownWorker<'a> {
     pub(in crate::launch) whose: &'a str,
     /// Workers that reported the same exception.
     pub(in crate::launch) same: &'a [Rank],
+    /// The exception that the title of the report has.
+    pub(in crate::launch) title_has: Option<&'a str>,
     /// The screen whose text refers to what is above.
     pub(in crate::launch) screen: ReportScreen,
 }
 
-/// The last lines of a worker, unless they are the traceback that is already the last text on the
-/// screen.
-pub(in crate::launch) fn without_shown_traceback(
+/// The last lines of a worker, unless the screen has them already: they are the traceback that is its last text, or
+/// the title has the only one of them.
+pub(in crate::launch) fn without_shown_text(
     last_lines: LastLines,
     pages: &OutputRouter,
     shown: ShownWorker<'_>,
     facts: &mut Vec<String>,
 ) -> LastLines {
     let (stream, _) = last_lines.as_ref()?;
-    let ShownWorker { rank, whose, same, screen } = shown;
+    let ShownWorker { rank, whose, same, title_has, screen } = shown;
     let Some(above) = pages.shown_traceback(rank, *stream, same) else {
-        return last_lines;
+        return without_line_of_title(last_lines, title_has);
     };
     let whose = if above == rank { whose } else { "another rank's" };
     facts.push(format!("{whose} traceback is {}", earlier_place(screen)));
     None
+}
+
+/// The last lines of a worker, unless the title has the only one of them: `No module named train`.
+fn without_line_of_title(last_lines: LastLines, exception: Option<&str>) -> LastLines {
+    let (_, lines) = last_lines.as_ref()?;
+    let ([line], Some(exception)) = (&lines[..], exception) else { return last_lines };
+    let line = String::from_utf8_lossy(line);
+    let is_same = line.trim_end().ends_with(exception.trim_end()) && !exception.trim().is_empty();
+    if is_same { None } else { last_lines }
 }
 
 /// The traceback of an error file, as facts: its last lines.
@@ -107,6 +118,23 @@ mod tests {
         assert_eq!(further_lines(text), ["  offload_optimiser", "    Extra inputs"]);
         assert_eq!(further_lines("ValueError: bad batch:\n\ncolumn 3"), ["  column 3"]);
         assert_eq!(further_lines("ValueError: bad\nnext line of the log"), [""; 0]);
+    }
+
+    #[test]
+    fn line_of_the_title_is_shown_once() {
+        let lines = |texts: &[&str]| {
+            Some((Stream::Stderr, texts.iter().map(|text| text.as_bytes().to_vec()).collect()))
+        };
+        let check = |texts: &[&str], exception: Option<&str>, is_shown: bool| {
+            let left = without_line_of_title(lines(texts), exception);
+            assert_eq!(left, lines(texts).filter(|_| is_shown), "{texts:?} {exception:?}");
+        };
+        let line = "/usr/bin/python3: No module named nosuch";
+        check(&[line], Some("No module named nosuch"), false);
+        check(&[line], Some("No module named other"), true);
+        check(&[line], Some(""), true);
+        check(&[line], None, true);
+        check(&["note", line], Some("No module named nosuch"), true);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::launch::screen::job_report::{JobReport, after};
 use crate::launch::screen::loss_help::help_of_killed;
 use crate::launch::screen::messages;
 use crate::launch::screen::shown_text::{
-    ShownWorker, first_line, show_recorded_stack, without_shown_traceback,
+    ShownWorker, first_line, show_recorded_stack, without_shown_text,
 };
 use crate::report::OutputRouter;
 use crate::report::text::{Failure, show_processes};
@@ -93,9 +93,9 @@ impl JobReport<'_> {
             None if last_lines.is_none() => facts.push("it wrote no output".to_owned()),
             None => {}
         }
-        let same = &self.verdict.reports.same_exception;
-        let shown = ShownWorker { rank, whose: "its", same, screen: self.screen };
-        let last_lines = without_shown_traceback(last_lines, pages, shown, &mut facts);
+        let (same, title_has) = (&self.verdict.reports.same_exception, self.exception());
+        let shown = ShownWorker { rank, whose: "its", same, title_has, screen: self.screen };
+        let last_lines = without_shown_text(last_lines, pages, shown, &mut facts);
         Failure {
             code: codes::WORKER_FAILED,
             title,

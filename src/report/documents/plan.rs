@@ -19,6 +19,7 @@ use crate::plan::{
 };
 use crate::pool::nodeset;
 use crate::report::documents::plan_settings::{ElasticSettings, OptionDocument, PlanSettings};
+use crate::report::documents::world::show_ranges;
 use crate::report::text::{Align, show_columns, show_count};
 
 /// Version of the JSON document; it increases when a field changes its meaning.
@@ -89,6 +90,21 @@ pub fn show_plan(plan: &LaunchPlan, settings: &PlanSettings, secrets: Secrets) -
     out
 }
 
+/// Formats the plan of a command that runs once on every host: the hosts, its line, and the variables that the
+/// user sets.
+pub fn show_command(plan: &LaunchPlan, settings: &PlanSettings, secrets: Secrets) -> String {
+    let hosts = plan.nodes.iter().map(|node| node.host.as_str());
+    let number = show_count(plan.nodes.len(), "host");
+    let mut out = format!("{number}: {}\n", nodeset::fold(hosts));
+    show_options(&mut out, &settings.options);
+    if let Some(first) = plan.nodes.iter().find_map(|node| node.workers.first()) {
+        push_line(&mut out, &format!("command on every host: {}", quoted_line(first.argv())));
+        show_variables(&mut out, plan, first, secrets, |name| plan.origins.contains_key(name));
+    }
+    push_line(&mut out, "nothing was started");
+    out
+}
+
 /// Formats how many nodes take part, and which stand ready: `workers run on 2 to 4 nodes (above: 4)`.
 fn show_elastic(elastic: &ElasticSettings) -> String {
     let ElasticSettings { min_nodes, max_nodes, spares } = elastic;
@@ -124,9 +140,21 @@ fn show_worker(out: &mut String, plan: &LaunchPlan, worker: &WorkerPlan, secrets
         out,
         &format!("environment of rank {}, with the source of each variable:", worker.rank),
     );
-    let origins: Vec<String> = worker.env().map(|(name, _)| origin(plan, name)).collect();
+    show_variables(out, plan, worker, secrets, |_| true);
+}
+
+/// Formats the variables of a worker, with the source of each.
+fn show_variables(
+    out: &mut String,
+    plan: &LaunchPlan,
+    worker: &WorkerPlan,
+    secrets: Secrets,
+    is_shown: impl Fn(&OsStr) -> bool,
+) {
+    let shown: Vec<_> = worker.env().filter(|(name, _)| is_shown(name)).collect();
+    let origins: Vec<String> = shown.iter().map(|(name, _)| origin(plan, name)).collect();
     let width = origins.iter().map(|origin| origin.chars().count()).max().unwrap_or(0);
-    for ((name, value), origin) in worker.env().zip(origins) {
+    for ((name, value), origin) in shown.into_iter().zip(origins) {
         let shown = match &*value {
             _ if secrets.hides(name) => MASK.to_owned(),
             EnvValue::MasterPort if plan.master_port == RendezvousPort::Free => {
@@ -200,14 +228,8 @@ fn ranks(nodes: &[NodePlan]) -> String {
     }
 }
 
-/// Formats slots as `0-7` or `0,2,5-7`: three and more neighbours are a range.
 fn show_slots(slots: &[Slot]) -> String {
-    let run = |run: &[Slot]| match run {
-        [first, _, .., last] => format!("{first}-{last}"),
-        short => short.iter().map(Slot::to_string).collect::<Vec<_>>().join(","),
-    };
-    let are_neighbours = |one: &Slot, next: &Slot| one.0.checked_add(1) == Some(next.0);
-    slots.chunk_by(are_neighbours).map(run).collect::<Vec<_>>().join(",")
+    show_ranges(slots.iter().map(|slot| slot.index()))
 }
 
 /// Writes the plan as a JSON document: the same plan gives the same bytes. Ends with a newline.

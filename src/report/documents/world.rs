@@ -10,9 +10,9 @@ use crate::pool::Pool;
 /// Version of the JSON document; it increases when a field changes its meaning.
 pub const WORLD_VERSION: u32 = 1;
 
-/// Formats a table with a line for each node, and the size of the world.
+/// Formats a table with a line for each node, and the size of the world. Its columns are those of a plan.
 pub fn show_world(pool: &Pool) -> String {
-    let mut rows = vec![["node", "host", "slots", "ranks"].map(str::to_owned)];
+    let mut rows = vec![["node", "host", "ranks", "slots"].map(str::to_owned)];
     let mut rank = 0;
     for (node, (host, slots)) in pool.nodes().iter().enumerate() {
         let ranks = show_ranges((rank..).take(slots.len()));
@@ -20,13 +20,13 @@ pub fn show_world(pool: &Pool) -> String {
         let slots = show_ranges(slots.iter().map(|slot| slot.index()));
         let with_user = pool.users().get(host).map(|user| format!("{user}@{host}"));
         let host = with_user.unwrap_or_else(|| host.to_string());
-        rows.push([node.to_string(), host, slots, ranks]);
+        rows.push([node.to_string(), host, ranks, slots]);
     }
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let (a, b, c) = (width(0), width(1), width(2));
     let mut out = String::new();
-    for [node, host, slots, ranks] in &rows {
-        writeln!(out, "{node:<a$}  {host:<b$}  {slots:<c$}  {ranks}")
+    for [node, host, ranks, slots] in &rows {
+        writeln!(out, "{node:<a$}  {host:<b$}  {ranks:<c$}  {slots}")
             .expect("writing to a String cannot fail");
     }
     writeln!(out, "\nworld size {rank}").expect("writing to a String cannot fail");
@@ -34,7 +34,7 @@ pub fn show_world(pool: &Pool) -> String {
 }
 
 /// Formats numbers as `0-3,5`.
-fn show_ranges(numbers: impl Iterator<Item = usize>) -> String {
+pub(super) fn show_ranges(numbers: impl Iterator<Item = usize>) -> String {
     let numbers: Vec<usize> = numbers.collect();
     let runs = numbers.chunk_by(|left, right| left + 1 == *right).map(|run| match run {
         [only] => only.to_string(),

@@ -20,7 +20,7 @@ use crate::pool::{ReadOptions, SLOTS_MAX, SlotCount};
 use crate::report::config::show_config;
 use crate::report::diagnostic::{Paint, show_findings, show_problems};
 use crate::report::escape_control;
-use crate::report::findings::{CheckedFile, show_config_json, show_github, show_sarif};
+use crate::report::findings::{CheckKind, CheckedFile, show_config_json, show_github, show_sarif};
 use crate::report::in_locale;
 
 /// Arguments of `remuda config check`.
@@ -244,7 +244,7 @@ fn print_readings(
                 readings.iter().filter_map(CheckedConfig::reading).collect();
             show_config_json(&read, &others)
         }
-        FindingsFormat::Sarif => show_sarif(&files()),
+        FindingsFormat::Sarif => show_sarif(CheckKind::Configurations, &files()),
         FindingsFormat::Github => show_github(&files()),
     };
     if format != FindingsFormat::Human {

@@ -9,7 +9,7 @@ use crate::cli::command::output::{CommandOutput, FindingsFormat, count};
 use crate::cli::resolve::hostfile::{self, LoadError, fixes_note};
 use crate::pool::{self, HostSource, Pool, ReadOptions, Reading, SelectorArgs, codes, fix, select};
 use crate::report::diagnostic::{Paint, show_findings, show_line_ranges};
-use crate::report::findings::{CheckedFile, show_github, show_json, show_sarif};
+use crate::report::findings::{CheckKind, CheckedFile, show_github, show_json, show_sarif};
 use crate::report::world::show_world;
 
 /// Arguments of `remuda hostfile check`.
@@ -70,7 +70,7 @@ pub(super) fn run(args: &CheckArgs, paint: Paint) -> CommandOutput {
     out.stdout += &match args.format {
         FindingsFormat::Human => String::new(),
         FindingsFormat::Json => show_json(&files),
-        FindingsFormat::Sarif => show_sarif(&files),
+        FindingsFormat::Sarif => show_sarif(CheckKind::Hostfiles, &files),
         FindingsFormat::Github => show_github(&files),
     };
     out

@@ -5,8 +5,20 @@ use crate::base::env_vars;
 use crate::config::accelerate::{MISSPELT_BACKEND, Paradigm, SettingValue};
 use crate::inventory::GpusAndDriver;
 
-/// A variable and its value.
-pub(super) type WorkerVariable = (String, String);
+/// A variable of the workers.
+pub(super) struct WorkerVariable {
+    pub(super) name: String,
+    pub(super) value: String,
+    /// The setting that gives the value; `None`: accelerate sets it by itself.
+    pub(super) setting: Option<String>,
+}
+
+impl WorkerVariable {
+    /// Returns the value of `--env`.
+    pub(super) fn assignment(&self) -> String {
+        format!("{}={}", self.name, self.value)
+    }
+}
 
 /// What is known beside the settings.
 pub(super) struct LaunchFacts<'a> {
@@ -31,13 +43,13 @@ pub(super) struct LaunchFacts<'a> {
 pub(super) fn variables(settings: &Settings, facts: &LaunchFacts<'_>) -> Vec<WorkerVariable> {
     let mut env = Environment { settings, variables: Vec::new() };
     if settings.is_on("debug") {
-        env.set("ACCELERATE_DEBUG_MODE", "true");
+        env.set_by("debug", "ACCELERATE_DEBUG_MODE", "true");
     }
     if let Some(devices) = settings.text("gpu_ids").filter(|devices| devices != "all") {
-        env.set(facts.visible_devices, devices);
+        env.set_by("gpu_ids", facts.visible_devices, devices);
     }
     let precision = settings.text("mixed_precision").unwrap_or_else(|| "no".to_owned());
-    env.set("ACCELERATE_MIXED_PRECISION", precision.to_lowercase());
+    env.set_by("mixed_precision", "ACCELERATE_MIXED_PRECISION", precision.to_lowercase());
     if precision.eq_ignore_ascii_case("fp8") {
         env.add_fp8();
     }
@@ -57,7 +69,7 @@ pub(super) fn variables(settings: &Settings, facts: &LaunchFacts<'_>) -> Vec<Wor
         env.add_megatron();
     }
     if settings.is_on("enable_cpu_affinity") {
-        env.set("ACCELERATE_CPU_AFFINITY", "1");
+        env.set_by("enable_cpu_affinity", "ACCELERATE_CPU_AFFINITY", "1");
     }
     if facts.uses_parallelism && facts.paradigm != Paradigm::Simple {
         env.add_parallelism();
@@ -83,7 +95,9 @@ pub(super) fn slow_links(
     }
     let names = [env_vars::NCCL_P2P_DISABLE, env_vars::NCCL_IB_DISABLE];
     let unset = names.into_iter().filter(|name| !is_given(name));
-    unset.map(|name| (name.to_owned(), "1".to_owned())).collect()
+    let variable =
+        |name: &str| WorkerVariable { name: name.to_owned(), value: "1".to_owned(), setting: None };
+    unset.map(variable).collect()
 }
 
 /// How a value is written.
@@ -101,14 +115,23 @@ struct Environment<'a> {
 }
 
 impl Environment<'_> {
+    /// Sets a variable that follows from no single setting.
     fn set(&mut self, name: &str, value: impl Into<String>) {
-        self.variables.push((name.to_owned(), value.into()));
+        let (name, value) = (name.to_owned(), value.into());
+        self.variables.push(WorkerVariable { name, value, setting: None });
+    }
+
+    /// Sets a variable that follows from a setting.
+    fn set_by(&mut self, setting: &str, name: &str, value: impl Into<String>) {
+        let (name, value) = (name.to_owned(), value.into());
+        self.variables.push(WorkerVariable { name, value, setting: Some(setting.to_owned()) });
     }
 
     /// Sets a variable to the value of a setting, `None` if it has none.
     fn set_from(&mut self, name: &str, setting: &str, letters: Letters) {
         let shown = self.settings.get(setting).show();
-        self.set(name, if letters == Letters::Lower { shown.to_lowercase() } else { shown });
+        let value = if letters == Letters::Lower { shown.to_lowercase() } else { shown };
+        self.set_by(setting, name, value);
     }
 
     /// Sets a variable if the setting has a value.
@@ -125,7 +148,7 @@ impl Environment<'_> {
     }
 
     fn add_simple(&mut self, facts: &LaunchFacts<'_>) {
-        self.set("ACCELERATE_USE_CPU", if facts.uses_cpu { "True" } else { "False" });
+        self.set_by("cpu", "ACCELERATE_USE_CPU", if facts.uses_cpu { "True" } else { "False" });
         if facts.uses_cpu {
             self.set("KMP_AFFINITY", "granularity=fine,compact,1,0");
             self.set("KMP_BLOCKTIME", "1");
@@ -136,15 +159,16 @@ impl Environment<'_> {
         let backend = self.settings.text("dynamo_backend").unwrap_or_else(|| "no".to_owned());
         let backend = backend.to_lowercase();
         let backend = if backend == MISSPELT_BACKEND { "torchxla_trace_once" } else { &backend };
-        self.set("ACCELERATE_DYNAMO_BACKEND", backend.to_uppercase());
+        self.set_by("dynamo_backend", "ACCELERATE_DYNAMO_BACKEND", backend.to_uppercase());
         for name in ["mode", "use_fullgraph", "use_dynamic", "use_regional_compilation"] {
             self.set_namesake("ACCELERATE_", &format!("dynamo_{name}"), Letters::Python);
         }
-        self.set("OMP_NUM_THREADS", facts.threads.to_string());
+        let threads = facts.threads.to_string();
+        self.set_by("num_cpu_threads_per_process", "OMP_NUM_THREADS", threads);
     }
 
     fn add_fsdp(&mut self) {
-        self.set("ACCELERATE_USE_FSDP", "true");
+        self.set_by("use_fsdp", "ACCELERATE_USE_FSDP", "true");
         for name in [
             "version",
             "sharding_strategy",
@@ -173,7 +197,7 @@ impl Environment<'_> {
     }
 
     fn add_megatron(&mut self) {
-        self.set("ACCELERATE_USE_MEGATRON_LM", "true");
+        self.set_by("use_megatron_lm", "ACCELERATE_USE_MEGATRON_LM", "true");
         for setting in self.settings.names_with_prefix("megatron_lm_") {
             self.set_namesake("", setting, Letters::Python);
         }
@@ -182,7 +206,7 @@ impl Environment<'_> {
     fn add_deepspeed(&mut self, facts: &LaunchFacts<'_>) {
         self.set("PYTHONPATH", facts.python_path.clone());
         self.set("ACCELERATE_CONFIG_DS_FIELDS", facts.deepspeed_fields.to_lowercase());
-        self.set("ACCELERATE_USE_DEEPSPEED", "true");
+        self.set_by("use_deepspeed", "ACCELERATE_USE_DEEPSPEED", "true");
         for (name, setting, letters) in [
             ("ACCELERATE_DEEPSPEED_ZERO_STAGE", "zero_stage", Letters::Python),
             (
@@ -222,13 +246,13 @@ impl Environment<'_> {
             };
             for (name, on) in ["FPROP", "DGRAD", "WGRAD"].into_iter().zip(all) {
                 let shown = SettingValue::Bool(*on).show();
-                self.set(&format!("ACCELERATE_FP8_OVERRIDE_{name}"), shown);
+                self.set_by(setting, &format!("ACCELERATE_FP8_OVERRIDE_{name}"), shown);
             }
         }
     }
 
     fn add_parallelism(&mut self) {
-        self.set("ACCELERATE_USE_PARALLELISM_CONFIG", "true");
+        self.set_by("use_parallelism_config", "ACCELERATE_USE_PARALLELISM_CONFIG", "true");
         let mut names = vec![
             "dp_replicate_size",
             "dp_shard_size",
@@ -262,7 +286,7 @@ mod tests {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
             let gpus = GpusAndDriver { names, driver: driver.to_owned() };
             let found = slow_links(&gpus, |name| name == given);
-            let found: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+            let found: Vec<&str> = found.iter().map(|variable| variable.name.as_str()).collect();
             assert_eq!(found, expect, "{gpus:?}");
         };
         let (both, two) = (["NCCL_P2P_DISABLE", "NCCL_IB_DISABLE"], ["NVIDIA GeForce RTX 4090"; 2]);

@@ -7,7 +7,7 @@ use super::args::{AccelerateArgs, launch_definition};
 use super::config_file;
 use super::environment::{LaunchFacts, WorkerVariable, slow_links, variables};
 use super::hosts::{self, Split};
-use super::made_lines::made_line;
+use super::made_lines::{applied_variables, made_line};
 use super::notes::{note_of_forgotten_machines, note_of_shares};
 use super::settings::{Settings, refuse_setting};
 use crate::base::diagnostic::Severity;
@@ -87,15 +87,19 @@ pub(in crate::cli) fn start(
     let method = job.method(file.as_ref())?;
     let env = job.variables(file.as_ref())?;
     job.print_notes(&method, terminal);
-    let made = |program, options| made_line(program, job.words(options), (typed, file.as_ref()));
+    let applied = applied_variables(&env, typed, file.as_ref());
+    let made = |program, options| {
+        made_line(program, job.words(options), (typed, file.as_ref()), applied.clone())
+    };
     match method {
         StartMethod::OneProcess => {
-            let (args, _) = run::parse_made(made("remuda run", one_process_words(&env)))?;
-            start_one(args, terminal)
+            let (args, made) = run::parse_made(made("remuda run", one_process_words(&env)))?;
+            start_one(args, &made, terminal)
         }
         StartMethod::Torchrun(options) => {
             let (args, made) = torchrun::parse_made(made("remuda torchrun", options))?;
-            torch_job::start(&args, &made, TorchLauncher::Torchrun, &env, flags)
+            let variables: Vec<String> = env.iter().map(WorkerVariable::assignment).collect();
+            torch_job::start(&args, &made, TorchLauncher::Torchrun, &variables, flags)
         }
         StartMethod::DeepSpeed(mut options) => {
             options.extend(env_words(&env));
@@ -489,13 +493,14 @@ fn one_process_words(env: &[WorkerVariable]) -> Vec<OsString> {
 }
 
 /// Starts one process without a group.
-fn start_one(args: RunArgs, terminal: Terminal) -> Result<Status, CliError> {
+fn start_one(args: RunArgs, made: &CommandLine, terminal: Terminal) -> Result<Status, CliError> {
     let RunArgs { watch, workers, program, .. } = args;
     let mut cluster = ResolvedCluster::here(vec![Slot(0)], None);
     if let Some(note) = resolve::separate_tasks_note("--num_machines") {
         cluster.warnings += &paint_message(&note, terminal.paint);
     }
-    let job = JobArgs { watch: &watch, workers: &workers, settings: None, terminal };
+    let settings = made.applied_settings();
+    let job = JobArgs { watch: &watch, workers: &workers, settings, terminal };
     start_as(Face::OneProcess(flags), cluster, job, &program)
 }
 
@@ -561,5 +566,5 @@ fn option_word(flag: &str, value: Option<String>) -> Option<OsString> {
 }
 
 fn env_words(env: &[WorkerVariable]) -> impl Iterator<Item = OsString> {
-    env.iter().map(|(name, value)| format!("--env={name}={value}").into())
+    env.iter().map(|variable| format!("--env={}", variable.assignment()).into())
 }

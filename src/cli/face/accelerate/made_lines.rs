@@ -3,9 +3,14 @@
 
 use std::ffi::OsString;
 
-use crate::cli::line::{CommandLine, LineOrigin, RefusedInput, SettingPlace, SettingsSource};
+use super::environment::WorkerVariable;
+use crate::cli::line::{
+    AppliedOption, AppliedSettings, CommandLine, LineOrigin, RefusedInput, SettingOrigin,
+    SettingPlace, SettingsSource,
+};
 use crate::config::accelerate::ConfigFile;
 use crate::config::codes::BAD_CONFIG_VALUE;
+use crate::report::diagnostic::show_place;
 
 /// Options of torchrun and of `remuda run`, and the settings of accelerate from which they are made, where the
 /// names differ.
@@ -30,6 +35,7 @@ pub(super) fn made_line(
     program: &str,
     words: Vec<OsString>,
     (typed, file): (&CommandLine, Option<&ConfigFile>),
+    applied: AppliedSettings,
 ) -> CommandLine {
     let source = file.map(|file| {
         let places = file.settings.iter().map(|one| SettingPlace {
@@ -46,5 +52,32 @@ pub(super) fn made_line(
         }
     });
     let origin = LineOrigin::translated(typed, NAMES, source);
-    CommandLine::made(program, words, origin)
+    CommandLine::made(program, words, LineOrigin { applied: Some(applied), ..origin })
+}
+
+/// Returns where the variables of the workers are from, for a dry run: an option of accelerate, a line of its file,
+/// or accelerate itself.
+pub(super) fn applied_variables(
+    env: &[WorkerVariable],
+    typed: &CommandLine,
+    file: Option<&ConfigFile>,
+) -> AppliedSettings {
+    let origin = |setting: &str| {
+        if typed.last(setting).is_some() {
+            return Some(SettingOrigin::Launcher(format!("--{setting}")));
+        }
+        let file = file?;
+        let place = file.settings.iter().find(|one| one.name == setting)?;
+        Some(SettingOrigin::Launcher(show_place(&file.source, place.span)))
+    };
+    let option = |variable: &WorkerVariable| AppliedOption {
+        name: "env".to_owned(),
+        value: Some(variable.assignment()),
+        origin: variable
+            .setting
+            .as_deref()
+            .and_then(origin)
+            .unwrap_or_else(|| SettingOrigin::Launcher("accelerate".to_owned())),
+    };
+    AppliedSettings { local_file: None, options: env.iter().map(option).collect() }
 }

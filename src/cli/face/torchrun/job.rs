@@ -77,13 +77,13 @@ impl Nodes {
     }
 }
 
-/// Runs the job of a line; `variables` are more variables for the workers, `flags` the options of the
+/// Runs the job of a line; `variables` are more variables for the workers, `NAME=VALUE`, `flags` the options of the
 /// launcher whose line was typed.
 pub(in crate::cli) fn start(
     args: &TorchrunArgs,
     typed: &CommandLine,
     launcher: TorchLauncher,
-    variables: &[(String, String)],
+    variables: &[String],
     flags: FaceFlags,
 ) -> Result<Status, CliError> {
     let values = Values { typed };
@@ -97,8 +97,7 @@ pub(in crate::cli) fn start(
     let line = run_line(args, values, launcher, (&nodes, workers))?;
     let origin = LineOrigin::translated(typed, NAMES_IN_RUN, None);
     let (mut run_args, _) = run::parse_made(CommandLine::made(&typed.program, line, origin))?;
-    let variables = variables.iter().map(|(name, value)| format!("{name}={value}").into());
-    run_args.watch.env.extend(variables);
+    run_args.watch.env.extend(variables.iter().map(OsString::from));
     let slots: Vec<Slot> = (0..workers.unwrap_or(1) as u32).map(Slot).collect();
     let mut cluster = match &nodes {
         Nodes::Here => ResolvedCluster::here(slots, rendezvous.address()),
@@ -135,7 +134,8 @@ pub(in crate::cli) fn start(
         flags,
     };
     let RunArgs { watch, workers: worker_args, program, .. } = run_args;
-    let job = JobArgs { watch: &watch, workers: &worker_args, settings: None, terminal };
+    let settings = typed.applied_settings();
+    let job = JobArgs { watch: &watch, workers: &worker_args, settings, terminal };
     start_as(Face::Torchrun(Box::new(face)), cluster, job, &program)
 }
 

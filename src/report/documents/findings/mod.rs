@@ -10,4 +10,4 @@ pub use config_json::{CONFIG_VERSION, show_config_json};
 pub use github::show_github;
 pub use json::{FINDINGS_VERSION, show_json};
 pub use located::CheckedFile;
-pub use sarif::show_sarif;
+pub use sarif::{CheckKind, show_sarif};

@@ -9,8 +9,27 @@ use super::located::{
 };
 use crate::{config, pool};
 
+/// What was checked: code hosts keep the results of each kind until the next document of that kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckKind {
+    /// `remuda hostfile check`.
+    Hostfiles,
+    /// `remuda config check`.
+    Configurations,
+}
+
+impl CheckKind {
+    /// Identifier of a run, which ends with `/`: the part before it is the category on code hosts.
+    fn id(self) -> &'static str {
+        match self {
+            Self::Hostfiles => "remuda-hostfile-check/",
+            Self::Configurations => "remuda-config-check/",
+        }
+    }
+}
+
 /// Formats the document; ends with a line end.
-pub fn show_sarif(files: &[CheckedFile<'_>]) -> String {
+pub fn show_sarif(kind: CheckKind, files: &[CheckedFile<'_>]) -> String {
     let placed = locate_diagnostics(files);
     let codes: BTreeSet<&str> = placed.iter().map(|placed| placed.diagnostic.code).collect();
     let document = json!({
@@ -22,6 +41,7 @@ pub fn show_sarif(files: &[CheckedFile<'_>]) -> String {
                 "version": env!("CARGO_PKG_VERSION"),
                 "rules": codes.iter().map(|code| rule(code)).collect::<Vec<_>>(),
             }},
+            "automationDetails": {"id": kind.id()},
             "columnKind": "unicodeCodePoints",
             "results": placed.iter().map(result).collect::<Vec<_>>(),
         }],
@@ -35,6 +55,8 @@ fn rule(code: &str) -> Value {
     let mut all = hostfiles.chain(config::codes::EXPLANATIONS.into_iter().flatten());
     let Some(found) = all.find(|found| found.code == code) else { return json!({"id": code}) };
     let first = found.text.split("\n\n").next().unwrap_or(found.text);
+    // A paragraph that announces an example says nothing without it.
+    let first = if first.ends_with(':') { found.text } else { first };
     json!({
         "id": code,
         "shortDescription": {"text": found.title},
@@ -88,14 +110,13 @@ fn region(place: TextRegion) -> Value {
     })
 }
 
-/// A path as a relative or absolute URI reference.
+/// A path as a relative reference, or as a URI if it is absolute.
 fn uri(file: &str) -> String {
+    let file = file.strip_prefix("./").unwrap_or(file);
+    let scheme = if file.starts_with('/') { "file://" } else { "" };
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-    file.bytes()
-        .map(
-            |byte| {
-                if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
-            },
-        )
-        .collect()
+    let shown = |byte| {
+        if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+    };
+    scheme.chars().map(String::from).chain(file.bytes().map(shown)).collect()
 }
