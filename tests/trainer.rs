@@ -203,6 +203,10 @@ const REFUSED: &[&str] = &[
     "--resume flipped.safetensors",
     "--resume cut.safetensors",
     "--resume foreign.safetensors",
+    "--resume truncated",
+    "--resume missing",
+    "--resume index/step-00000003",
+    "--resume latest",
     "--resume kept --data text --width 16",
     "--resume kept --data text --model mlp",
     "--resume kept --layers 3 --width 16 --heads 2",
@@ -243,6 +247,25 @@ const REFUSED: &[&str] = &[
     "--device cuda -H n1:2 --precision bf16 --width 256 --activation_checkpointing",
 ];
 
+/// Directories with three checkpoints, of which only the first one is undamaged. That a byte of the second one was changed
+/// is found only by reading it.
+fn write_damaged(scratch: &Scratch) {
+    for dir in ["truncated", "missing", "index", "latest"] {
+        let line = format!("--steps 3 --save_every 1 --data text --checkpoint_dir {dir}");
+        scratch.succeed(&format!("{SMALL} {line}"));
+        let second = scratch.path(&format!("{dir}/step-00000002/rank-00000.safetensors"));
+        let mut bytes = fs::read(&second).expect("a checkpoint");
+        *bytes.last_mut().expect("not empty") ^= 1;
+        fs::write(&second, bytes).expect("it is written");
+        let third = scratch.path(&format!("{dir}/step-00000003/rank-00000.safetensors"));
+        let whole = fs::read(&third).expect("a checkpoint");
+        fs::write(&third, &whole[..100]).expect("it is written");
+    }
+    fs::remove_file(scratch.path("missing/step-00000003/rank-00000.safetensors")).expect("a file");
+    scratch.write("index/step-00000003/index.json", "{}");
+    scratch.write("latest/latest", "step-00000004\n");
+}
+
 #[test]
 fn train_refuses_unusable_lines_before_the_start() {
     let scratch = Scratch::new("train", "refused");
@@ -256,6 +279,7 @@ fn train_refuses_unusable_lines_before_the_start() {
     scratch.succeed(&format!("{SMALL} --steps 2 --data text --checkpoint_dir kept"));
     let twice = "--steps 2 --save_every 1 --data text --checkpoint_dir twice";
     scratch.succeed(&format!("{SMALL} {twice}"));
+    write_damaged(&scratch);
     let earlier =
         concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/checkpoint-format-2.safetensors");
     let whole = fs::read(earlier).expect("a checkpoint of an earlier build");

@@ -96,7 +96,7 @@ impl TrainError {
     /// Returns what the user can do about it, if there is something.
     pub fn help(&self) -> Option<String> {
         match self {
-            Self::Save(error) => error.help().map(str::to_owned),
+            Self::Save(error) => error.help(),
             Self::Load(OpenError::AllDamaged { .. }) => Some(ALL_DAMAGED_HELP.to_owned()),
             Self::Damaged { newest: Some(newest), .. } => Some(newest.help()),
             Self::Damaged { newest: None, .. } => Some(DAMAGED_HELP.to_owned()),

@@ -61,7 +61,7 @@ pub use report::step_change::StepChange;
 pub use sampling::{
     ModelVocabulary, SampleError, SampledToken, Sampler, TokenChoice, sample_stream,
 };
-pub use saved_training::{SavedTraining, inspect, inspect_newest, newest_in};
+pub use saved_training::{SavedTraining, find_undamaged, inspect, inspect_newest, newest_in};
 pub use tokenizer::{Encoder, ParallelEncoder, Tokenizer, UnknownToken, VocabularyError};
 pub use trainer::{TrainOutcome, train};
 #[cfg(feature = "nccl")]

@@ -24,7 +24,7 @@ use crate::train::report::progress::{
 use crate::train::report::rank0::Rank0Reporter;
 use crate::train::report::scalar_sinks::SampleAxis;
 use crate::train::resume::restore_state;
-use crate::train::saving::Saver;
+use crate::train::saving::{Saver, samples_of};
 use crate::train::task::classification::Classification;
 use crate::train::task::definition::{Extent, Learner, Task};
 use crate::train::task::language::Language;
@@ -173,14 +173,15 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
         let mut reporter = Rank0Reporter::new(group.rank() == 0, on_event);
         let parameters = engine.table().len();
         reporter.report(|| TrainEvent::Started(start(job, &task.title(), parameters)));
-        let mut saver = Saver::open(group, options, &task)?;
-        let earlier = restore_state(options, &task, &mut engine, &mut reporter)?;
+        let samples = samples_of(group, options, &task);
+        let mut saver = Saver::open(group, options, &task, samples)?;
+        let restored = restore_state(options, &task, &mut engine, samples, &mut reporter)?;
         if let Some(saver) = &mut saver {
-            saver.continue_after(earlier);
+            saver.continue_after(&restored, &mut reporter);
         }
         reporter.open_metrics(options.metrics.as_deref(), engine.global_steps())?;
         let samples_per_step = (engine.lanes().count() * options.batch_size.get()) as u64;
-        let axis = SampleAxis { earlier, samples_per_step };
+        let axis = SampleAxis { earlier: restored.earlier, samples_per_step };
         let step = engine.global_steps();
         let continues = 0 < step || options.start.as_ref().is_some_and(|start| start.is_restart);
         reporter.open_scalars(&options.scalars, axis, continues.then_some(step))?;

@@ -124,7 +124,7 @@ fn report_error(error: &TrainError, group: &Group) {
     } else {
         let begin = match error {
             TrainError::Load(error) | TrainError::Damaged { error, .. } => {
-                format!("error[{}]", code_of_checkpoint_error(error).0)
+                format!("error[{}]", code_of_checkpoint_error(error))
             }
             _ => "remuda train".to_owned(),
         };
