@@ -570,12 +570,12 @@ fn workers_refuse_the_directory_of_another_run() {
         assert!(stderr.contains(expected), "{stderr}");
         assert_eq!(refused.status.code(), Some(78), "{stderr}");
     };
-    let of_another = "error[T008]: `kept` contains checkpoints of another run, up to";
+    let of_another = "error[T008]: rank 0: `kept` contains checkpoints of another run, up to";
     check(&format!("--steps 3 {kept}"), of_another);
     let directory = fs::File::open(scratch.path("kept")).expect("it is there");
     let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
     rustix::fs::flock(&directory, lock).expect("no other process holds the lock");
-    let in_use = "error[T008]: another run is saving its checkpoints in `kept`";
+    let in_use = "error[T008]: rank 0: another run is saving its checkpoints in `kept`";
     check(&format!("--steps 3 {kept} --resume auto"), in_use);
     drop(directory);
     let shown = scratch.succeed(&train(&format!("--steps 3 {kept} --resume auto")));

@@ -42,14 +42,12 @@ pub(crate) fn restore_state<T: Task, R: ReplicaState>(
         reporter.report(|| TrainEvent::Damaged(text));
     }
     for note in notes {
-        reporter.report(|| TrainEvent::Damaged(note));
+        reporter.report(|| TrainEvent::LatestUnknown(note));
     }
     let change = StepChange::between(reader.state(), now, engine.group().world_size());
     let fingerprint = reader.state().data.and_then(|data| data.fingerprint);
     if fingerprint.is_some() && fingerprint != now.fingerprint {
-        let text = "`--data` is not the same as when the checkpoint was saved: the training continues with other \
-                    samples";
-        reporter.report(|| TrainEvent::Damaged(text.to_owned()));
+        reporter.report(|| TrainEvent::OtherData);
     }
     let (path, step, steps) = (reader.path().to_owned(), reader.state().step, options.steps);
     let from = Some(path.clone());

@@ -18,7 +18,8 @@ const LAST_LINE_BYTES_MAX: u64 = 4096;
 #[derive(Serialize, Deserialize)]
 struct Line {
     step: u64,
-    loss: f32,
+    /// `null` if it was not finite.
+    loss: Option<f32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     val_loss: Option<f64>,
     #[serde(default)]
@@ -35,6 +36,9 @@ struct Line {
     ms: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     seconds: Option<PhaseSeconds>,
+    /// Why the run has ended with this step, if that was an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 /// Last line of a run.
@@ -106,7 +110,7 @@ impl Metrics {
         let lines = old.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
         for line in lines.filter(|line| line.step <= step) {
             metrics.push(&line)?;
-            curve.push(line.step, f64::from(line.loss), line.val_loss);
+            curve.push(line.step, line.loss.map_or(f64::NAN, f64::from), line.val_loss);
         }
         metrics.file.flush()?;
         Ok((metrics, curve))
@@ -118,7 +122,7 @@ impl Metrics {
         let round = |x: f64| (x * 1000.0).round() / 1000.0;
         self.push(&Line {
             step: outcome.step,
-            loss: outcome.loss,
+            loss: Some(outcome.loss).filter(|loss| loss.is_finite()),
             val_loss: *val_loss,
             lr: outcome.rate,
             grad_norm: outcome.norm.is_finite().then_some(outcome.norm),
@@ -127,6 +131,7 @@ impl Metrics {
             tokens_per_s: items_per_s.round(),
             ms: round(*ms),
             seconds: Some(*seconds),
+            error: report.error.clone(),
         })?;
         self.file.flush()
     }
