@@ -106,6 +106,13 @@ fn dry_run_shows_the_memory_of_every_stage() {
         "total               116.4 MiB  64.5 MiB  55.1 MiB  50.4 MiB",
     ];
     assert_eq!(table, expected);
+    let program = "every worker runs the bundled trainer: mlp of 6 layers of width 1024; 1000 steps of 4 workers × 1 \
+                   micro-batch × 64; stage 1, bf16; AdamW, betas 0.9, 0.99, eps 1e-8, weight decay 0.1; --json shows the \
+                   command";
+    assert_eq!(screen.lines().filter(|line| *line == program).count(), 1, "{screen}");
+    assert!(!screen.contains("train-worker"), "{screen}");
+    let document = scratch.succeed(&format!("{line} --json"));
+    assert!(document.contains("\"train-worker\""), "{document}");
     // What every worker copies: its part of weights and moments, in f32.
     let saved = scratch.succeed(&format!("{line} --checkpoint_dir kept"));
     let row = "copy for a checkpoint   17.4 MiB  17.4 MiB  17.4 MiB  17.4 MiB";

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use serde_json::Value;
+
 /// Steps of earlier runs, and the samples that they used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EarlierSteps {
@@ -17,11 +19,14 @@ pub(crate) struct RestoredState {
     pub(crate) earlier: EarlierSteps,
     /// The checkpoint from which it resumes, if it does.
     pub(crate) from: Option<PathBuf>,
+    /// What it says beside the state of the engine, for its later checkpoints.
+    pub(crate) client: Value,
 }
 
 impl RestoredState {
     /// A run that starts from the beginning.
-    pub(crate) const NONE: Self = Self { earlier: EarlierSteps::NONE, from: None };
+    pub(crate) const NONE: Self =
+        Self { earlier: EarlierSteps::NONE, from: None, client: Value::Null };
 }
 
 impl EarlierSteps {

@@ -56,7 +56,8 @@ pub(crate) fn restore_state<T: Task, R: ReplicaState>(
         reporter.report(|| TrainEvent::Complete { step, steps });
     }
     let samples = reader.state().data.and_then(|data| data.samples);
-    Ok(RestoredState { earlier: EarlierSteps { steps: step, samples }, from })
+    let client = reader.state().client.clone();
+    Ok(RestoredState { earlier: EarlierSteps { steps: step, samples }, from, client })
 }
 
 /// Finds the newest checkpoint of the directory of a damaged one that the run could continue from; all ranks call it.

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::runtime::Group;
 use crate::runtime::checkpoint::{
     CheckpointWriter, DataPosition, SaveError, SaveReport, SavedState, WriterOptions,
@@ -33,6 +35,8 @@ pub(crate) struct Saver {
     model: String,
     data: DataPosition,
     earlier: EarlierSteps,
+    /// What the checkpoint said from which the run continues.
+    client: Value,
     /// Time that each save has stopped the training so far, of those that are not complete.
     pauses: VecDeque<Duration>,
     /// Outcome of a save that failed. All ranks report it at the next save, where they are equally far.
@@ -59,6 +63,7 @@ impl Saver {
             model: task.identity().to_string(),
             data,
             earlier: EarlierSteps::NONE,
+            client: Value::Null,
             pauses: VecDeque::new(),
             failed: None,
         }))
@@ -72,6 +77,7 @@ impl Saver {
         reporter: &mut Rank0Reporter<'_>,
     ) {
         self.earlier = restored.earlier;
+        self.client.clone_from(&restored.client);
         let Some(from) = &restored.from else { return };
         for (path, why) in self.writer.prune_before(from, restored.earlier.steps) {
             reporter.report(|| TrainEvent::NotRemoved { path, why });
@@ -90,6 +96,7 @@ impl Saver {
         let own = SavedState {
             model: self.model.clone(),
             data: Some(DataPosition { samples, ..self.data }),
+            client: self.client.clone(),
             ..SavedState::default()
         };
         let started = engine.save_checkpoint(&mut self.writer, own)?;
