@@ -62,7 +62,7 @@ fn memory_forecast_is_close_to_the_peak() {
     let scratch = Scratch::new("train", "memory");
     // Tokens of shards: no text is sampled at the end.
     write_shard(&scratch, "shard.bin");
-    let sizes = "--data shard.bin --layers 5 --width 256 --block 32 --batch_size 4 --steps 2";
+    let sizes = "--data shard.bin --layers 5 --width 256 --block 32 --batch_size 4";
     for case in [
         "--stage 0",
         "--stage 1",
@@ -77,15 +77,20 @@ fn memory_forecast_is_close_to_the_peak() {
         "--checkpoint_dir kept-3 --save_every 1 --stage 3",
         "--checkpoint_dir kept-bf16 --save_every 1 --stage 2 --precision bf16",
         "--num_gpus 4 --checkpoint_dir kept-groups --save_every 1 --stage 3 --shard_group 2",
+        "--resume kept-0 --steps 4",
+        "--resume kept-0 --steps 4 --precision bf16",
+        "--resume kept-bf16 --steps 4 --stage 3",
     ] {
         let ranks = if case.contains("--num_gpus") { "" } else { "--num_gpus 2" };
-        scratch.succeed(&format!("{sizes} {ranks} {case} --metrics m"));
+        let steps = if case.contains("--steps") { "" } else { "--steps 2" };
+        scratch.succeed(&format!("{sizes} {steps} {ranks} {case} --metrics m"));
         let metrics = fs::read_to_string(scratch.path("m")).expect("metrics");
         let last: serde_json::Value =
             serde_json::from_str(metrics.lines().last().expect("a line")).expect("JSON");
         let bytes = |name: &str| last[name].as_f64().expect("the system tells it");
         let ratio = bytes("memory_peak") / bytes("memory_forecast");
         assert!((0.9..=1.1).contains(&ratio), "{case}: {ratio:.3}, {last}");
+        assert!(bytes("memory_peak") < bytes("memory_resident"), "{case}: {last}");
     }
 }
 

@@ -10,7 +10,7 @@ use crate::runtime::engine::{EngineError, StepOutcome, cure_of_divergence};
 use crate::runtime::{self, Cause, CollectiveError};
 use crate::train::data::corpus::CorpusError;
 use crate::train::data::shards::ShardError;
-use crate::train::report::progress::SkippedSteps;
+use crate::train::report::skipped_steps::SkippedSteps;
 
 /// What to do if no checkpoint of the directory can be used.
 pub const ALL_DAMAGED_HELP: &str = "use another `--checkpoint_dir`, where the run starts at step 1, or continues from an undamaged copy with \

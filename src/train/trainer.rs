@@ -19,11 +19,11 @@ use crate::train::nn::device::gpt::head_width;
 use crate::train::nn::model_id::ModelId;
 use crate::train::options::{ModelOptions, TrainOptions};
 use crate::train::report::progress::{
-    MemoryUse, PhaseSeconds, RunEnd, RunStart, SKIPPED_IN_ROW_MAX, SkipLevel, SkippedSteps,
-    StepReport, Summary, TrainEvent,
+    MemoryUse, PhaseSeconds, RunEnd, RunStart, StepReport, Summary, TrainEvent,
 };
 use crate::train::report::rank0::Rank0Reporter;
 use crate::train::report::scalar_sinks::SampleAxis;
+use crate::train::report::skipped_steps::{SKIPPED_IN_ROW_MAX, SkipLevel, SkippedSteps};
 use crate::train::resume::restore_state;
 use crate::train::saving::{Saver, samples_of};
 use crate::train::task::classification::Classification;
@@ -354,7 +354,9 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
         if !self.has_forecast {
             return Ok(None);
         }
-        let mut most = [self.group.peak_memory().map_or(f64::INFINITY, |bytes| bytes as f64)];
+        let peak = self.group.peak_memory();
+        let or_unknown = |bytes: Option<u64>| bytes.map_or(f64::INFINITY, |bytes| bytes as f64);
+        let mut most = [peak.map(|peak| peak.own), peak.map(|peak| peak.resident)].map(or_unknown);
         self.group.all_reduce(&mut most, ReduceOp::Max)?;
         let vocabulary = match self.task.identity() {
             ModelId::Gpt { vocabulary, .. } => vocabulary,
@@ -362,8 +364,9 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
         };
         let workers = self.group.world_size();
         let forecast = WorkerMemory::forecast(self.options, vocabulary, workers).total() as u64;
-        let peak = most[0].is_finite().then_some(most[0] as u64);
-        Ok(peak.map(|peak| MemoryUse { peak, forecast }))
+        let is_known = most.iter().all(|bytes| bytes.is_finite());
+        let [peak, resident] = most.map(|bytes| bytes as u64);
+        Ok(is_known.then_some(MemoryUse { peak, forecast, resident }))
     }
 
     /// Steps of this run that were skipped, if there are some.

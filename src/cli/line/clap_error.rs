@@ -179,8 +179,7 @@ impl<'a> ErrorContext<'a> {
         let usage = format!("`{} --help` shows the usage", self.command);
         let is_script = |word: &OsString| {
             let path = Path::new(word);
-            path.is_file()
-                || path.extension().is_some_and(|ending| ending == "py" || ending == "sh")
+            path.is_file() || path.extension().is_some_and(|ending| ending == "py")
         };
         let word = self.typed.words.get(self.span.word).filter(|word| is_script(word));
         if word.is_none() || self.command != "remuda train" {

@@ -16,7 +16,7 @@ pub struct DiskSpace {
     pub needed: Option<u64>,
     /// Free bytes after its files were removed; `None`: the system does not tell it.
     pub free: Option<u64>,
-    /// Number of checkpoints to keep, as the run was told; `None`: all.
+    /// Number of checkpoints that the run keeps; `None`: all.
     pub keep: Option<NonZeroUsize>,
     /// Size of all checkpoints before the newest one, which is kept until the next one is complete.
     pub older: u64,

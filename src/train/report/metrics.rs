@@ -52,6 +52,9 @@ struct LastLine<'a> {
     memory_peak: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_forecast: Option<u64>,
+    /// The most that a worker had mapped, with pages of other workers and of files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_resident: Option<u64>,
     /// SHA-256 of parameters and moments in full precision.
     digest: &'a str,
 }
@@ -146,7 +149,10 @@ impl Metrics {
         let &Summary { step, val_loss, memory, .. } = summary;
         let (memory_peak, memory_forecast) =
             (memory.map(|bytes| bytes.peak), memory.map(|bytes| bytes.forecast));
-        self.push(&LastLine { step, val_loss, memory_peak, memory_forecast, digest })?;
+        let memory_resident = memory.map(|bytes| bytes.resident);
+        let last =
+            LastLine { step, val_loss, memory_peak, memory_forecast, memory_resident, digest };
+        self.push(&last)?;
         self.file.flush()
     }
 }

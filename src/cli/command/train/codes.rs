@@ -83,7 +83,8 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         "the model needs more memory than there is",
         "remuda adds up weights, gradients, optimizer state and activations of all workers on \
          this machine and compares the sum with the free memory before the training starts; \
-         `--dry-run` shows the sum by use and stage. Divide the state over the workers (`--stage`), make \
+         `--dry-run` shows the sum by use and stage. Memory that the workers of a machine share is counted once, at the \
+         worker that owns it. Divide the state over the workers (`--stage`), make \
          `--width`, `--layers`, `--block` or `--batch_size` smaller, or start fewer workers \
          (`--num_gpus`).",
     ),
