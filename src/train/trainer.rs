@@ -304,9 +304,9 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
     /// Ends the run with an error, and writes the step that it ends, if it has numbers.
     fn end_with<V>(&mut self, error: TrainError, duration: Duration) -> Result<V, TrainError> {
         if let Some(step) = error.failed_step() {
-            let report = self.report_of(&step, duration);
-            self.reporter
-                .on_failed_step(StepReport { error: Some(error.to_string()), ..report })?;
+            let error = Some(error.to_string());
+            let report = StepReport { error, ..self.report_of(&step, duration) };
+            self.reporter.on_failed_step(&report)?;
         }
         Err(error)
     }

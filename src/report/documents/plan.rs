@@ -83,18 +83,12 @@ pub fn show_plan(plan: &LaunchPlan, settings: &PlanSettings, secrets: Secrets) -
     }
     show_options(&mut out, &settings.options);
     if let Some(first) = plan.nodes.iter().find_map(|node| node.workers.first()) {
-        match &settings.program {
-            Some(program) => {
-                push_line(
-                    &mut out,
-                    &format!("every worker runs {program}; --json shows the command"),
-                );
-            }
-            None => {
-                let command = quoted_line(first.argv());
-                push_line(&mut out, &format!("command of rank {}: {command}", first.rank));
-            }
-        }
+        let rank = first.rank;
+        let command = settings.program.as_ref().map_or_else(
+            || format!("command of rank {rank}: {}", quoted_line(first.argv())),
+            |program| format!("every worker runs {program}; --json shows the command"),
+        );
+        push_line(&mut out, &command);
         show_environment(&mut out, plan, first, secrets);
     }
     push_line(&mut out, "nothing was started");

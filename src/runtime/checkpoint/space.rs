@@ -45,17 +45,23 @@ impl DiskSpace {
             Some(missing) => &format!("free at least {} more there", shown(missing)),
             None => "delete files on its disk",
         };
-        let mut help = format!("{more}, or use a `--checkpoint_dir` on another disk");
-        let makes_room = *older != 0 && missing.is_none_or(|missing| missing <= *older);
-        if makes_room && keep.is_none_or(|keep| 1 < keep.get()) {
-            let older = shown(*older);
-            help +=
-                &format!("; `--resume auto --keep 1` first removes the older checkpoints: {older}");
-        } else if keep.is_some() {
-            help += "; the newest checkpoint is kept until the next one is complete";
-        }
+        let older_first =
+            if makes_room_for(*older, missing) && keep.is_none_or(|keep| 1 < keep.get()) {
+                let older = shown(*older);
+                format!("; `--resume auto --keep 1` first removes the older checkpoints: {older}")
+            } else if keep.is_some() {
+                "; the newest checkpoint is kept until the next one is complete".to_owned()
+            } else {
+                String::new()
+            };
+        let help = format!("{more}, or use a `--checkpoint_dir` on another disk{older_first}");
         if facts.is_empty() { help } else { format!("{}: {help}", facts.join(", and ")) }
     }
+}
+
+/// Whether the older checkpoints are there, and have what is missing, if that is known.
+fn makes_room_for(older: u64, missing: Option<u64>) -> bool {
+    older != 0 && missing.is_none_or(|missing| missing <= older)
 }
 
 #[cfg(test)]

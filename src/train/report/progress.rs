@@ -265,11 +265,9 @@ impl fmt::Display for StepReport {
             write!(f, "  norm {:.3}  lr {:.2e}", outcome.norm, outcome.rate)?;
         } else {
             match self.scale() {
-                Some(scale) => {
-                    write!(f, "  skipped: overflow at loss scale {}", show_scale(scale))?
-                }
-                None => write!(f, "  skipped: the gradient is not finite")?,
-            }
+                Some(scale) => write!(f, "  skipped: overflow at loss scale {}", show_scale(scale)),
+                None => write!(f, "  skipped: the gradient is not finite"),
+            }?;
         }
         write!(f, "  {items_per_s:.0} {unit}/s  {ms:.1} ms")
     }

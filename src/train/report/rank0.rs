@@ -81,12 +81,12 @@ impl<'a> Rank0Reporter<'a> {
     /// Writes a step that ends the run; the error itself is reported by others.
     pub(in crate::train) fn on_failed_step(
         &mut self,
-        report: StepReport,
+        report: &StepReport,
     ) -> Result<(), TrainError> {
         if let Some((path, metrics)) = &mut self.metrics {
-            metrics.write(&report).map_err(output_error(path))?;
+            metrics.write(report).map_err(output_error(path))?;
         }
-        self.sinks.write(&report);
+        self.sinks.write(report);
         Ok(())
     }
 
