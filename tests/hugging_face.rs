@@ -81,6 +81,36 @@ fn imported_gpt2_has_the_exported_bits() {
     train(&scratch, "--resume again --steps 2 --warmup 1");
 }
 
+/// Training here has no dropout, and a model that is exported again has that of the imported one.
+#[test]
+fn dropout_of_an_imported_model_is_exported_again() {
+    let scratch = exported("dropout");
+    let config_of = |dir: &str| -> Value {
+        let config = fs::read(scratch.path(&format!("{dir}/config.json"))).expect("it was written");
+        serde_json::from_slice(&config).expect("JSON")
+    };
+    let mut config = config_of("model");
+    config["resid_pdrop"] = 0.25.into();
+    config["eos_token_id"] = 7.into();
+    config.as_object_mut().expect("an object").remove("embd_pdrop");
+    scratch.write("model/config.json", config.to_string());
+    let imported = scratch.run("import model --to again");
+    let note = "note: `remuda train` has no dropout; `embd_pdrop` 0.1, `resid_pdrop` 0.25 are kept for `remuda checkpoint \
+                export`\n";
+    assert_eq!(text(&imported.stderr), note);
+    train(&scratch, "--resume again --steps 2 --warmup 1 --checkpoint_dir trained");
+    for from in ["again", "trained"] {
+        scratch.succeed(&format!("export {from} --to hf:of-{from}"));
+        let found = config_of(&format!("of-{from}"));
+        let dropout = ["attn_pdrop", "embd_pdrop", "resid_pdrop"].map(|key| found[key].as_f64());
+        assert_eq!(dropout, [Some(0.0), Some(0.1), Some(0.25)], "{found}");
+        assert_eq!((&found["eos_token_id"], &found["n_embd"]), (&7.into(), &8.into()));
+    }
+    // A model that began here has none, and nothing is said about it.
+    scratch.succeed("export kept --to hf:own");
+    assert_eq!(text(&scratch.run("import own --to third").stderr), "");
+}
+
 #[test]
 fn export_in_several_files_has_an_index() {
     let scratch = exported("parts");

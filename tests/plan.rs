@@ -338,6 +338,7 @@ fn settings() -> PlanSettings {
         grace_ms: 10_000,
         streams: None,
         numa_binding: None,
+        program: None,
         elastic: None,
         options: Vec::new(),
     }

@@ -522,6 +522,7 @@ fn kind(event: &TrainEvent) -> char {
         TrainEvent::Resumed { .. } => 'r',
         TrainEvent::Complete { .. } => 'c',
         TrainEvent::Damaged(_) => 'd',
+        TrainEvent::LatestUnknown(_) | TrainEvent::OtherData => 'w',
         TrainEvent::Stepped(_) => '.',
         TrainEvent::Saved { .. } => 's',
         TrainEvent::NotRemoved { .. } | TrainEvent::OutputClosed { .. } => '!',

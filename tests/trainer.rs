@@ -62,7 +62,7 @@ fn memory_forecast_is_close_to_the_peak() {
     let scratch = Scratch::new("train", "memory");
     // Tokens of shards: no text is sampled at the end.
     write_shard(&scratch, "shard.bin");
-    let sizes = "--data shard.bin --layers 5 --width 256 --block 32 --batch_size 4 --steps 2";
+    let sizes = "--data shard.bin --layers 5 --width 256 --block 32 --batch_size 4";
     for case in [
         "--stage 0",
         "--stage 1",
@@ -77,15 +77,20 @@ fn memory_forecast_is_close_to_the_peak() {
         "--checkpoint_dir kept-3 --save_every 1 --stage 3",
         "--checkpoint_dir kept-bf16 --save_every 1 --stage 2 --precision bf16",
         "--num_gpus 4 --checkpoint_dir kept-groups --save_every 1 --stage 3 --shard_group 2",
+        "--resume kept-0 --steps 4",
+        "--resume kept-0 --steps 4 --precision bf16",
+        "--resume kept-bf16 --steps 4 --stage 3",
     ] {
         let ranks = if case.contains("--num_gpus") { "" } else { "--num_gpus 2" };
-        scratch.succeed(&format!("{sizes} {ranks} {case} --metrics m"));
+        let steps = if case.contains("--steps") { "" } else { "--steps 2" };
+        scratch.succeed(&format!("{sizes} {steps} {ranks} {case} --metrics m"));
         let metrics = fs::read_to_string(scratch.path("m")).expect("metrics");
         let last: serde_json::Value =
             serde_json::from_str(metrics.lines().last().expect("a line")).expect("JSON");
         let bytes = |name: &str| last[name].as_f64().expect("the system tells it");
         let ratio = bytes("memory_peak") / bytes("memory_forecast");
         assert!((0.9..=1.1).contains(&ratio), "{case}: {ratio:.3}, {last}");
+        assert!(bytes("memory_peak") < bytes("memory_resident"), "{case}: {last}");
     }
 }
 
@@ -106,6 +111,13 @@ fn dry_run_shows_the_memory_of_every_stage() {
         "total               116.4 MiB  64.5 MiB  55.1 MiB  50.4 MiB",
     ];
     assert_eq!(table, expected);
+    let program = "every worker runs the bundled trainer: mlp of 6 layers of width 1024; 1000 steps of 4 workers × 1 \
+                   micro-batch × 64; stage 1, bf16; AdamW, betas 0.9, 0.99, eps 1e-8, weight decay 0.1; --json shows the \
+                   command";
+    assert_eq!(screen.lines().filter(|line| *line == program).count(), 1, "{screen}");
+    assert!(!screen.contains("train-worker"), "{screen}");
+    let document = scratch.succeed(&format!("{line} --json"));
+    assert!(document.contains("\"train-worker\""), "{document}");
     // What every worker copies: its part of weights and moments, in f32.
     let saved = scratch.succeed(&format!("{line} --checkpoint_dir kept"));
     let row = "copy for a checkpoint   17.4 MiB  17.4 MiB  17.4 MiB  17.4 MiB";
@@ -203,6 +215,10 @@ const REFUSED: &[&str] = &[
     "--resume flipped.safetensors",
     "--resume cut.safetensors",
     "--resume foreign.safetensors",
+    "--resume truncated",
+    "--resume missing",
+    "--resume index/step-00000003",
+    "--resume latest",
     "--resume kept --data text --width 16",
     "--resume kept --data text --model mlp",
     "--resume kept --layers 3 --width 16 --heads 2",
@@ -243,6 +259,25 @@ const REFUSED: &[&str] = &[
     "--device cuda -H n1:2 --precision bf16 --width 256 --activation_checkpointing",
 ];
 
+/// Directories with three checkpoints, of which only the first one is undamaged. That a byte of the second one was changed
+/// is found only by reading it.
+fn write_damaged(scratch: &Scratch) {
+    for dir in ["truncated", "missing", "index", "latest"] {
+        let line = format!("--steps 3 --save_every 1 --data text --checkpoint_dir {dir}");
+        scratch.succeed(&format!("{SMALL} {line}"));
+        let second = scratch.path(&format!("{dir}/step-00000002/rank-00000.safetensors"));
+        let mut bytes = fs::read(&second).expect("a checkpoint");
+        *bytes.last_mut().expect("not empty") ^= 1;
+        fs::write(&second, bytes).expect("it is written");
+        let third = scratch.path(&format!("{dir}/step-00000003/rank-00000.safetensors"));
+        let whole = fs::read(&third).expect("a checkpoint");
+        fs::write(&third, &whole[..100]).expect("it is written");
+    }
+    fs::remove_file(scratch.path("missing/step-00000003/rank-00000.safetensors")).expect("a file");
+    scratch.write("index/step-00000003/index.json", "{}");
+    scratch.write("latest/latest", "step-00000004\n");
+}
+
 #[test]
 fn train_refuses_unusable_lines_before_the_start() {
     let scratch = Scratch::new("train", "refused");
@@ -256,6 +291,7 @@ fn train_refuses_unusable_lines_before_the_start() {
     scratch.succeed(&format!("{SMALL} --steps 2 --data text --checkpoint_dir kept"));
     let twice = "--steps 2 --save_every 1 --data text --checkpoint_dir twice";
     scratch.succeed(&format!("{SMALL} {twice}"));
+    write_damaged(&scratch);
     let earlier =
         concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/checkpoint-format-2.safetensors");
     let whole = fs::read(earlier).expect("a checkpoint of an earlier build");
@@ -546,12 +582,12 @@ fn workers_refuse_the_directory_of_another_run() {
         assert!(stderr.contains(expected), "{stderr}");
         assert_eq!(refused.status.code(), Some(78), "{stderr}");
     };
-    let of_another = "error[T008]: `kept` contains checkpoints of another run, up to";
+    let of_another = "error[T008]: rank 0: `kept` contains checkpoints of another run, up to";
     check(&format!("--steps 3 {kept}"), of_another);
     let directory = fs::File::open(scratch.path("kept")).expect("it is there");
     let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
     rustix::fs::flock(&directory, lock).expect("no other process holds the lock");
-    let in_use = "error[T008]: another run is saving its checkpoints in `kept`";
+    let in_use = "error[T008]: rank 0: another run is saving its checkpoints in `kept`";
     check(&format!("--steps 3 {kept} --resume auto"), in_use);
     drop(directory);
     let shown = scratch.succeed(&train(&format!("--steps 3 {kept} --resume auto")));

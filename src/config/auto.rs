@@ -13,6 +13,8 @@ pub struct AutoRule {
     pub text: &'static str,
     /// The option that gives the value, also of a key that the file does not have.
     option: Option<KeyOption>,
+    /// The option from which the value follows.
+    basis: Option<RuleBasis>,
     /// The value without the option.
     otherwise: fn(&ConfigInputs) -> AutoValue,
 }
@@ -22,6 +24,15 @@ pub struct AutoRule {
 struct KeyOption {
     name: &'static str,
     value: fn(&ConfigInputs) -> Option<ConfigValue>,
+}
+
+/// An option from which the value of a key follows.
+#[derive(Clone, Copy, Debug)]
+struct RuleBasis {
+    name: &'static str,
+    is_given: fn(&ConfigInputs) -> bool,
+    /// How the value follows, in few words.
+    text: &'static str,
 }
 
 /// What a rule gives.
@@ -70,7 +81,8 @@ pub const AUTO_RULES: &[AutoRule] = &[
         "scheduler.params.total_num_steps",
         "`--steps`, the steps of the whole run; `--decay_steps` of `remuda train`",
         |inputs| inputs.steps.map_or(AutoValue::Derived, whole),
-    ),
+    )
+    .with_basis("--steps", |inputs| inputs.steps.is_some(), "`--steps`"),
     rule("fp16.enabled", "`--precision fp16`, else false", |_| off())
         .or_option("--precision", |inputs| is_type(inputs, ComputeType::Fp16)),
     rule("bf16.enabled", "`--precision bf16`, else false", |_| off())
@@ -81,16 +93,31 @@ pub const AUTO_RULES: &[AutoRule] = &[
         "zero_optimization.reduce_bucket_size",
         "h², with h = `--hidden_size`; else the default",
         |inputs| of_hidden_size(inputs, |hidden| hidden.saturating_mul(hidden)),
+    )
+    .with_basis(
+        "--hidden_size",
+        |inputs| inputs.hidden_size.is_some(),
+        "h² of `--hidden_size`",
     ),
     rule(
         "zero_optimization.stage3_prefetch_bucket_size",
         "0.9 h², with h = `--hidden_size`; else the default",
         |inputs| of_hidden_size(inputs, |hidden| (0.9 * hidden as f64 * hidden as f64) as u64),
+    )
+    .with_basis(
+        "--hidden_size",
+        |inputs| inputs.hidden_size.is_some(),
+        "0.9 h² of `--hidden_size`",
     ),
     rule(
         "zero_optimization.stage3_param_persistence_threshold",
         "10 h, with h = `--hidden_size`; else the default",
         |inputs| of_hidden_size(inputs, |hidden| hidden.saturating_mul(10)),
+    )
+    .with_basis(
+        "--hidden_size",
+        |inputs| inputs.hidden_size.is_some(),
+        "10 h of `--hidden_size`",
     ),
 ];
 
@@ -100,7 +127,7 @@ const fn rule(
     text: &'static str,
     otherwise: fn(&ConfigInputs) -> AutoValue,
 ) -> AutoRule {
-    AutoRule { path, text, option: None, otherwise }
+    AutoRule { path, text, option: None, basis: None, otherwise }
 }
 
 impl AutoRule {
@@ -111,6 +138,28 @@ impl AutoRule {
         value: fn(&ConfigInputs) -> Option<ConfigValue>,
     ) -> Self {
         Self { option: Some(KeyOption { name, value }), ..self }
+    }
+
+    /// The same rule, whose value follows from an option.
+    const fn with_basis(
+        self,
+        name: &'static str,
+        is_given: fn(&ConfigInputs) -> bool,
+        text: &'static str,
+    ) -> Self {
+        Self { basis: Some(RuleBasis { name, is_given, text }), ..self }
+    }
+
+    /// Returns in few words what gave the value for some arguments: an option, or that it is missing.
+    pub(super) fn source(&self, inputs: &ConfigInputs) -> String {
+        let without = |name| format!("no `{name}`");
+        match (self.option, self.basis) {
+            (Some(KeyOption { name, value }), _) if value(inputs).is_some() => format!("`{name}`"),
+            (Some(KeyOption { name, .. }), _) => without(name),
+            (None, Some(basis)) if (basis.is_given)(inputs) => basis.text.to_owned(),
+            (None, Some(basis)) => without(basis.name),
+            (None, None) => self.text.to_owned(),
+        }
     }
 
     /// The value for some arguments.

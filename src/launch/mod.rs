@@ -30,8 +30,9 @@ pub use manager::node::serve_node;
 pub use node::join_limit::JoinLimit;
 pub use options::{
     AllocationEnd, CauseRule, CommandOptions, ContinueWith, Cores, DeviceOptions, DialOptions,
-    FailureOptions, FileOf, Framing, GpuSharing, KeptState, LaunchError, LimitOptions, NodeOptions,
-    Options, OutputOptions, PortOrigin, StdinTo, SupervisorOptions, Transport, WorkersFile,
+    FailureOptions, FileOf, Framing, GpuSharing, KeptState, LaunchError, LimitOptions, NewestStep,
+    NodeOptions, Options, OutputOptions, PortOrigin, StdinTo, SupervisorOptions, Transport,
+    WorkersFile,
 };
 pub use pod::member::join;
 pub use pod::member_options::MemberOptions;

@@ -80,8 +80,17 @@ pub struct KeptState {
     pub repeats_line: bool,
     /// What to type to continue, for example: add `--resume auto`.
     pub advice: String,
-    /// Returns the step of the newest usable checkpoint of the directory within a bounded time.
-    pub newest_step: fn(&Path) -> Option<u64>,
+    /// Finds the newest undamaged checkpoint of the directory within a bounded time.
+    pub newest: fn(&Path) -> Option<NewestStep>,
+}
+
+/// The newest checkpoint from which a later job can continue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewestStep {
+    /// Its step; every byte of it is undamaged.
+    Undamaged(u64),
+    /// Its step; there was no time to read all of it.
+    NotRead(u64),
 }
 
 /// End of the allocation in which this process runs.

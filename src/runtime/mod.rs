@@ -90,7 +90,7 @@ pub use comm::core::operation::{DividedReduction, Operation};
 pub use comm::core::options::{BetweenNodes, InitOptions, TIMEOUT_DEFAULT, Thresholds};
 pub use comm::core::traffic::{OperationTraffic, Traffic};
 pub use comm::executor::OperationEvent;
-pub use comm::group::Group;
+pub use comm::group::{Group, PeakMemory};
 pub use comm::host::region::Region;
 pub use comm::shm::buffer::{Buffer, Lent, SharedBuffer};
 pub use comm::shm::error::SegmentError;

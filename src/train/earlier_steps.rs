@@ -1,5 +1,9 @@
 //! [`EarlierSteps`]: the steps before a run that resumes. Their batch can differ from its own.
 
+use std::path::PathBuf;
+
+use serde_json::Value;
+
 /// Steps of earlier runs, and the samples that they used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EarlierSteps {
@@ -7,6 +11,22 @@ pub(crate) struct EarlierSteps {
     pub(crate) steps: u64,
     /// Number of samples of all these steps, if it is known.
     pub(crate) samples: Option<u64>,
+}
+
+/// What a run begins with.
+pub(crate) struct RestoredState {
+    /// The steps before this run.
+    pub(crate) earlier: EarlierSteps,
+    /// The checkpoint from which it resumes, if it does.
+    pub(crate) from: Option<PathBuf>,
+    /// What it says beside the state of the engine, for its later checkpoints.
+    pub(crate) client: Value,
+}
+
+impl RestoredState {
+    /// A run that starts from the beginning.
+    pub(crate) const NONE: Self =
+        Self { earlier: EarlierSteps::NONE, from: None, client: Value::Null };
 }
 
 impl EarlierSteps {

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use crate::base::Status;
 use crate::base::shell::quoted;
 use crate::runtime::checkpoint::{OpenError, SaveError};
-use crate::runtime::engine::{EngineError, cure_of_divergence};
+use crate::runtime::engine::{EngineError, StepOutcome, cure_of_divergence};
 use crate::runtime::{self, Cause, CollectiveError};
 use crate::train::data::corpus::CorpusError;
 use crate::train::data::shards::ShardError;
+use crate::train::report::skipped_steps::SkippedSteps;
 
 /// What to do if no checkpoint of the directory can be used.
 pub const ALL_DAMAGED_HELP: &str = "use another `--checkpoint_dir`, where the run starts at step 1, or continues from an undamaged copy with \
@@ -59,13 +60,14 @@ pub enum TrainError {
         source: io::Error,
     },
     /// The loss is not a finite number.
-    #[error("the loss of step {step} is {loss}; {}", cure_of_divergence(*step))]
+    #[error("the loss of step {} is {}; {}", outcome.step, outcome.loss, cure_of_divergence(outcome.step))]
     Diverged {
-        /// Step, from 1.
-        step: u64,
-        /// Loss of the step.
-        loss: f32,
+        /// The step.
+        outcome: StepOutcome,
     },
+    /// Steps are skipped, so the parameters do not change any more.
+    #[error("{}", .0.message())]
+    NoUpdates(Box<SkippedSteps>),
 }
 
 /// Checkpoint from which a run can continue.
@@ -96,10 +98,22 @@ impl TrainError {
     /// Returns what the user can do about it, if there is something.
     pub fn help(&self) -> Option<String> {
         match self {
-            Self::Save(error) => error.help().map(str::to_owned),
+            Self::Save(error) => error.help(),
             Self::Load(OpenError::AllDamaged { .. }) => Some(ALL_DAMAGED_HELP.to_owned()),
             Self::Damaged { newest: Some(newest), .. } => Some(newest.help()),
             Self::Damaged { newest: None, .. } => Some(DAMAGED_HELP.to_owned()),
+            Self::NoUpdates(skipped) => Some(skipped.help().to_owned()),
+            _ => None,
+        }
+    }
+
+    /// Returns the step that has failed, if it has ended.
+    pub(crate) fn failed_step(&self) -> Option<StepOutcome> {
+        match self {
+            Self::Diverged { outcome }
+            | Self::Engine(
+                EngineError::Diverged { outcome } | EngineError::ScaleAtMinimum { outcome, .. },
+            ) => Some(*outcome),
             _ => None,
         }
     }
@@ -117,7 +131,7 @@ impl TrainError {
                     | EngineError::ScaleAtMinimum { .. }
                     | EngineError::Config { .. }
             ),
-            Self::Diverged { .. } => true,
+            Self::Diverged { .. } | Self::NoUpdates(_) => true,
             Self::Corpus(_)
             | Self::Shards(_)
             | Self::Collective(_)
@@ -162,7 +176,7 @@ impl TrainError {
                 _ => Status::Bug,
             },
             Self::Output { .. } => Status::CantCreate,
-            Self::Diverged { .. } => Status::Findings,
+            Self::Diverged { .. } | Self::NoUpdates(_) => Status::Findings,
         }
     }
 }

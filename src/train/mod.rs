@@ -54,14 +54,15 @@ pub use options::{
 pub use report::metrics::has_last_record;
 pub use report::plot::{Curve, show_svg};
 pub use report::progress::{
-    MemoryUse, PhaseSeconds, RunEnd, RunStart, SkippedSteps, StepReport, Summary, TrainEvent,
-    more_steps, show_reached,
+    MemoryUse, PhaseSeconds, RunEnd, RunStart, StepReport, Summary, TrainEvent, more_steps,
+    show_reached,
 };
+pub use report::skipped_steps::{SkipLevel, SkippedSteps};
 pub use report::step_change::StepChange;
 pub use sampling::{
     ModelVocabulary, SampleError, SampledToken, Sampler, TokenChoice, sample_stream,
 };
-pub use saved_training::{SavedTraining, inspect, inspect_newest, newest_in};
+pub use saved_training::{SavedTraining, find_undamaged, inspect, inspect_newest, newest_in};
 pub use tokenizer::{Encoder, ParallelEncoder, Tokenizer, UnknownToken, VocabularyError};
 pub use trainer::{TrainOutcome, train};
 #[cfg(feature = "nccl")]

@@ -3,32 +3,32 @@
 use std::path::{Path, PathBuf};
 
 use crate::runtime::checkpoint::{
-    CheckpointReader, LoadChoice, LoadedCheckpoint, OpenError, is_checkpoint, last_of_job,
+    CheckpointReader, DataPosition, LoadChoice, LoadedCheckpoint, OpenError, is_checkpoint,
+    last_of_job,
 };
 use crate::runtime::engine::{Engine, ReplicaState};
-use crate::train::earlier_steps::EarlierSteps;
+use crate::train::earlier_steps::{EarlierSteps, RestoredState};
 use crate::train::error::{TrainError, UndamagedCheckpoint};
 use crate::train::options::TrainOptions;
 use crate::train::report::progress::TrainEvent;
 use crate::train::report::rank0::Rank0Reporter;
 use crate::train::report::step_change::StepChange;
-use crate::train::saving::samples_of;
 use crate::train::task::definition::Task;
 
-/// Restores the state of the checkpoint from which the run resumes, if it does. Returns the steps before
-/// this run.
+/// Restores the state of the checkpoint from which the run resumes, if it does; `now` are the samples of its steps.
 pub(crate) fn restore_state<T: Task, R: ReplicaState>(
     options: &TrainOptions,
     task: &T,
     engine: &mut Engine<R>,
+    now: DataPosition,
     reporter: &mut Rank0Reporter<'_>,
-) -> Result<EarlierSteps, TrainError> {
-    let Some((path, choice)) = source(options) else { return Ok(EarlierSteps::NONE) };
+) -> Result<RestoredState, TrainError> {
+    let Some((path, choice)) = source(options) else { return Ok(RestoredState::NONE) };
     let model = task.identity().to_string();
     let is_same = |reader: &CheckpointReader| check_model(reader, &model);
     let loaded = match engine.load_checkpoint(&path, choice, is_same) {
         Err(error) if options.may_start_fresh && is_absent(&error) => {
-            return Ok(EarlierSteps::NONE);
+            return Ok(RestoredState::NONE);
         }
         Err(error @ OpenError::Damaged { .. }) => {
             let newest = newest_undamaged(&path, options, engine, &is_same);
@@ -42,22 +42,22 @@ pub(crate) fn restore_state<T: Task, R: ReplicaState>(
         reporter.report(|| TrainEvent::Damaged(text));
     }
     for note in notes {
-        reporter.report(|| TrainEvent::Damaged(note));
+        reporter.report(|| TrainEvent::LatestUnknown(note));
     }
-    let now = samples_of(engine.group(), options, task);
     let change = StepChange::between(reader.state(), now, engine.group().world_size());
     let fingerprint = reader.state().data.and_then(|data| data.fingerprint);
     if fingerprint.is_some() && fingerprint != now.fingerprint {
-        let text = "`--data` is not the same as when the checkpoint was saved: the training continues with other \
-                    samples";
-        reporter.report(|| TrainEvent::Damaged(text.to_owned()));
+        reporter.report(|| TrainEvent::OtherData);
     }
     let (path, step, steps) = (reader.path().to_owned(), reader.state().step, options.steps);
+    let from = Some(path.clone());
     reporter.report(|| TrainEvent::Resumed { path, step, change });
     if steps <= step {
         reporter.report(|| TrainEvent::Complete { step, steps });
     }
-    Ok(EarlierSteps { steps: step, samples: reader.state().data.and_then(|data| data.samples) })
+    let samples = reader.state().data.and_then(|data| data.samples);
+    let client = reader.state().client.clone();
+    Ok(RestoredState { earlier: EarlierSteps { steps: step, samples }, from, client })
 }
 
 /// Finds the newest checkpoint of the directory of a damaged one that the run could continue from; all ranks call it.

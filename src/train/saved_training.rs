@@ -1,8 +1,12 @@
 //! [`SavedTraining`]: what a checkpoint says about the run that saved it, before any tensor is read.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use crate::runtime::checkpoint::{CheckpointReader, DataPosition, OpenError, list_checkpoints};
+use crate::runtime::checkpoint::{
+    CheckedBytes, CheckpointReader, DataPosition, NewestCheckpoint, OpenError, list_checkpoints,
+    newest_undamaged,
+};
 use crate::runtime::engine::saved_schedule;
 use crate::runtime::optim::{LrSchedule, Optimizer};
 use crate::train::nn::model_id::ModelId;
@@ -29,7 +33,10 @@ pub struct SavedTraining {
 /// # Errors
 /// If there is none, or it is damaged or of another program.
 pub fn inspect(path: &Path) -> Result<SavedTraining, OpenError> {
-    let reader = CheckpointReader::open(path)?;
+    inspect_reader(&CheckpointReader::open(path)?)
+}
+
+fn inspect_reader(reader: &CheckpointReader) -> Result<SavedTraining, OpenError> {
     let (path, state) = (reader.path().to_owned(), reader.state());
     let foreign = || OpenError::OtherModel {
         path: path.clone(),
@@ -62,6 +69,13 @@ pub fn inspect_newest(dir: &Path) -> Result<SavedTraining, OpenError> {
         return Err(OpenError::Empty { dir });
     }
     Err(OpenError::AllDamaged { dir, damaged })
+}
+
+/// Finds the newest undamaged checkpoint of a directory, or of the directory in which a checkpoint is, with what was read
+/// of it within the limit; `None` if there is none, or a run could not continue from it.
+pub fn find_undamaged(path: &Path, limit: Duration) -> Option<(SavedTraining, CheckedBytes)> {
+    let NewestCheckpoint { reader, checked } = newest_undamaged(path, limit)?;
+    Some((inspect_reader(&reader).ok()?, checked))
 }
 
 /// Returns the newest checkpoint of a directory, complete or damaged.

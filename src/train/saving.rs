@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::runtime::Group;
 use crate::runtime::checkpoint::{
     CheckpointWriter, DataPosition, SaveError, SaveReport, SavedState, WriterOptions,
 };
 use crate::runtime::engine::{Engine, ReplicaState};
-use crate::train::earlier_steps::EarlierSteps;
+use crate::train::earlier_steps::{EarlierSteps, RestoredState};
 use crate::train::error::TrainError;
 use crate::train::options::TrainOptions;
 use crate::train::report::progress::TrainEvent;
@@ -33,6 +35,8 @@ pub(crate) struct Saver {
     model: String,
     data: DataPosition,
     earlier: EarlierSteps,
+    /// What the checkpoint said from which the run continues.
+    client: Value,
     /// Time that each save has stopped the training so far, of those that are not complete.
     pauses: VecDeque<Duration>,
     /// Outcome of a save that failed. All ranks report it at the next save, where they are equally far.
@@ -40,11 +44,13 @@ pub(crate) struct Saver {
 }
 
 impl Saver {
-    /// Creates the directory of a run, if it saves checkpoints; all ranks must share it.
+    /// Creates the directory of a run, if it saves checkpoints; all ranks must share it. `data` are the samples of every
+    /// step.
     pub(crate) fn open<T: Task>(
         group: &Group,
         options: &TrainOptions,
         task: &T,
+        data: DataPosition,
     ) -> Result<Option<Self>, TrainError> {
         let Some(to) = &options.checkpoint else { return Ok(None) };
         let writer_options = WriterOptions {
@@ -55,16 +61,27 @@ impl Saver {
         Ok(Some(Self {
             writer: CheckpointWriter::new(group, &to.dir, writer_options)?,
             model: task.identity().to_string(),
-            data: samples_of(group, options, task),
+            data,
             earlier: EarlierSteps::NONE,
+            client: Value::Null,
             pauses: VecDeque::new(),
             failed: None,
         }))
     }
 
-    /// Adds up the samples of the following steps and of those of earlier runs.
-    pub(crate) fn continue_after(&mut self, earlier: EarlierSteps) {
-        self.earlier = earlier;
+    /// Adds up the samples of the following steps and of those of earlier runs, and removes checkpoints that are older
+    /// than those to keep: the run could have ended because the disk was full.
+    pub(crate) fn continue_after(
+        &mut self,
+        restored: &RestoredState,
+        reporter: &mut Rank0Reporter<'_>,
+    ) {
+        self.earlier = restored.earlier;
+        self.client.clone_from(&restored.client);
+        let Some(from) = &restored.from else { return };
+        for (path, why) in self.writer.prune_before(from, restored.earlier.steps) {
+            reporter.report(|| TrainEvent::NotRemoved { path, why });
+        }
     }
 
     /// Begins to save the state after a step. A save that was started before is finished first.
@@ -79,6 +96,7 @@ impl Saver {
         let own = SavedState {
             model: self.model.clone(),
             data: Some(DataPosition { samples, ..self.data }),
+            client: self.client.clone(),
             ..SavedState::default()
         };
         let started = engine.save_checkpoint(&mut self.writer, own)?;

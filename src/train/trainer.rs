@@ -19,12 +19,13 @@ use crate::train::nn::device::gpt::head_width;
 use crate::train::nn::model_id::ModelId;
 use crate::train::options::{ModelOptions, TrainOptions};
 use crate::train::report::progress::{
-    MemoryUse, PhaseSeconds, RunEnd, RunStart, SkippedSteps, StepReport, Summary, TrainEvent,
+    MemoryUse, PhaseSeconds, RunEnd, RunStart, StepReport, Summary, TrainEvent,
 };
 use crate::train::report::rank0::Rank0Reporter;
 use crate::train::report::scalar_sinks::SampleAxis;
+use crate::train::report::skipped_steps::{SKIPPED_IN_ROW_MAX, SkipLevel, SkippedSteps};
 use crate::train::resume::restore_state;
-use crate::train::saving::Saver;
+use crate::train::saving::{Saver, samples_of};
 use crate::train::task::classification::Classification;
 use crate::train::task::definition::{Extent, Learner, Task};
 use crate::train::task::language::Language;
@@ -157,6 +158,8 @@ struct Run<'a, T: Task, R: Learner<T>> {
     before: StepCounts,
     saver: Option<Saver>,
     reporter: Rank0Reporter<'a>,
+    /// Number of steps, up to the last one, that were skipped one after the other.
+    skipped_in_row: u64,
     /// Time for each phase since the last report.
     seconds: PhaseSeconds,
 }
@@ -173,19 +176,32 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
         let mut reporter = Rank0Reporter::new(group.rank() == 0, on_event);
         let parameters = engine.table().len();
         reporter.report(|| TrainEvent::Started(start(job, &task.title(), parameters)));
-        let mut saver = Saver::open(group, options, &task)?;
-        let earlier = restore_state(options, &task, &mut engine, &mut reporter)?;
+        let samples = samples_of(group, options, &task);
+        let mut saver = Saver::open(group, options, &task, samples)?;
+        let restored = restore_state(options, &task, &mut engine, samples, &mut reporter)?;
         if let Some(saver) = &mut saver {
-            saver.continue_after(earlier);
+            saver.continue_after(&restored, &mut reporter);
         }
         reporter.open_metrics(options.metrics.as_deref(), engine.global_steps())?;
         let samples_per_step = (engine.lanes().count() * options.batch_size.get()) as u64;
-        let axis = SampleAxis { earlier, samples_per_step };
+        let axis = SampleAxis { earlier: restored.earlier, samples_per_step };
         let step = engine.global_steps();
         let continues = 0 < step || options.start.as_ref().is_some_and(|start| start.is_restart);
         reporter.open_scalars(&options.scalars, axis, continues.then_some(step))?;
         let (seconds, before) = (PhaseSeconds::default(), StepCounts::of(&engine));
-        Ok(Self { group, options, task, engine, has_forecast, before, saver, reporter, seconds })
+        let skipped_in_row = 0;
+        Ok(Self {
+            group,
+            options,
+            task,
+            engine,
+            has_forecast,
+            before,
+            saver,
+            reporter,
+            skipped_in_row,
+            seconds,
+        })
     }
 
     /// Runs all steps, then the final evaluation and the sample.
@@ -194,14 +210,19 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
         let (mut last, mut end, mut elapsed) = (None, RunEnd::Complete, Duration::ZERO);
         while end == RunEnd::Complete && self.engine.global_steps() < self.options.steps {
             let begin = clock::now();
-            let step = self.step(stop())?;
+            let step = self.step(stop());
             let duration = clock::now() - begin;
+            let step = step.or_else(|error| self.end_with(error, duration))?;
             elapsed += duration;
             last = Some(step.loss);
             if step.wants_stop {
                 end = RunEnd::Stopped;
             }
             self.after_step(&step, duration, &eval_batches)?;
+            self.skipped_in_row = if step.is_applied { 0 } else { self.skipped_in_row + 1 };
+            if self.skipped_in_row == SKIPPED_IN_ROW_MAX {
+                self.check_updates(end)?;
+            }
         }
         let items = self.items_per_step() * (self.engine.global_steps() - self.before.steps) as f64;
         self.finish(end, last, elapsed, items / elapsed.as_secs_f64().max(1e-9))
@@ -214,7 +235,7 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
         }
         let outcome = self.train_batch()?;
         if outcome.is_applied && !outcome.loss.is_finite() {
-            return Err(TrainError::Diverged { step: outcome.step, loss: outcome.loss });
+            return Err(TrainError::Diverged { outcome });
         }
         Ok(outcome)
     }
@@ -242,23 +263,15 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
         duration: Duration,
         eval_batches: &[(T::Batch, usize)],
     ) -> Result<(), TrainError> {
-        let (done, steps) = (step.step, self.options.steps);
+        let done = step.step;
         let is_due = |every: Option<u64>| every.is_some_and(|n| done.is_multiple_of(n.max(1)));
-        let is_last = step.wants_stop || done == steps;
+        let is_last = step.wants_stop || done == self.options.steps;
         let wants_eval = is_due(self.options.eval_every) && !step.wants_stop;
         let mut eval = 0.0;
         let val_loss =
             wants_eval.then(|| timed(&mut eval, || self.evaluate(eval_batches))).transpose()?;
-        let report = StepReport {
-            outcome: *step,
-            steps,
-            val_loss,
-            skipped: self.engine.skipped_steps(),
-            ms: duration.as_secs_f64() * 1e3,
-            items_per_s: self.items_per_step() / duration.as_secs_f64().max(1e-9),
-            unit: self.task.unit().name,
-            seconds: PhaseSeconds { eval, ..mem::take(&mut self.seconds) }.rounded(),
-        };
+        self.seconds.eval = eval;
+        let report = StepReport { val_loss, ..self.report_of(step, duration) };
         if self.reporter.is_active {
             self.group.note(&step_note(&report));
         }
@@ -272,6 +285,30 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
             timed(&mut seconds.save, || saver.start(engine, reporter))?;
         }
         Ok(())
+    }
+
+    fn report_of(&mut self, step: &StepOutcome, duration: Duration) -> StepReport {
+        StepReport {
+            outcome: *step,
+            steps: self.options.steps,
+            val_loss: None,
+            skipped: self.engine.skipped_steps(),
+            ms: duration.as_secs_f64() * 1e3,
+            items_per_s: self.items_per_step() / duration.as_secs_f64().max(1e-9),
+            unit: self.task.unit().name,
+            seconds: mem::take(&mut self.seconds).rounded(),
+            error: None,
+        }
+    }
+
+    /// Ends the run with an error, and writes the step that it ends, if it has numbers.
+    fn end_with<V>(&mut self, error: TrainError, duration: Duration) -> Result<V, TrainError> {
+        if let Some(step) = error.failed_step() {
+            let error = Some(error.to_string());
+            let report = StepReport { error, ..self.report_of(&step, duration) };
+            self.reporter.on_failed_step(&report)?;
+        }
+        Err(error)
     }
 
     /// Number of items of all workers in a step.
@@ -317,7 +354,9 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
         if !self.has_forecast {
             return Ok(None);
         }
-        let mut most = [self.group.peak_memory().map_or(f64::INFINITY, |bytes| bytes as f64)];
+        let peak = self.group.peak_memory();
+        let or_unknown = |bytes: Option<u64>| bytes.map_or(f64::INFINITY, |bytes| bytes as f64);
+        let mut most = [peak.map(|peak| peak.own), peak.map(|peak| peak.resident)].map(or_unknown);
         self.group.all_reduce(&mut most, ReduceOp::Max)?;
         let vocabulary = match self.task.identity() {
             ModelId::Gpt { vocabulary, .. } => vocabulary,
@@ -325,8 +364,9 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
         };
         let workers = self.group.world_size();
         let forecast = WorkerMemory::forecast(self.options, vocabulary, workers).total() as u64;
-        let peak = most[0].is_finite().then_some(most[0] as u64);
-        Ok(peak.map(|peak| MemoryUse { peak, forecast }))
+        let is_known = most.iter().all(|bytes| bytes.is_finite());
+        let [peak, resident] = most.map(|bytes| bytes as u64);
+        Ok(is_known.then_some(MemoryUse { peak, forecast, resident }))
     }
 
     /// Steps of this run that were skipped, if there are some.
@@ -334,7 +374,18 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
         let now = StepCounts::of(&self.engine);
         let (skipped, steps) = (now.skipped - self.before.skipped, now.steps - self.before.steps);
         let (scaling, scale) = (self.engine.config().loss_scaling, self.engine.loss_scale());
-        (0 < skipped).then_some(SkippedSteps { skipped, steps, scaling, scale })
+        let in_row = self.skipped_in_row;
+        (0 < skipped).then_some(SkippedSteps { skipped, steps, in_row, scaling, scale })
+    }
+
+    /// Fails if the steps of this run have not changed the parameters, or do not change them any more.
+    fn check_updates(&self, end: RunEnd) -> Result<(), TrainError> {
+        match self.skipped() {
+            Some(skipped) if end == RunEnd::Complete && skipped.level() == SkipLevel::Error => {
+                Err(TrainError::NoUpdates(Box::new(skipped)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Evaluates the whole held-out part, and writes the sample, the chart and the summary.
@@ -367,12 +418,14 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
             checkpoint: self.reporter.saved.clone(),
         };
         let digest = self.engine.digest()?;
+        let learned = self.check_updates(end);
         self.reporter.finish(
             &summary,
             &digest,
             &self.task.title(),
             self.options.plot.as_deref(),
         )?;
+        learned?;
         Ok(TrainOutcome { summary, digest })
     }
 }

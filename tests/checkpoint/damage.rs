@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use remuda::runtime::checkpoint::{
-    CheckpointReader, LoadChoice, OpenError, TensorInfo, load_checkpoint, open_newest,
-    verify_checkpoint,
+    CheckedBytes, CheckpointReader, LoadChoice, OpenError, TensorInfo, load_checkpoint,
+    newest_undamaged, open_newest, verify_checkpoint,
 };
 use remuda::runtime::{Dtype, Group};
 
@@ -50,6 +51,29 @@ fn load_all(
             .map_err(|error| error.to_string()))
     });
     loaded.expect("the group does not fail")
+}
+
+/// A changed byte is found only by reading it, a truncated file without that.
+#[test]
+fn newest_undamaged_is_read_as_far_as_there_is_time() {
+    let dir = TestDir::new("newest");
+    save_all(2, &dir.0, &[2, 4]);
+    let file = dir.path("step-00000004/rank-00000.safetensors");
+    let mut bytes = fs::read(&file).expect("a file");
+    *bytes.last_mut().expect("not empty") ^= 1;
+    fs::write(&file, &bytes).expect("it is written");
+    let check = |path: &Path, limit, expected| {
+        let found = newest_undamaged(path, limit).expect("there is one");
+        assert_eq!((found.reader.state().step, found.checked), expected, "{}", path.display());
+    };
+    let (long, none) = (Duration::from_secs(600), Duration::ZERO);
+    check(&dir.0, long, (2, CheckedBytes::All));
+    check(&dir.path("step-00000004"), long, (2, CheckedBytes::All));
+    check(&dir.0, none, (4, CheckedBytes::Sizes));
+    fs::write(&file, &bytes[..9]).expect("it is written");
+    check(&dir.0, none, (2, CheckedBytes::Sizes));
+    assert!(newest_undamaged(&dir.path("none"), long).is_some(), "its directory has one");
+    assert!(newest_undamaged(&dir.path("none/none"), long).is_none());
 }
 
 #[test]

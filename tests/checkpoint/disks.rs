@@ -1,6 +1,7 @@
 //! Disks that are full, and hosts that do not share one.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 use remuda::runtime::Group;
@@ -9,7 +10,7 @@ use remuda::runtime::checkpoint::{CheckpointWriter, ProblemKind, SaveError, Writ
 use super::runs::names;
 use super::worker::Workers;
 use crate::checkpoint::test_dir::{TestDir, check_content};
-use crate::support::checkpoints::{pieces, state, tensors};
+use crate::support::checkpoints::{pieces, save_all, state, tensors};
 use crate::support::proof::has;
 
 /// Words before a command that give it a disk of its own at a path.
@@ -56,8 +57,11 @@ pub(super) fn fill_disk(disk: &Path) -> String {
             let SaveError::Failed { problems, .. } = &error else { panic!("{error}") };
             assert!(problems.iter().all(|problem| problem.kind == ProblemKind::NoSpace), "{error}");
             assert!(error.to_string().contains(": no space left on device"), "{error}");
-            let help = "delete files on its disk, or keep fewer checkpoints: `--keep N`";
-            assert_eq!(error.help(), Some(help));
+            let help = error.help().expect("a full disk has a cure");
+            assert!(
+                help.starts_with("the checkpoint needs ") && help.contains(" more there, or use "),
+                "{help}"
+            );
             assert_eq!(names(&dir), ["latest", "step-00000002"]);
             check_content(&dir, 2);
             group.barrier()?;
@@ -72,6 +76,31 @@ pub(super) fn fill_disk(disk: &Path) -> String {
     })
     .expect("no rank fails");
     "as expected".to_owned()
+}
+
+/// A run that continues makes room for its first save, and keeps what it has read, and what belongs to another run.
+#[test]
+fn old_checkpoints_are_removed_before_the_first_save() {
+    let scratch = TestDir::new("prune-before");
+    let dir = scratch.path("run");
+    save_all(2, &dir, &[2, 4, 6, 8]);
+    Group::on_threads(2, |group| {
+        let options = WriterOptions { keep: NonZeroUsize::new(2), ..WriterOptions::default() };
+        let writer = CheckpointWriter::new(group, &dir, options).expect("new");
+        let elsewhere = scratch.path("other").join("step-00000006");
+        for (loaded, kept) in [
+            (elsewhere, &["step-00000002", "step-00000004", "step-00000006", "step-00000008"][..]),
+            (dir.join("step-00000006"), &["step-00000004", "step-00000006", "step-00000008"][..]),
+        ] {
+            assert_eq!(writer.prune_before(&loaded, 6), []);
+            group.barrier()?;
+            assert_eq!(names(&dir), [&["latest"], kept].concat());
+            group.barrier()?;
+        }
+        Ok(())
+    })
+    .expect("no rank fails");
+    check_content(&dir, 8);
 }
 
 #[test]

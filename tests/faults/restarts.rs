@@ -266,7 +266,7 @@ fn failed_training_names_its_newest_checkpoint() {
     let (place, mark) = (launch.dir().join("failed"), launch.mark().to_owned());
     let (launcher, ended) = train_until_a_worker_is_killed(&place, &mark, &[]);
     let stderr = String::from_utf8_lossy(&ended.stderr);
-    let help = "help: to continue: add `--resume auto` (newest checkpoint: step ";
+    let help = "help: to continue: add `--resume auto` (newest undamaged checkpoint: step ";
     assert!(stderr.contains(help), "{stderr}");
     assert_clean(&mark, launcher);
     let _ = fs::remove_dir_all(launch.dir());

@@ -177,7 +177,7 @@ fn training_ends_if_its_directory_cannot_be_created() {
     let train = train.option("--ssh_config").option(config).options(["--grace", "2s"]);
     let train = train.options(["--steps", "1000000", "--checkpoint_dir", "/proc/none"]);
     let outcome = train.start().end().code(73);
-    let line = "remuda train: rank 0: cannot write `/proc/none`: no such file or directory";
+    let line = "error[T006]: rank 0: cannot write `/proc/none`: no such file or directory";
     assert!(outcome.stderr.contains(line), "{outcome:#?}");
     assert!(!String::from_utf8_lossy(&outcome.stdout).contains("step "), "{outcome:#?}");
     let _ = std::fs::remove_dir_all(outcome.dir());

@@ -94,6 +94,23 @@ fn files_of_users_train_on_1_2_4_and_8_workers() {
     }
 }
 
+/// The Trainer's example has eight; one alone is told with its reason.
+#[test]
+fn keys_without_effect_are_told_in_one_line() {
+    let scratch = Scratch::new("train", "idle");
+    scratch.write("trainer.json", include_str!("../config/valid/zero3_auto.json"));
+    let line = "--model mlp --num_gpus 1 --dry-run --deepspeed_config trainer.json";
+    let note = "note: 8 keys of `trainer.json` have no effect here: `zero_optimization.offload_optimizer.pin_memory`, \
+                `zero_optimization.offload_param.pin_memory`, `zero_optimization.overlap_comm`, \
+                `zero_optimization.contiguous_gradients`, `zero_optimization.stage3_max_live_parameters`, \
+                `zero_optimization.stage3_max_reuse_distance`, `steps_per_print`, `wall_clock_breakdown`; `remuda config \
+                check trainer.json` says why\n";
+    assert_eq!(text(&scratch.run(line).stderr), note);
+    let checked = scratch.run_other("config", "check trainer.json");
+    let checked = text(&checked.stdout);
+    assert_eq!(checked.lines().filter(|line| line.starts_with("  line ")).count(), 8, "{checked}");
+}
+
 /// The same settings, from a file and from options.
 #[test]
 fn configuration_of_deepspeed_sets_the_engine() {

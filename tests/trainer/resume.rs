@@ -117,6 +117,8 @@ fn damage_is_told_once_with_the_newest_undamaged_checkpoint() {
         assert_eq!((count(damaged), count(help.trim_end())), (1, 1), "{shown}");
         assert!(shown.contains("error[R101]: rank 0 "), "{shown}");
         assert!(!shown.contains("lost their connection"), "{shown}");
+        let to_continue = "(newest undamaged checkpoint: step 4)\n";
+        assert_eq!(shown.ends_with(to_continue), dir == "kept", "{shown}");
         assert_eq!(refused.status.code(), Some(65), "{shown}");
     };
     let found = "help: the newest undamaged checkpoint has step 4";

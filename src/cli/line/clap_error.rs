@@ -1,5 +1,6 @@
 //! Messages of remuda for errors of clap, with a caret under the wrong word.
 
+use std::ffi::OsString;
 use std::num::{IntErrorKind, ParseIntError};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -153,7 +154,7 @@ impl<'a> ErrorContext<'a> {
                 let message = format!("unexpected word `{}`", self.flag);
                 Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], message)
                     .label("nothing is expected here")
-                    .help(format!("`{} --help` shows the usage", self.command))
+                    .help(self.help_for_word())
             });
         }
         let shown = self.typed.text_of(self.span);
@@ -171,6 +172,23 @@ impl<'a> ErrorContext<'a> {
                 None => problem.help(format!("`{} --help` lists the options", self.command)),
             }
         })
+    }
+
+    /// What to type instead of a line with a word that is not expected.
+    fn help_for_word(&self) -> String {
+        let usage = format!("`{} --help` shows the usage", self.command);
+        let is_script = |word: &OsString| {
+            let path = Path::new(word);
+            path.is_file() || path.extension().is_some_and(|ending| ending == "py")
+        };
+        let word = self.typed.words.get(self.span.word).filter(|word| is_script(word));
+        if word.is_none() || self.command != "remuda train" {
+            return usage;
+        }
+        let line = quoted_line(&self.typed.words);
+        format!(
+            "`remuda train` is the bundled trainer; to start a script of yours: `remuda run {line}`"
+        )
     }
 
     fn unknown_command(&self, error: &clap::Error) -> RefusedLine {

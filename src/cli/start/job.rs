@@ -78,6 +78,7 @@ pub(in crate::cli) fn start(
     if watch.dry_run {
         let mut settings = plan_settings((face, plan.nodes.len()), cluster.started, args);
         settings.elastic = cluster.elastic.map(|elastic| elastic_settings(&elastic, spares));
+        settings.program = worker_program.shown;
         return print_plan(&plan, &settings, &spec.program, args);
     }
     check_size(&plan)?;
@@ -268,6 +269,7 @@ fn plan_settings(
         grace_ms: watch.grace.as_millis() as u64,
         streams: face.stream_settings(nodes),
         numa_binding: face.numa_binding(),
+        program: None,
         elastic: None,
         options: settings.map_or_else(Vec::new, |settings| option_documents(settings, secrets)),
     }

@@ -22,6 +22,8 @@ pub(in crate::cli) struct WorkerProgram {
     pub(in crate::cli) class: RunClass,
     /// The launcher whose command line was typed.
     pub(in crate::cli) face: Face,
+    /// The program in words, where the workers are this executable.
+    pub(in crate::cli) shown: Option<String>,
     /// The interpreter, if it should be printed.
     pub(in crate::cli) python: Option<String>,
 }
@@ -41,6 +43,7 @@ impl WorkerProgram {
             kept_state: None,
             class: RunClass::Job,
             face: Face::Remuda,
+            shown: None,
             python: None,
         }
     }

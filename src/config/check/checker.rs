@@ -303,7 +303,10 @@ fn misfit_problem(misfit: Misfit, key: &KeySpec, path: &str, entry: &ConfigEntry
         Misfit::Limit => BAD_SETTING,
     };
     let message = match misfit {
-        Misfit::Type => format!("`{path}` is {}", value.kind()),
+        Misfit::Type => match not_two_numbers(key, value) {
+            Some(found) => format!("`{path}` needs two numbers, and has {found}"),
+            None => format!("`{path}` is {}", value.kind()),
+        },
         Misfit::Limit => format!("`{path}` cannot be {}", value.show()),
     };
     let problem =
@@ -312,6 +315,19 @@ fn misfit_problem(misfit: Misfit, key: &KeySpec, path: &str, entry: &ConfigEntry
         Some(help) => problem.help(help),
         None => problem,
     }
+}
+
+/// What a list of betas has, if it does not have two numbers.
+fn not_two_numbers(key: &KeySpec, value: &ConfigValue) -> Option<String> {
+    let (KeyKind::Betas, ConfigValue::List(items)) = (key.kind, value) else { return None };
+    let is_number =
+        |item: &&ConfigNode| matches!(item.value, ConfigValue::Whole(_) | ConfigValue::Float(_));
+    Some(match (items.len(), items.iter().find(|item| !is_number(item))) {
+        (0, _) => "none".to_owned(),
+        (_, Some(other)) => other.value.show(),
+        (1, None) => "one".to_owned(),
+        (count, None) => count.to_string(),
+    })
 }
 
 /// What is probably meant by a value that does not fit.

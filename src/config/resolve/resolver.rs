@@ -102,13 +102,16 @@ impl SectionView<'_, '_> {
         let (value, origin) = match self.resolver.settings.get(&path).map(|found| &found.value) {
             Some(GivenValue::Is(value)) => (value.clone(), ValueOrigin::File),
             Some(GivenValue::Auto) => match auto_rule(&path) {
-                None => (default(), ValueOrigin::Auto(DEFAULT_RULE)),
+                None => (
+                    default(),
+                    ValueOrigin::Auto { rule: DEFAULT_RULE, source: DEFAULT_RULE.to_owned() },
+                ),
                 Some(rule) => {
                     let value = match rule.value(self.resolver.inputs) {
                         AutoValue::Is(value) => value,
                         AutoValue::Default | AutoValue::Derived => default(),
                     };
-                    (value, ValueOrigin::Auto(rule.text))
+                    (value, ValueOrigin::of_rule(rule, self.resolver.inputs))
                 }
             },
             None => match self.resolver.typed_value(&path) {
@@ -131,7 +134,7 @@ impl SectionView<'_, '_> {
         let is_auto = self.resolver.is_auto(&path);
         let rule = auto_rule(&path).filter(|_| is_auto);
         let origin = match rule {
-            Some(rule) => ValueOrigin::Auto(rule.text),
+            Some(rule) => ValueOrigin::of_rule(rule, self.resolver.inputs),
             None => ValueOrigin::Derived(words.to_owned()),
         };
         self.resolver.note(&path, ConfigValue::Float(derived), origin);

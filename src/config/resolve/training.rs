@@ -4,7 +4,7 @@ use super::batch::{BatchError, BatchKeys, legal_world_sizes, resolve_batch};
 use super::resolver::Resolver;
 use super::values::{ResolvedValue, ValueOrigin, WorldSize};
 use crate::base::{Diagnostic, Span};
-use crate::config::auto::auto_rule;
+use crate::config::auto::{AutoRule, auto_rule};
 use crate::config::check::{GivenSettings, GivenValue, Ineffective};
 use crate::config::codes::{BATCH_IDENTITY, BATCH_MISSING, BATCH_NOT_POSITIVE};
 use crate::config::inputs::{ConfigCommand, ConfigInputs};
@@ -123,16 +123,31 @@ impl Resolver<'_> {
             (MICRO, micro, format!("{train} / ({accumulation} × {ranks})")),
             (ACCUMULATION, accumulation, format!("{train} / ({micro} × {ranks})")),
         ];
+        let has_train = self.settings.given(TRAIN).is_some();
+        let has_micro = self.settings.given(MICRO).is_some();
         for (path, value, formula) in formulas {
+            let (option, is_typed, is_derived) = match path {
+                MICRO => ("`--batch_size`", self.inputs.micro_batch.is_some(), has_train),
+                ACCUMULATION => {
+                    let is_typed = self.inputs.accumulation.is_some();
+                    ("`--accumulate`", is_typed, has_train && has_micro)
+                }
+                _ => ("", false, true),
+            };
+            let source = || match (is_typed, is_derived) {
+                (true, _) => option.to_owned(),
+                (false, true) => formula.clone(),
+                (false, false) => format!("no {option}"),
+            };
             let value = ConfigValue::Whole(i64::try_from(value).unwrap_or(i64::MAX));
             let origin = match self.settings.get(path).map(|setting| &setting.value) {
                 Some(GivenValue::Is(ConfigValue::Whole(_))) => ValueOrigin::File,
                 Some(GivenValue::Auto) => {
-                    auto_rule(path).map_or(ValueOrigin::File, |rule| ValueOrigin::Auto(rule.text))
+                    let auto =
+                        |rule: &AutoRule| ValueOrigin::Auto { rule: rule.text, source: source() };
+                    auto_rule(path).map_or(ValueOrigin::File, auto)
                 }
-                _ if path == ACCUMULATION && self.settings.given(TRAIN).is_none() => {
-                    ValueOrigin::Default
-                }
+                _ if path == ACCUMULATION && !has_train => ValueOrigin::Default,
                 _ => ValueOrigin::Derived(formula),
             };
             self.note(path, value, origin);

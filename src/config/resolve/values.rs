@@ -1,5 +1,7 @@
 //! Values with their origins, for people who want to know what a file means.
 
+use crate::config::auto::AutoRule;
+use crate::config::inputs::ConfigInputs;
 use crate::config::tree::ConfigValue;
 
 /// A value that applies, and where it comes from.
@@ -20,10 +22,22 @@ pub enum ValueOrigin {
     File,
     /// The file does not; this is the default.
     Default,
-    /// The file says `auto`; this is the rule.
-    Auto(&'static str),
+    /// The file says `auto`.
+    Auto {
+        /// The rule by which it is filled.
+        rule: &'static str,
+        /// What the rule took the value from, in few words.
+        source: String,
+    },
     /// It follows from other values, in these words.
     Derived(String),
+}
+
+impl ValueOrigin {
+    /// The origin of a value that a rule gives for some arguments.
+    pub(super) fn of_rule(rule: &AutoRule, inputs: &ConfigInputs) -> Self {
+        Self::Auto { rule: rule.text, source: rule.source(inputs) }
+    }
 }
 
 /// The number of ranks for which a file was resolved.

@@ -2,7 +2,7 @@
 
 use crate::base::{Status, WorkerExit};
 use crate::job::FailureCause;
-use crate::launch::options::KeptState;
+use crate::launch::options::{KeptState, NewestStep};
 use crate::launch::screen::job_report::JobReport;
 
 impl JobReport<'_> {
@@ -36,8 +36,13 @@ fn is_input_error(exit: WorkerExit) -> bool {
 }
 
 fn help_of(kept: &KeptState) -> Option<String> {
-    let step = (kept.newest_step)(&kept.dir)?;
-    Some(format!("to continue: {} (newest checkpoint: step {step})", kept.advice))
+    let newest = match (kept.newest)(&kept.dir)? {
+        NewestStep::Undamaged(step) => format!("newest undamaged checkpoint: step {step}"),
+        NewestStep::NotRead(step) => {
+            format!("newest checkpoint: step {step}, of which not every byte was read")
+        }
+    };
+    Some(format!("to continue: {} ({newest})", kept.advice))
 }
 
 #[cfg(test)]
@@ -48,15 +53,19 @@ mod tests {
 
     #[test]
     fn newest_checkpoint_is_named_if_there_is_one() {
-        let kept = |newest_step: fn(&Path) -> Option<u64>| KeptState {
+        let kept = |newest: fn(&Path) -> Option<NewestStep>| KeptState {
             dir: "kept".into(),
             is_saved_regularly: false,
             repeats_line: false,
             advice: "add `--resume auto`".to_owned(),
-            newest_step,
+            newest,
         };
-        let expected = "to continue: add `--resume auto` (newest checkpoint: step 30)";
-        assert_eq!(help_of(&kept(|_| Some(30))).as_deref(), Some(expected));
+        let expected = "to continue: add `--resume auto` (newest undamaged checkpoint: step 30)";
+        let found = help_of(&kept(|_| Some(NewestStep::Undamaged(30))));
+        assert_eq!(found.as_deref(), Some(expected));
+        let expected = "to continue: add `--resume auto` (newest checkpoint: step 30, of which not every byte was read)";
+        let found = help_of(&kept(|_| Some(NewestStep::NotRead(30))));
+        assert_eq!(found.as_deref(), Some(expected));
         assert_eq!(help_of(&kept(|_| None)), None);
     }
 

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "cli")]
 pub mod async_fd;
+pub mod disk_space;
 pub mod fds;
 pub mod input_file;
 pub mod io_errors;

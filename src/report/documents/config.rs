@@ -65,7 +65,7 @@ fn row(value: &ResolvedValue) -> [String; 3] {
     let origin = match &value.origin {
         ValueOrigin::File => "file".to_owned(),
         ValueOrigin::Default => "default".to_owned(),
-        ValueOrigin::Auto(rule) => format!("auto: {rule}"),
+        ValueOrigin::Auto { source, .. } => format!("auto: {source}"),
         ValueOrigin::Derived(words) => format!("= {words}"),
     };
     [value.path.clone(), shown(&value.value), origin]

@@ -84,7 +84,13 @@ pub fn show_plan(plan: &LaunchPlan, settings: &PlanSettings, secrets: Secrets) -
     }
     show_options(&mut out, &settings.options);
     if let Some(first) = plan.nodes.iter().find_map(|node| node.workers.first()) {
-        show_worker(&mut out, plan, first, secrets);
+        let rank = first.rank;
+        let command = settings.program.as_ref().map_or_else(
+            || format!("command of rank {rank}: {}", quoted_line(first.argv())),
+            |program| format!("every worker runs {program}; --json shows the command"),
+        );
+        push_line(&mut out, &command);
+        show_environment(&mut out, plan, first, secrets);
     }
     push_line(&mut out, "nothing was started");
     out
@@ -133,9 +139,7 @@ fn show_options(out: &mut String, options: &[OptionDocument]) {
     }
 }
 
-fn show_worker(out: &mut String, plan: &LaunchPlan, worker: &WorkerPlan, secrets: Secrets) {
-    let command = quoted_line(worker.argv());
-    push_line(out, &format!("command of rank {}: {command}", worker.rank));
+fn show_environment(out: &mut String, plan: &LaunchPlan, worker: &WorkerPlan, secrets: Secrets) {
     push_line(
         out,
         &format!("environment of rank {}, with the source of each variable:", worker.rank),

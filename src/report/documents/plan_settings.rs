@@ -20,6 +20,9 @@ pub struct PlanSettings {
     pub streams: Option<StreamSettings>,
     /// Which processors near its GPU a worker gets; `None`: it is not bound.
     pub numa_binding: Option<NumaBinding>,
+    /// The program in words, for people, where the workers are this executable.
+    #[serde(skip)]
+    pub program: Option<String>,
     /// How many nodes have workers, if that may change; `None`: all nodes, always.
     pub elastic: Option<ElasticSettings>,
     /// Options that are from files and variables.

@@ -154,6 +154,21 @@ pub(super) fn prune(dir: &Path, step: u64, keep: NonZeroUsize) -> Pruned {
     pruned
 }
 
+/// Size of all checkpoints of a directory but the newest one.
+pub(super) fn older_bytes(dir: &Path) -> u64 {
+    let Ok(found) = list(dir) else { return 0 };
+    let Some((_, older)) = found.split_last() else { return 0 };
+    let size_of = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
+    let of_entry = |entry: &SavedEntry| {
+        let path = dir.join(&entry.name);
+        match fs::read_dir(&path) {
+            Ok(files) => files.flatten().map(|file| size_of(&file.path())).sum(),
+            Err(_) => size_of(&path),
+        }
+    };
+    older.iter().map(of_entry).sum()
+}
+
 /// Removes a checkpoint. A directory gets another name first, so that it is complete or absent.
 fn remove(dir: &Path, step: u64, name: &str) -> io::Result<()> {
     let path = dir.join(name);

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Rank, debug_as_message, show_create_dir_error, show_io_error};
+use crate::runtime::checkpoint::space::DiskSpace;
 use crate::runtime::comm::core::error::{CollectiveError, show_ranks};
 use crate::runtime::error::Error;
 
@@ -28,6 +29,8 @@ pub enum SaveError {
         path: PathBuf,
         /// Problems of the ranks that had one.
         problems: Vec<RankProblem>,
+        /// What a full disk has, and what the checkpoint needs.
+        space: Option<Box<DiskSpace>>,
     },
     /// Another run saves its checkpoints in the directory.
     #[error("another run is saving its checkpoints in `{}`", dir.display())]
@@ -56,12 +59,21 @@ impl From<CollectiveError> for SaveError {
 
 impl SaveError {
     /// Returns what the user can do about it, if there is something.
-    pub fn help(&self) -> Option<&'static str> {
+    pub fn help(&self) -> Option<String> {
+        match self {
+            Self::Failed { space: Some(space), .. } => Some(space.help()),
+            Self::Failed { .. } | Self::InUse { .. } | Self::NotShared { .. } | Self::Group(_) => {
+                self.fixed_help().map(str::to_owned)
+            }
+        }
+    }
+
+    fn fixed_help(&self) -> Option<&'static str> {
         match self {
             Self::Failed { problems, .. } => {
                 let has = |kind| problems.iter().any(|problem| problem.kind == kind);
                 if has(ProblemKind::NoSpace) {
-                    Some("delete files on its disk, or keep fewer checkpoints: `--keep N`")
+                    Some("delete files on its disk, or use a directory on another one")
                 } else if has(ProblemKind::Files) {
                     Some("use a directory that all ranks can write")
                 } else {

@@ -12,9 +12,9 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `writer`, `settings`, `save`, `commit`, `durable` | saving: interface, settings, protocol of the ranks, files |
+//! | `writer`, `settings`, `save`, `commit`, `durable`, `space` | saving: interface, settings, protocol of the ranks, files; full disks |
 //! | `reader`, `files`, `load`, `verify` | reading: interface, files, loading by a group, verification |
-//! | `directory`, `lock`, `probe` | checkpoints of a directory; lock; whether all ranks share it |
+//! | `directory`, `newest`, `lock`, `probe` | checkpoints of a directory; the newest undamaged one; lock; whether all ranks share it |
 //! | `index`, `assemble`, `shard`, `names`, `digest`, `tensor`, `state` | the format, as functions of data |
 //! | `single_file` | checkpoints of earlier builds |
 //! | `export` | files for other programs |
@@ -32,12 +32,14 @@ mod index;
 mod load;
 mod lock;
 mod names;
+mod newest;
 mod probe;
 mod reader;
 mod save;
 mod settings;
 mod shard;
 mod single_file;
+mod space;
 mod state;
 mod tensor;
 mod verify;
@@ -53,10 +55,12 @@ pub use export::{
 pub use load::{LoadedCheckpoint, load_checkpoint, open_newest};
 pub use lock::{DirectoryInUse, DirectoryLock};
 pub use names::{split_tensor, state_tensor};
+pub use newest::{CheckedBytes, NewestCheckpoint, newest_undamaged};
 pub use probe::check_shared_directory;
 pub use reader::{CheckpointReader, SavedFile};
 pub use save::SaveReport;
 pub use settings::{SaveStage, StageObserver};
+pub use space::DiskSpace;
 pub use state::{DataPosition, Division, SavedState};
 pub use tensor::{TensorInfo, TensorPiece};
 pub use verify::{list_checkpoints, verify_checkpoint};

@@ -65,7 +65,9 @@ fn refused(dir: &Path, verdict: ProbeVerdict) -> Result<(), SaveError> {
     match verdict {
         ProbeVerdict::Shared => Ok(()),
         ProbeVerdict::NotShared(ranks) => Err(SaveError::NotShared { dir: dir.to_owned(), ranks }),
-        ProbeVerdict::Failed(problems) => Err(SaveError::Failed { path: dir.to_owned(), problems }),
+        ProbeVerdict::Failed(problems) => {
+            Err(SaveError::Failed { path: dir.to_owned(), problems, space: None })
+        }
     }
 }
 

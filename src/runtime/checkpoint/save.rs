@@ -12,16 +12,18 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::clock;
+use crate::os::files::disk_space::free_bytes;
 use crate::runtime::checkpoint::agree::{broadcast, collect, own_place, place_of};
 use crate::runtime::checkpoint::assemble::{Contribution, assemble};
 use crate::runtime::checkpoint::commit::{
-    CheckpointDraft, FileError, Pruned, failed, new_token, prune, record_job,
+    CheckpointDraft, FileError, Pruned, failed, new_token, older_bytes, prune, record_job,
 };
 use crate::runtime::checkpoint::durable::write_shard;
 use crate::runtime::checkpoint::error::{ProblemKind, RankPlace, RankProblem, SaveError};
 use crate::runtime::checkpoint::names::{JOB, shard_name};
 use crate::runtime::checkpoint::settings::{SaveSettings, SaveStage};
 use crate::runtime::checkpoint::shard::ShardContent;
+use crate::runtime::checkpoint::space::{DiskSpace, on_disk};
 use crate::runtime::checkpoint::state::SavedState;
 use crate::runtime::checkpoint::tensor::TensorPiece;
 use crate::runtime::comm::group::Group;
@@ -51,7 +53,43 @@ struct Completed {
 }
 
 /// Outcome of a part of a save, equal on all ranks.
-type Verdict<T> = Result<T, Vec<RankProblem>>;
+type Verdict<T> = Result<T, Refusal>;
+
+/// Why a part of a save has failed.
+#[derive(Debug, Serialize, Deserialize)]
+struct Refusal {
+    problems: Vec<RankProblem>,
+    /// Size of the files of all ranks, if it is known.
+    needed: Option<u64>,
+    space: Option<Box<DiskSpace>>,
+}
+
+impl Refusal {
+    fn new(problems: Vec<RankProblem>, needed: Option<u64>) -> Self {
+        Self { problems, needed, space: None }
+    }
+
+    /// Removes the files of the draft, before the other ranks learn of the failure, so that they find the directory as it
+    /// was. Then looks at the disk, if it is full.
+    fn abandon(self, draft: &CheckpointDraft, settings: &SaveSettings) -> Self {
+        draft.abandon();
+        if self.problems.iter().all(|problem| problem.kind != ProblemKind::NoSpace) {
+            return self;
+        }
+        let (dir, keep) = (draft.dir.clone(), settings.keep);
+        let (free, older) = (free_bytes(&dir), older_bytes(&dir));
+        let space = DiskSpace { dir, needed: self.needed, free, keep, older };
+        Self { space: Some(Box::new(space)), ..self }
+    }
+}
+
+/// A rank has not written its file.
+#[derive(Debug, Serialize, Deserialize)]
+struct NotWritten {
+    problem: RankProblem,
+    /// Size that the file would have; `None`: it was not known yet.
+    bytes: Option<u64>,
+}
 
 /// State of a run as one rank saves it.
 pub(super) struct SaveInput<'a> {
@@ -71,10 +109,14 @@ pub(super) fn save(
     let (dir, step) = (settings.dir.clone(), input.state.step);
     let mut draft = CheckpointDraft { dir, step, token: new_token() };
     let path = draft.complete_path();
-    let refused = |problems| SaveError::Failed { path: path.clone(), problems };
+    let refused =
+        |Refusal { problems, space, .. }| SaveError::Failed { path: path.clone(), problems, space };
     let begun: Option<Verdict<u64>> = is_first.then(|| {
         let made = draft.begin(settings.is_locked).map(|()| draft.token);
-        made.map_err(|error| vec![of_file(&own_place(group), &error)])
+        made.map_err(|error| {
+            let problems = vec![of_file(&own_place(group), &error)];
+            Refusal::new(problems, None).abandon(&draft, settings)
+        })
     });
     draft.token = broadcast(group, begun.as_ref())?.map_err(refused)?;
     settings.on_stage(SaveStage::Begun);
@@ -83,8 +125,7 @@ pub(super) fn save(
     let outcome = collect(group, &written).and_then(|all| {
         let completed: Option<Verdict<Completed>> = is_first.then(|| {
             let completed = complete(group, settings, &draft, input.state, all);
-            // Before the others learn of the failure, so that they find the directory as it was.
-            completed.inspect_err(|_| draft.abandon())
+            completed.map_err(|refusal| refusal.abandon(&draft, settings))
         });
         broadcast(group, completed.as_ref())
     });
@@ -109,11 +150,13 @@ fn write_own(
     settings: &SaveSettings,
     draft: &CheckpointDraft,
     input: &SaveInput<'_>,
-) -> Result<Contribution, RankProblem> {
+) -> Result<Contribution, NotWritten> {
     let (place, rank) = (own_place(group), group.rank());
-    let pieces = input.pieces.clone()?;
+    let unknown = |problem| NotWritten { problem, bytes: None };
+    let pieces = input.pieces.clone().map_err(unknown)?;
     for piece in pieces {
-        piece.check().map_err(|problem| place.problem(ProblemKind::Pieces, problem))?;
+        let problem = |text| unknown(place.problem(ProblemKind::Pieces, text));
+        piece.check().map_err(problem)?;
     }
     let content = ShardContent::new(input.state, rank, pieces);
     if content.pieces.is_empty() {
@@ -131,7 +174,10 @@ fn write_own(
         settings.on_stage(SaveStage::Synced);
         Ok(digests)
     };
-    let digests = write().map_err(|error| of_file(&place, &error))?;
+    let digests = write().map_err(|error| NotWritten {
+        problem: of_file(&place, &error),
+        bytes: Some(content.bytes()),
+    })?;
     Ok(Contribution::new(input.state, pieces, Some((&content, &digests))))
 }
 
@@ -141,26 +187,36 @@ fn complete(
     settings: &SaveSettings,
     draft: &CheckpointDraft,
     state: &SavedState,
-    written: Vec<Result<Contribution, RankProblem>>,
+    written: Vec<Result<Contribution, NotWritten>>,
 ) -> Verdict<Completed> {
     let (mut contributions, mut problems) = (Vec::new(), Vec::new());
+    // Its index takes a block at least.
+    let mut needed = Some(on_disk(1));
     for written in written {
-        match written {
-            Ok(contribution) => contributions.push(contribution),
-            Err(problem) => problems.push(problem),
-        }
+        let bytes = match written {
+            Ok(contribution) => {
+                let bytes = contribution.bytes;
+                contributions.push(contribution);
+                Some(bytes)
+            }
+            Err(NotWritten { problem, bytes }) => {
+                problems.push(problem);
+                bytes
+            }
+        };
+        needed = needed.zip(bytes).map(|(sum, bytes)| sum + on_disk(bytes));
     }
     if !problems.is_empty() {
-        return Err(problems);
+        return Err(Refusal::new(problems, needed));
     }
     let index = assemble(state, settings.block_bytes, &contributions).map_err(|problems| {
         let named = |problem: RankProblem| {
             place_of(group, problem.rank.index()).problem(problem.kind, problem.text)
         };
-        problems.into_iter().map(named).collect::<Vec<_>>()
+        Refusal::new(problems.into_iter().map(named).collect(), needed)
     })?;
     let place = own_place(group);
-    let on_disk = |error: FileError| vec![of_file(&place, &error)];
+    let on_disk = |error: FileError| Refusal::new(vec![of_file(&place, &error)], needed);
     draft.check_files(&index).map_err(on_disk)?;
     draft.complete(&index, &|stage| settings.on_stage(stage)).map_err(on_disk)?;
     if let Some(job) = &settings.job {

@@ -14,9 +14,28 @@ use crate::runtime::checkpoint::reader::CheckpointReader;
 /// # Errors
 /// If the checkpoint cannot be opened at all: it does not exist, or has a newer format.
 pub fn verify_checkpoint(path: &Path, threads: usize) -> Result<Vec<Damage>, OpenError> {
+    verify_until(path, threads, &|| false).map(|verified| verified.damage)
+}
+
+/// What a verification has found.
+pub(super) struct Verification {
+    /// All damage of the bytes that were checked.
+    pub(super) damage: Vec<Damage>,
+    /// Whether every byte was checked.
+    pub(super) is_complete: bool,
+}
+
+/// [`verify_checkpoint`], which checks index and sizes, and then as many bytes as it can before `is_over`.
+pub(super) fn verify_until(
+    path: &Path,
+    threads: usize,
+    is_over: &(dyn Fn() -> bool + Sync),
+) -> Result<Verification, OpenError> {
     let reader = match CheckpointReader::open_unchecked(path) {
         Ok(reader) => reader,
-        Err(OpenError::Damaged { damage, .. }) => return Ok(damage),
+        Err(OpenError::Damaged { damage, .. }) => {
+            return Ok(Verification { damage, is_complete: true });
+        }
         Err(error) => return Err(error),
     };
     let files = 0..reader.index().files.len();
@@ -27,21 +46,24 @@ pub fn verify_checkpoint(path: &Path, threads: usize) -> Result<Vec<Damage>, Ope
         .collect();
     let mut found: Vec<(usize, usize, Damage)> = Vec::new();
     found.extend(sizes.into_iter().enumerate().filter_map(|(file, size)| Some((file, 0, size?))));
-    found.extend(verify_blocks(&reader, &blocks, threads));
+    let taken = AtomicUsize::new(0);
+    let next = || if is_over() { None } else { blocks.get(taken.fetch_add(1, Ordering::Relaxed)) };
+    found.extend(verify_blocks(&reader, &next, threads.min(blocks.len())));
     found.sort_by_key(|(file, block, _)| (*file, *block));
-    Ok(join(found.into_iter().map(|(_, _, damage)| damage)))
+    let damage = join(found.into_iter().map(|(_, _, damage)| damage));
+    Ok(Verification { damage, is_complete: blocks.len() <= taken.into_inner() })
 }
 
-/// Checks blocks of files; returns the damaged ones.
-fn verify_blocks(
+/// Checks blocks of files until there is no next one; returns the damaged ones.
+fn verify_blocks<'a>(
     reader: &CheckpointReader,
-    blocks: &[(usize, usize)],
+    next: &(dyn Fn() -> Option<&'a (usize, usize)> + Sync),
     threads: usize,
 ) -> Vec<(usize, usize, Damage)> {
-    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let found = Mutex::new(Vec::new());
     let work = || {
         let mut scratch = Vec::new();
-        while let Some(&(file, block)) = blocks.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some(&(file, block)) = next() {
             let checked = reader.checked_files();
             if let Err(damage) = checked.verify_block(reader.index(), file, block, &mut scratch) {
                 let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +72,7 @@ fn verify_blocks(
         }
     };
     thread::scope(|scope| {
-        for _ in 1..threads.min(blocks.len()) {
+        for _ in 1..threads {
             // Without a thread, the others do its part.
             let _ = thread::Builder::new().spawn_scoped(scope, work);
         }

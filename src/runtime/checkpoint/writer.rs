@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::panic::resume_unwind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::clock;
 use crate::runtime::checkpoint::agree::{broadcast, own_place};
+use crate::runtime::checkpoint::commit::prune;
 use crate::runtime::checkpoint::digest::BLOCK_BYTES;
 use crate::runtime::checkpoint::error::{ProblemKind, RankProblem, SaveError};
 use crate::runtime::checkpoint::lock::DirectoryLock;
@@ -115,7 +116,8 @@ impl CheckpointWriter {
             Claim::Held { is_locked } => is_locked,
             Claim::InUse => return Err(SaveError::InUse { dir: dir.to_owned() }),
             Claim::Failed(problem) => {
-                return Err(SaveError::Failed { path: dir.to_owned(), problems: vec![problem] });
+                let (path, problems) = (dir.to_owned(), vec![problem]);
+                return Err(SaveError::Failed { path, problems, space: None });
             }
         };
         if options.writers == Writers::AllRanks {
@@ -192,6 +194,21 @@ impl CheckpointWriter {
             self.snapshot = snapshot;
         }
         started
+    }
+
+    /// Removes the oldest checkpoints so that as many remain as [`WriterOptions::keep`] says. Called after `loaded`, the
+    /// checkpoint of this step, was read without damage: it stays, whatever the later ones are. Returns those that could
+    /// not be removed, with the reasons. Without this, old checkpoints are removed only after the next save, for which the
+    /// disk may have no room.
+    pub fn prune_before(&self, loaded: &Path, step: u64) -> Vec<(PathBuf, String)> {
+        let SaveSettings { dir, keep, .. } = &*self.settings;
+        let real = |dir: &Path| dir.canonicalize().ok();
+        let is_here = real(dir).is_some() && loaded.parent().and_then(real) == real(dir);
+        let Some(keep) = keep.filter(|_| is_here && self.group.rank() == 0) else {
+            return Vec::new();
+        };
+        let kept = prune(dir, step, keep).kept.into_iter();
+        kept.map(|(name, why)| (dir.join(name), why)).collect()
     }
 
     /// Returns the outcomes of started saves that are complete, and were not returned before.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use crate::os::process::peak_memory::peak_private_memory;
+use crate::os::process::peak_memory::{ProcessPeak, peak_memory};
 use crate::runtime::comm::bootstrap::join::{self, Links, Membership};
 use crate::runtime::comm::bootstrap::meet::{KeyValue, Meeting};
 use crate::runtime::comm::bootstrap::members::Meetings;
@@ -102,6 +102,15 @@ impl Drop for DepartureNotice {
     fn drop(&mut self) {
         self.segment.set_departure(self.local, Departure::Left);
     }
+}
+
+/// The most memory that a worker has used, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeakMemory {
+    /// The pages of its process alone, and its part of the memory that the ranks of the node share.
+    pub own: u64,
+    /// All pages that it has mapped and used: also the parts of other ranks, and files, such as its program.
+    pub resident: u64,
 }
 
 impl Group {
@@ -451,11 +460,11 @@ impl Group {
         Ok(Buffer::zeros(&self.inner.founder.arena, len)?)
     }
 
-    /// Returns the most memory in bytes that this worker has used so far: the pages of its process alone, and
-    /// its part of the memory that the ranks of the node share; `None`: unknown.
-    pub fn peak_memory(&self) -> Option<u64> {
+    /// Returns the most memory that this worker has used so far; `None`: unknown.
+    pub fn peak_memory(&self) -> Option<PeakMemory> {
+        let ProcessPeak { private, resident } = peak_memory()?;
         let shared = self.inner.founder.arena.peak_bytes() as u64;
-        Some(peak_private_memory()? + shared)
+        Some(PeakMemory { own: private + shared, resident })
     }
 
     /// Aborts the group: operations that are running fail on every rank with [`Cause::Aborted`].

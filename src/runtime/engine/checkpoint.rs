@@ -112,13 +112,10 @@ impl<R: ReplicaState> Engine<R> {
             reader.check_tensors(&expected)?;
             read_ranges(reader, &needed)
         })?;
-        let LoadedCheckpoint { reader, value, damaged, notes } = loaded;
+        let LoadedCheckpoint { reader, value: mut values, damaged, notes } = loaded;
         // The values are asked for in the same order.
-        let mut rest = &value[..];
-        let mut next = |_: &Parameter, _: Section, range: Range<usize>, out: &mut [f32]| {
-            let (values, later) = rest.split_at(range.len());
-            out.copy_from_slice(values);
-            rest = later;
+        let mut next = |_: &Parameter, _: Section, _: Range<usize>, out: &mut [f32]| {
+            values.take(out);
             Ok::<(), OpenError>(())
         };
         let counters = self.saved_counters(reader.state());
@@ -157,20 +154,40 @@ pub fn saved_schedule(saved: &SavedState) -> Option<(LrSchedule, u64)> {
     Some((settings, saved.schedule.get(UPDATES)?.as_u64()?))
 }
 
-/// Reads ranges of tensors, one after the other, into one allocation: it is returned to the system as a whole.
+/// Values that were read, in one allocation from whose end they are taken: what was taken is returned to the system, so
+/// that the state of the engine and the values are never in memory both as a whole.
+struct ReadValues(Vec<f32>);
+
+/// Elements that are returned to the system at once.
+const RETURNED: usize = 1 << 20;
+
+impl ReadValues {
+    /// Takes the next values.
+    fn take(&mut self, out: &mut [f32]) {
+        let Self(values) = self;
+        let start = values.len() - out.len();
+        out.copy_from_slice(&values[start..]);
+        values.truncate(start);
+        if RETURNED <= values.capacity() - start {
+            values.shrink_to_fit();
+        }
+    }
+}
+
+/// Reads ranges of tensors, one after the other; the first one is at the end.
 fn read_ranges(
     reader: &CheckpointReader,
     needed: &[(String, Range<usize>)],
-) -> Result<Vec<f32>, OpenError> {
+) -> Result<ReadValues, OpenError> {
     let len = needed.iter().map(|(_, range)| range.len()).sum();
     let mut values = vec![0.0; len];
     let mut rest = &mut values[..];
     for (name, range) in needed {
-        let (now, later) = rest.split_at_mut(range.len());
+        let (later, now) = rest.split_at_mut(rest.len() - range.len());
         reader.read(name, range.clone(), now)?;
         rest = later;
     }
-    Ok(values)
+    Ok(ReadValues(values))
 }
 
 /// Name of a tensor of the state.

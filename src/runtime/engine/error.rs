@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::base::debug_as_message;
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::engine::model::PassError;
+use crate::runtime::engine::outcome::StepOutcome;
 use crate::runtime::error::Error;
 
 /// Error of an engine. Its debug form is its message.
@@ -53,22 +54,24 @@ pub enum EngineError {
     },
     /// The gradient is not a finite number, and the precision has no loss scale that could be reduced.
     #[error(
-        "the gradient of step {step} is not finite (norm {norm}); {}", cure_of_divergence(*step)
+        "the gradient of step {} is not finite (norm {}); {}",
+        outcome.step,
+        outcome.norm,
+        cure_of_divergence(outcome.step)
     )]
     Diverged {
-        /// Step, from 1.
-        step: u64,
-        /// Norm of the gradient.
-        norm: f64,
+        /// The step.
+        outcome: StepOutcome,
     },
     /// The loss scale cannot be reduced further. The text is that of DeepSpeed, with the cure.
     #[error(
-        "step {step}: the gradients overflow at loss scale {scale}: current loss scale already at minimum - \
-         cannot decrease scale anymore; give a smaller learning rate, or compute in bf16"
+        "step {}: the gradients overflow at loss scale {scale}: current loss scale already at minimum - \
+         cannot decrease scale anymore; give a smaller learning rate, or compute in bf16",
+        outcome.step
     )]
     ScaleAtMinimum {
-        /// Step, from 1.
-        step: u64,
+        /// The step.
+        outcome: StepOutcome,
         /// The smallest scale.
         scale: f64,
     },

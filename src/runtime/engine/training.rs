@@ -16,6 +16,7 @@ use crate::runtime::engine::device::{DeviceModel, DeviceReplica};
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::host::replica::HostReplica;
 use crate::runtime::engine::model::{Model, ModelPass};
+use crate::runtime::engine::outcome::StepOutcome;
 use crate::runtime::engine::parameters::ParameterTable;
 use crate::runtime::engine::replica::{MicroBatch, Replica};
 #[cfg(feature = "train")]
@@ -63,25 +64,6 @@ enum Phase {
     Step,
     /// An error has left the ranks in different states.
     Failed,
-}
-
-/// Result of a step; equal on all ranks, except where it says otherwise.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StepOutcome {
-    /// Number of the step, from 1.
-    pub step: u64,
-    /// Mean loss over all lanes.
-    pub loss: f32,
-    /// Norm of the mean gradient before clipping.
-    pub norm: f64,
-    /// Learning rate of the update.
-    pub rate: f64,
-    /// Scale of the loss during the step.
-    pub loss_scale: f64,
-    /// Whether the parameters were updated; otherwise a gradient was not finite, and the step was skipped.
-    pub is_applied: bool,
-    /// Whether a rank has asked for the end of the run.
-    pub wants_stop: bool,
 }
 
 impl<M: Model> Engine<HostReplica<M>> {
@@ -414,13 +396,13 @@ impl<R: Replica> Engine<R> {
 
     /// Adjusts the loss scale after a step.
     fn adjust_scale(&mut self, taken: StepScale, outcome: &StepOutcome) -> Result<(), EngineError> {
-        let step = outcome.step;
         if !outcome.is_applied && self.config.precision == Precision::F32 {
-            return Err(EngineError::Diverged { step, norm: outcome.norm });
+            return Err(EngineError::Diverged { outcome: *outcome });
         }
         let check = GradientCheck::of_norm(outcome.norm);
         let finished = self.scaler.finish_step(taken, check);
-        finished.map_err(|error| EngineError::ScaleAtMinimum { step, scale: error.scale })
+        let outcome = *outcome;
+        finished.map_err(|error| EngineError::ScaleAtMinimum { outcome, scale: error.scale })
     }
 
     /// Fails if the engine is in another phase.

@@ -19,7 +19,7 @@ use crate::runtime::engine::{Model as _, Parameter, ParameterTable};
 use crate::runtime::optim::Optimizer;
 use crate::runtime::{self, Group};
 use crate::train::data::mmap::MappedFile;
-use crate::train::hugging_face::layout::{is_transposed, read_config};
+use crate::train::hugging_face::layout::{KeptSettings, is_transposed, read_config};
 use crate::train::nn::cpu::threads::Threads;
 use crate::train::nn::gpt::{Gpt, GptConfig};
 use crate::train::nn::model_id::{ModelId, TOKENS_OF_SHARDS};
@@ -30,7 +30,7 @@ const PREFIX: &str = "transformer.";
 const HEAD: &str = "lm_head.weight";
 
 /// Model that was imported.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ImportedModel {
     /// Path of the checkpoint.
     pub path: PathBuf,
@@ -38,6 +38,8 @@ pub struct ImportedModel {
     pub model: ModelId,
     /// Number of its parameters.
     pub parameters: usize,
+    /// Settings that training here does not use.
+    pub kept: KeptSettings,
 }
 
 /// Error of an import.
@@ -90,7 +92,7 @@ pub fn import_gpt2(dir: &Path, to: &Path) -> Result<ImportedModel, ImportError> 
     let path = dir.join("config.json");
     let text =
         fs::read(&path).map_err(|source| ImportError::Read { path: path.clone(), source })?;
-    let config = read_config(&text).map_err(|problem| {
+    let (config, kept) = read_config(&text).map_err(|problem| {
         if is_json(&text) {
             ImportError::Content { path, problem }
         } else {
@@ -125,8 +127,10 @@ pub fn import_gpt2(dir: &Path, to: &Path) -> Result<ImportedModel, ImportError> 
         return Err(ImportError::Content { path: dir.to_owned(), problem });
     }
     let model = identity(config);
-    let path = save(to, &model, &table, &params)?;
-    Ok(ImportedModel { path, model, parameters: params.len() })
+    let state =
+        SavedState { model: model.to_string(), client: kept.to_client(), ..SavedState::default() };
+    let path = save(to, &state, &table, &params)?;
+    Ok(ImportedModel { path, model, parameters: params.len(), kept })
 }
 
 fn is_json(text: &[u8]) -> bool {
@@ -209,7 +213,7 @@ fn identity(config: GptConfig) -> ModelId {
 /// Writes a checkpoint of step 0, as a run of one rank would.
 fn save(
     to: &Path,
-    model: &ModelId,
+    state: &SavedState,
     table: &ParameterTable,
     params: &[f32],
 ) -> Result<PathBuf, ImportError> {
@@ -224,8 +228,7 @@ fn save(
             pieces.push(TensorPiece::new(name, shape, 0..range.len(), &all[range]));
         }
     }
-    let state = SavedState { model: model.to_string(), ..SavedState::default() };
     let groups = Group::threads(1)?;
     let mut writer = CheckpointWriter::new(&groups[0], to, WriterOptions::default())?;
-    Ok(writer.save(&state, &pieces)?.path)
+    Ok(writer.save(state, &pieces)?.path)
 }

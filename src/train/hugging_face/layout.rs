@@ -1,7 +1,7 @@
 //! `config.json` of GPT-2, and the layout of its weights.
 
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::train::nn::gpt::{GptArchitecture, GptConfig};
 use crate::train::nn::model_id::ModelId;
@@ -22,9 +22,9 @@ pub fn is_transposed(name: &str) -> bool {
     TRANSPOSED.iter().any(|matrix| name.ends_with(matrix))
 }
 
-/// Returns the `config.json` of a model, or `None` if `transformers` has no such model: only that of GPT-2 is
+/// Returns the `config.json` of a model, with what was kept of an imported one, or `None` if `transformers` has no such model: only that of GPT-2 is
 /// known there.
-pub fn config_json(model: &ModelId) -> Option<String> {
+pub fn config_json(model: &ModelId, kept: &KeptSettings) -> Option<String> {
     let &ModelId::Gpt {
         architecture: GptArchitecture::Gpt2,
         layers,
@@ -39,7 +39,7 @@ pub fn config_json(model: &ModelId) -> Option<String> {
     };
     // Without it `generate` does not end before the largest number of tokens.
     let end_of_text = (vocabulary == GPT2_VOCABULARY).then_some(GPT2_VOCABULARY - 1);
-    let config = json!({
+    let mut config = json!({
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
         "activation_function": "gelu_new",
@@ -57,7 +57,53 @@ pub fn config_json(model: &ModelId) -> Option<String> {
         "bos_token_id": end_of_text,
         "eos_token_id": end_of_text,
     });
+    if let Some(fields) = config.as_object_mut() {
+        fields.extend(kept.0.clone());
+    }
     Some(serde_json::to_string_pretty(&config).expect("texts and numbers have a JSON form") + "\n")
+}
+
+/// Probabilities of dropout of GPT-2, and what `transformers` takes if a file does not have them.
+const DROPOUT: [&str; 3] = ["attn_pdrop", "embd_pdrop", "resid_pdrop"];
+const DROPOUT_DEFAULT: f64 = 0.1;
+/// Other keys that change nothing in the arithmetic here, and that users of an export may need.
+const KEPT_KEYS: [&str; 4] = ["bos_token_id", "eos_token_id", "pad_token_id", "initializer_range"];
+/// Place of the kept settings in [`SavedState::client`](crate::runtime::checkpoint::SavedState::client).
+const CLIENT_KEY: &str = "hugging_face";
+
+/// Settings of an imported model that training here does not use. They are in its checkpoints, so that an export has
+/// them again.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KeptSettings(Map<String, Value>);
+
+impl KeptSettings {
+    /// Takes them from a `config.json` that was checked.
+    fn of_config(config: &Map<String, Value>) -> Self {
+        let dropout = DROPOUT.map(|key| {
+            let given = config.get(key).filter(|value| value.is_number());
+            (key.to_owned(), given.cloned().unwrap_or_else(|| DROPOUT_DEFAULT.into()))
+        });
+        let others = KEPT_KEYS
+            .iter()
+            .filter_map(|key| config.get(*key).map(|value| ((*key).to_owned(), value.clone())));
+        Self(dropout.into_iter().chain(others).collect())
+    }
+
+    /// Reads them from the state that a checkpoint has.
+    pub fn of_client(client: &Value) -> Self {
+        Self(client.get(CLIENT_KEY).and_then(Value::as_object).cloned().unwrap_or_default())
+    }
+
+    /// Returns them as state for a checkpoint.
+    pub fn to_client(&self) -> Value {
+        json!({ CLIENT_KEY: self.0 })
+    }
+
+    /// Returns the probabilities of dropout that are not 0, with their keys.
+    pub fn dropout(&self) -> Vec<(&str, f64)> {
+        let given = DROPOUT.iter().filter_map(|key| Some((*key, self.0.get(*key)?.as_f64()?)));
+        given.filter(|(_, probability)| *probability != 0.0).collect()
+    }
 }
 
 /// Kind of a model, which every `config.json` has.
@@ -105,11 +151,11 @@ fn yes() -> bool {
     true
 }
 
-/// Reads a `config.json`.
+/// Reads a `config.json`: the sizes, and what is kept for an export.
 ///
 /// # Errors
 /// The key that the bundled GPT-2 has in another way, or what is wrong with the text.
-pub fn read_config(text: &[u8]) -> Result<GptConfig, String> {
+pub fn read_config(text: &[u8]) -> Result<(GptConfig, KeptSettings), String> {
     // Before the sizes, which other models name otherwise.
     let kind: ModelType = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     match kind.model_type.as_deref() {
@@ -144,12 +190,15 @@ pub fn read_config(text: &[u8]) -> Result<GptConfig, String> {
     if !n_embd.is_multiple_of(n_head) {
         return Err(format!("`n_embd` {n_embd} is not a multiple of `n_head` {n_head}"));
     }
-    Ok(GptConfig {
+    let all: Map<String, Value> =
+        serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let config = GptConfig {
         architecture: GptArchitecture::Gpt2,
         vocabulary: found.vocab_size,
         block: found.n_positions,
         layers: found.n_layer,
         heads: n_head,
         width: n_embd,
-    })
+    };
+    Ok((config, KeptSettings::of_config(&all)))
 }

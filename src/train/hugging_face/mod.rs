@@ -9,4 +9,4 @@ mod import;
 mod layout;
 
 pub use import::{ImportError, ImportedModel, import_gpt2};
-pub use layout::{config_json, is_transposed, read_config};
+pub use layout::{KeptSettings, config_json, is_transposed, read_config};

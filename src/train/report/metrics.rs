@@ -18,7 +18,8 @@ const LAST_LINE_BYTES_MAX: u64 = 4096;
 #[derive(Serialize, Deserialize)]
 struct Line {
     step: u64,
-    loss: f32,
+    /// `null` if it was not finite.
+    loss: Option<f32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     val_loss: Option<f64>,
     #[serde(default)]
@@ -35,6 +36,9 @@ struct Line {
     ms: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     seconds: Option<PhaseSeconds>,
+    /// Why the run has ended with this step, if that was an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 /// Last line of a run.
@@ -48,6 +52,9 @@ struct LastLine<'a> {
     memory_peak: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_forecast: Option<u64>,
+    /// The most that a worker had mapped, with pages of other workers and of files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_resident: Option<u64>,
     /// SHA-256 of parameters and moments in full precision.
     digest: &'a str,
 }
@@ -106,7 +113,7 @@ impl Metrics {
         let lines = old.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
         for line in lines.filter(|line| line.step <= step) {
             metrics.push(&line)?;
-            curve.push(line.step, f64::from(line.loss), line.val_loss);
+            curve.push(line.step, line.loss.map_or(f64::NAN, f64::from), line.val_loss);
         }
         metrics.file.flush()?;
         Ok((metrics, curve))
@@ -118,7 +125,7 @@ impl Metrics {
         let round = |x: f64| (x * 1000.0).round() / 1000.0;
         self.push(&Line {
             step: outcome.step,
-            loss: outcome.loss,
+            loss: Some(outcome.loss).filter(|loss| loss.is_finite()),
             val_loss: *val_loss,
             lr: outcome.rate,
             grad_norm: outcome.norm.is_finite().then_some(outcome.norm),
@@ -127,6 +134,7 @@ impl Metrics {
             tokens_per_s: items_per_s.round(),
             ms: round(*ms),
             seconds: Some(*seconds),
+            error: report.error.clone(),
         })?;
         self.file.flush()
     }
@@ -141,7 +149,10 @@ impl Metrics {
         let &Summary { step, val_loss, memory, .. } = summary;
         let (memory_peak, memory_forecast) =
             (memory.map(|bytes| bytes.peak), memory.map(|bytes| bytes.forecast));
-        self.push(&LastLine { step, val_loss, memory_peak, memory_forecast, digest })?;
+        let memory_resident = memory.map(|bytes| bytes.resident);
+        let last =
+            LastLine { step, val_loss, memory_peak, memory_forecast, memory_resident, digest };
+        self.push(&last)?;
         self.file.flush()
     }
 }

@@ -7,5 +7,6 @@ pub(crate) mod progress;
 pub(crate) mod rank0;
 pub(crate) mod scalar;
 pub(crate) mod scalar_sinks;
+pub(crate) mod skipped_steps;
 pub(crate) mod step_change;
 pub(crate) mod tensorboard;

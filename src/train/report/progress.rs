@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{show_bytes, show_duration};
 use crate::runtime::engine::StepOutcome;
-use crate::runtime::optim::LossScaling;
+use crate::train::report::skipped_steps::{SkipLevel, SkippedSteps, show_scale};
 use crate::train::report::step_change::StepChange;
 
 /// Event of a run; only rank 0 reports events.
@@ -34,6 +34,10 @@ pub enum TrainEvent {
     },
     /// A checkpoint is damaged; an earlier one is tried.
     Damaged(String),
+    /// The run continues from a checkpoint that `latest` does not name.
+    LatestUnknown(String),
+    /// The data is not the same as when the checkpoint was saved.
+    OtherData,
     /// A step has ended.
     Stepped(StepReport),
     /// A checkpoint was written to the disk.
@@ -107,6 +111,8 @@ pub struct StepReport {
     pub unit: &'static str,
     /// What rank 0 needed the time for.
     pub seconds: PhaseSeconds,
+    /// Why the run ends with this step, if that is an error.
+    pub error: Option<String>,
 }
 
 impl StepReport {
@@ -175,20 +181,6 @@ pub struct Summary {
     pub checkpoint: Option<PathBuf>,
 }
 
-/// Steps that were skipped because a gradient was not finite. Its text is the end of the summary: a warning if the
-/// run has done nothing else.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SkippedSteps {
-    /// Number of skipped steps, at least 1.
-    pub skipped: u64,
-    /// Number of all steps of this run.
-    pub steps: u64,
-    /// How the loss is scaled.
-    pub scaling: LossScaling,
-    /// Scale of the loss in the next step.
-    pub scale: f64,
-}
-
 /// Memory of a worker, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryUse {
@@ -196,6 +188,9 @@ pub struct MemoryUse {
     pub peak: u64,
     /// The forecast before the run.
     pub forecast: u64,
+    /// The most that a worker had mapped: with the parts of other workers that it reads in the memory that they share,
+    /// which are counted there, and with the pages of files, such as its program.
+    pub resident: u64,
 }
 
 /// Reason of the end of a run.
@@ -218,7 +213,11 @@ impl fmt::Display for TrainEvent {
                 let (reached, more) = (show_reached(*step, *steps), more_steps(*step));
                 write!(f, "nothing to do: {reached}; `--steps {more}` continues")
             }
-            Self::Damaged(error) => write!(f, "warning: {error}"),
+            Self::Damaged(text) | Self::LatestUnknown(text) => write!(f, "warning: {text}"),
+            Self::OtherData => f.write_str(
+                "warning: `--data` is not the same as when the checkpoint was saved: the training continues with other \
+                 samples",
+            ),
             Self::Stepped(report) => report.fmt(f),
             Self::Saved { path, step, bytes, duration, pause } => write!(
                 f,
@@ -265,7 +264,10 @@ impl fmt::Display for StepReport {
         if outcome.is_applied {
             write!(f, "  norm {:.3}  lr {:.2e}", outcome.norm, outcome.rate)?;
         } else {
-            write!(f, "  skipped: overflow at loss scale {}", show_scale(outcome.loss_scale))?;
+            match self.scale() {
+                Some(scale) => write!(f, "  skipped: overflow at loss scale {}", show_scale(scale)),
+                None => write!(f, "  skipped: the gradient is not finite"),
+            }?;
         }
         write!(f, "  {items_per_s:.0} {unit}/s  {ms:.1} ms")
     }
@@ -287,11 +289,14 @@ impl fmt::Display for Summary {
         }
         write!(f, "; {seconds:.1} s, {items_per_s:.0} {unit}/s")?;
         if let Some(memory) = &self.memory {
-            let [peak, forecast] = [memory.peak, memory.forecast].map(|n| show_bytes(n as f64));
-            write!(f, "\nmemory of a worker: {peak} at most, {forecast} forecast")?;
+            let MemoryUse { peak, forecast, resident } = *memory;
+            let [peak, forecast, resident] =
+                [peak, forecast, resident].map(|bytes| show_bytes(bytes as f64));
+            write!(f, "\nmemory of a worker: {peak} at most, {forecast} forecast; ")?;
+            write!(f, "with pages of other workers and of files {resident}")?;
         }
-        if let Some(skipped) = &self.skipped {
-            write!(f, "\n{skipped}")?;
+        if let Some(skipped) = self.skipped.filter(|skipped| skipped.level() == SkipLevel::Note) {
+            write!(f, "\n{}", skipped.message())?;
         }
         match (&self.checkpoint, end) {
             (None, _) => Ok(()),
@@ -305,45 +310,6 @@ impl fmt::Display for Summary {
             }
         }
     }
-}
-
-impl fmt::Display for SkippedSteps {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { skipped, steps, scaling, scale } = self;
-        let scale = show_scale(*scale);
-        let why = match scaling {
-            LossScaling::None => "their gradients are not finite".to_owned(),
-            LossScaling::Static { .. } => format!("their gradients overflow at loss scale {scale}"),
-            LossScaling::Dynamic(_) => {
-                format!("their gradients overflow; the loss scale is {scale} now")
-            }
-        };
-        if skipped < steps {
-            return write!(f, "{skipped} of {steps} steps were skipped: {why}");
-        }
-        let all = if *steps == 1 {
-            "the only step was".to_owned()
-        } else {
-            format!("all {steps} steps were")
-        };
-        let help = match scaling {
-            LossScaling::None => "give a smaller `--lr`, or compute in fp32 (`--precision fp32`)",
-            LossScaling::Static { .. } => {
-                "write a smaller `loss_scale` in `fp16` of `--deepspeed_config`, or 0 for one that adapts; or \
-                 compute in bf16 (`--precision bf16`)"
-            }
-            LossScaling::Dynamic(_) => {
-                "each further overflow halves the scale: give more `--steps`, or a smaller \
-                 `initial_scale_power` in `fp16` of `--deepspeed_config`; or compute in bf16 (`--precision bf16`)"
-            }
-        };
-        write!(f, "warning: {all} skipped, and the parameters are unchanged: {why}\nhelp: {help}")
-    }
-}
-
-/// A loss scale; a large one with an exponent.
-fn show_scale(scale: f64) -> String {
-    if scale < 1e9 { scale.to_string() } else { format!("{scale:.2e}") }
 }
 
 /// Returns the number of steps to suggest after `done` steps.
@@ -397,13 +363,13 @@ pub(crate) fn sample_report() -> StepReport {
         items_per_s: 46_080.4,
         unit: "tokens",
         seconds,
+        error: None,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::optim::DynamicScaling;
 
     #[track_caller]
     fn check(progress: &TrainEvent, expected: &str) {
@@ -427,47 +393,6 @@ mod tests {
             skipped: None,
             checkpoint: checkpoint.map(PathBuf::from),
         })
-    }
-
-    #[track_caller]
-    fn check_skipped(skipped: u64, steps: u64, scaling: LossScaling, expected: &str) {
-        let shown = SkippedSteps { skipped, steps, scaling, scale: 512.0 };
-        assert_eq!(shown.to_string(), expected);
-    }
-
-    #[test]
-    fn skipped_steps_are_counted_and_all_of_them_are_a_warning() {
-        let dynamic = LossScaling::Dynamic(DynamicScaling::default());
-        check_skipped(
-            2,
-            9,
-            dynamic,
-            "2 of 9 steps were skipped: their gradients overflow; the loss scale is 512 now",
-        );
-        check_skipped(
-            9,
-            9,
-            dynamic,
-            "warning: all 9 steps were skipped, and the parameters are unchanged: their gradients overflow; the \
-             loss scale is 512 now\nhelp: each further overflow halves the scale: give more `--steps`, or a \
-             smaller `initial_scale_power` in `fp16` of `--deepspeed_config`; or compute in bf16 (`--precision \
-             bf16`)",
-        );
-        check_skipped(
-            1,
-            1,
-            LossScaling::Static { scale: 512.0 },
-            "warning: the only step was skipped, and the parameters are unchanged: their gradients overflow at \
-             loss scale 512\nhelp: write a smaller `loss_scale` in `fp16` of `--deepspeed_config`, or 0 for one \
-             that adapts; or compute in bf16 (`--precision bf16`)",
-        );
-        check_skipped(
-            2,
-            2,
-            LossScaling::None,
-            "warning: all 2 steps were skipped, and the parameters are unchanged: their gradients are not finite\n\
-             help: give a smaller `--lr`, or compute in fp32 (`--precision fp32`)",
-        );
     }
 
     #[test]

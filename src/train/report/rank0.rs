@@ -78,6 +78,18 @@ impl<'a> Rank0Reporter<'a> {
         Ok(())
     }
 
+    /// Writes a step that ends the run; the error itself is reported by others.
+    pub(in crate::train) fn on_failed_step(
+        &mut self,
+        report: &StepReport,
+    ) -> Result<(), TrainError> {
+        if let Some((path, metrics)) = &mut self.metrics {
+            metrics.write(report).map_err(output_error(path))?;
+        }
+        self.sinks.write(report);
+        Ok(())
+    }
+
     pub(in crate::train) fn finish(
         mut self,
         summary: &Summary,

@@ -8,6 +8,7 @@ use clap::{Command, CommandFactory, Parser};
 use super::check;
 use super::worker::{WORKER_COMMAND, worker_main};
 use crate::base::Status;
+use crate::base::shell::quoted_line;
 use crate::bench::Backend;
 use crate::cli::args::{self, ClusterArgs, WatchArgs, WorkerArgs};
 use crate::cli::command::bench::args::BenchArgs;
@@ -92,9 +93,11 @@ fn run(mut cli: BenchCli, typed: &CommandLine) -> Result<Status, CliError> {
     args::check::stdin(&cli.watch, cluster.workers(), typed)?;
     check::run(&cli.bench, typed, &cluster)?;
     let program = start::this_executable(&cluster.transport)?;
-    let words = std::iter::once(WORKER_COMMAND.into()).chain(cli.bench.worker_args()).collect();
+    let own = cli.bench.worker_args();
+    let shown = Some(format!("the bundled benchmark: `remuda bench {}`", quoted_line(&own)));
+    let words = std::iter::once(WORKER_COMMAND.into()).chain(own).collect();
     let worker_program = WorkerProgram::new(program, words, PrintedRanks::Rank0(CauseRule::Rank0));
-    let worker_program = WorkerProgram { class: RunClass::Tool, ..worker_program };
+    let worker_program = WorkerProgram { class: RunClass::Tool, shown, ..worker_program };
     let settings = typed.applied_settings();
     let job = JobArgs { watch: &cli.watch, workers: &WorkerArgs::default(), settings, terminal };
     start(cluster, job, worker_program)

@@ -14,6 +14,7 @@ use crate::runtime::checkpoint::{
     CheckpointReader, ExportError, ExportOptions, ExportReport, ExportTarget, ExportedTensor,
     FloatType, TensorInfo, export_checkpoint,
 };
+use crate::train::hugging_face::KeptSettings;
 use crate::train::{ModelId, hugging_face};
 
 /// Prefix of a directory in the layout of Hugging Face.
@@ -136,7 +137,9 @@ pub(super) fn run(args: &ExportArgs, typed: &CommandLine) -> Result<Status, CliE
 fn config_of(reader: &CheckpointReader, typed: &CommandLine) -> Result<String, CliError> {
     let name = &reader.state().model;
     let model: Option<ModelId> = name.parse().ok();
-    model.as_ref().and_then(hugging_face::config_json).ok_or_else(|| {
+    let kept = KeptSettings::of_client(&reader.state().client);
+    let config = |model| hugging_face::config_json(model, &kept);
+    model.as_ref().and_then(config).ok_or_else(|| {
         let kind = name.split(' ').next().unwrap_or_default();
         let what = match model {
             Some(_) => format!("its model is `--model {kind}`, not `--model gpt2`"),

@@ -9,10 +9,10 @@ use crate::cli::command::checkpoint::codes::{CANNOT_EXPORT, CANNOT_IMPORT};
 use crate::cli::command::checkpoint::problems::place_of;
 use crate::cli::error::CliError;
 use crate::cli::line::{ArgvSpan, CommandLine};
-use crate::report::print;
 use crate::report::text::show_count;
+use crate::report::{Terminal, print, print_message};
 use crate::runtime::checkpoint::is_checkpoint;
-use crate::train::hugging_face::{ImportError, import_gpt2};
+use crate::train::hugging_face::{ImportError, KeptSettings, import_gpt2};
 use crate::train::newest_in;
 
 /// Largest number of entries of a directory among which a model is searched.
@@ -52,7 +52,21 @@ pub(super) fn run(args: &ImportArgs, typed: &CommandLine) -> Result<Status, CliE
     let parameters = show_count(done.parameters, "parameter");
     let text = format!("{parameters}: `{}`\n{}\n", done.path.display(), done.model);
     print(&text).map_err(CliError::output)?;
+    print_message(&dropout_note(&done.kept), Terminal::detect().paint);
     Ok(Status::Success)
+}
+
+/// The note about a model that was trained with dropout.
+fn dropout_note(kept: &KeptSettings) -> String {
+    let dropout: Vec<String> =
+        kept.dropout().into_iter().map(|(key, share)| format!("`{key}` {share}")).collect();
+    if dropout.is_empty() {
+        return String::new();
+    }
+    let dropout = dropout.join(", ");
+    format!(
+        "note: `remuda train` has no dropout; {dropout} are kept for `remuda checkpoint export`\n"
+    )
 }
 
 /// What to type instead.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::Status;
 use crate::cli::command::checkpoint::codes::DAMAGED;
-use crate::cli::command::checkpoint::problems::{code_of, refuse};
+use crate::cli::command::checkpoint::problems::{code_of, name_undamaged, refuse};
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::report::text::{show_bytes, show_count};
@@ -40,7 +40,7 @@ pub(super) fn run(args: &VerifyArgs, typed: &CommandLine) -> Result<Status, CliE
         let damage = verify_checkpoint(&args.dir, threads).map_err(|error| refused(&error))?;
         let status = report(&args.dir, &damage)?;
         if !damage.is_empty() {
-            show_error(DAMAGED_HELP);
+            show_error(&help_for_one(&args.dir));
         }
         return Ok(status);
     }
@@ -52,7 +52,7 @@ pub(super) fn run(args: &VerifyArgs, typed: &CommandLine) -> Result<Status, CliE
         let status = match verify_checkpoint(&path, threads) {
             Ok(damage) => report(&path, &damage)?,
             Err(error) => {
-                let (code, _) = code_of(&error);
+                let code = code_of(&error);
                 show_error(&format!("error[{code}]: {error}\n"));
                 Status::Usage
             }
@@ -76,6 +76,14 @@ pub(super) fn run(args: &VerifyArgs, typed: &CommandLine) -> Result<Status, CliE
         show_error(DAMAGED_HELP);
     }
     Ok(worst)
+}
+
+/// What the user can do about the damage of the one checkpoint that was checked.
+fn help_for_one(path: &Path) -> String {
+    match name_undamaged(path) {
+        Some(newest) => format!("help: restore the damaged files from a copy; {newest}\n"),
+        None => "help: restore the damaged files from a copy\n".to_owned(),
+    }
 }
 
 /// The last line about a directory with damaged checkpoints.

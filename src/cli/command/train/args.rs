@@ -145,8 +145,9 @@ pub(super) struct TrainArgs {
     #[arg(long, value_name = "PATH|auto")]
     pub(super) resume: Option<PathBuf>,
     /// Write a JSON object for each step to this file: step, loss, val_loss, lr, grad_norm, loss_scale, skipped,
-    /// tokens_per_s, ms, seconds by phase. The last has val_loss over all held-out data, memory_peak and
-    /// memory_forecast in bytes, and digest, the SHA-256 of parameters and moments: equal for the same lanes
+    /// tokens_per_s, ms, seconds by phase; error, if it ends the run. The last has val_loss over all held-out data,
+    /// memory_peak, memory_forecast and memory_resident (with shared pages) in bytes, and digest, the SHA-256 of
+    /// parameters and moments: equal for the same lanes
     #[arg(long, value_name = "FILE")]
     pub(super) metrics: Option<PathBuf>,
     /// Write a chart of the loss to this SVG file

@@ -30,6 +30,11 @@ pub(super) const BAD_SHARD_GROUP: &str = "T011";
 /// Settings that training on a GPU does not have.
 pub(super) const NOT_ON_GPU: &str = "T012";
 
+/// A loss or a gradient that is not a finite number.
+pub(super) const DIVERGED: &str = "T013";
+/// Steps that are skipped, so that nothing is learned.
+pub(super) const NO_UPDATES: &str = "T014";
+
 /// The `remuda explain` page of every code.
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     explanation(
@@ -78,7 +83,8 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         "the model needs more memory than there is",
         "remuda adds up weights, gradients, optimizer state and activations of all workers on \
          this machine and compares the sum with the free memory before the training starts; \
-         `--dry-run` shows the sum by use and stage. Divide the state over the workers (`--stage`), make \
+         `--dry-run` shows the sum by use and stage. Memory that the workers of a machine share is counted once, at the \
+         worker that owns it. Divide the state over the workers (`--stage`), make \
          `--width`, `--layers`, `--block` or `--batch_size` smaller, or start fewer workers \
          (`--num_gpus`).",
     ),
@@ -113,6 +119,25 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
          GPT computes in 16 bits there (`--precision bf16`), with heads of 64 or 128 features:\n\n    remuda train \
          --device cuda --precision bf16 --width 256 --heads 4\n\nEverything else trains on processors (`--device \
          cpu`).",
+    ),
+    explanation(
+        DIVERGED,
+        "the training diverges",
+        "The loss or the gradient of a step is NaN or infinite, and no loss scale is left that could be reduced. The \
+         step is the last record of `--metrics`, with `null` for what is not finite and with the `error`. Usual causes \
+         are a learning rate that is too high (`--lr`, `--warmup`), gradients that are not clipped (`--clip 1`), and, in \
+         the first step, inputs or initial weights that are not finite. Continue from a checkpoint before the loss \
+         began to rise:\n\n    remuda train --resume kept/step-00000100 --checkpoint_dir other --lr 1e-4",
+    ),
+    explanation(
+        NO_UPDATES,
+        "steps are skipped, so nothing is learned",
+        "In 16 bits, a step whose gradient is not finite is skipped: the parameters stay as they are. In bf16, and in \
+         fp16 with a fixed `loss_scale`, nothing adapts, so a run ends with this error after 10 such steps one after the \
+         other, or if all of its steps were skipped; it is a warning if the last steps were skipped. In fp16 with a \
+         scale that adapts, it is a warning if all steps were skipped: each further overflow halves the scale, so more \
+         `--steps` or a smaller `initial_scale_power` help. Otherwise give a smaller `--lr`, or compute in fp32:\n\n    \
+         remuda train --precision fp32",
     ),
     explanation(
         IN_USE,

@@ -8,6 +8,7 @@ use super::codes::{CONFIG_DIFFERS, NOT_IN_ENGINE};
 use super::config_places::ConfigPlaces;
 use super::engine_config::{NotInEngine, OwnSettings, engine_config};
 use super::typed_line::TypedLine;
+use crate::base::shell::quoted;
 use crate::base::{Findings, Status};
 use crate::cli::command::config::file::read_bytes;
 use crate::cli::error::CliError;
@@ -19,6 +20,9 @@ use crate::config::{
 };
 use crate::report::diagnostic::{Paint, show_place, show_problems};
 use crate::train::{ScalarFormat, ScalarNames, ScalarOutput};
+
+/// Keys without effect that a note lists.
+const KEYS_SHOWN_MAX: usize = 12;
 
 /// Takes the settings of the engine from the file of the line, if there is one. Returns its warnings, and notes
 /// about keys without effect.
@@ -291,12 +295,24 @@ fn monitors(reports: &ReportConfig) -> Vec<ScalarOutput> {
     outputs.collect()
 }
 
-/// One line for each key without effect.
+/// One line about all keys without effect.
 fn notes(reading: &ConfigReading) -> String {
     let source = &reading.findings.source;
-    let line = |Ineffective { path, span, reason }: &Ineffective| {
-        let place = show_place(source, *span);
-        format!("note: {place}: `{path}` has no effect here: {reason}\n")
-    };
-    reading.ineffective.iter().map(line).collect()
+    match &reading.ineffective[..] {
+        [] => String::new(),
+        [Ineffective { path, span, reason }] => {
+            let place = show_place(source, *span);
+            format!("note: {place}: `{path}` has no effect here: {reason}\n")
+        }
+        several => {
+            let names = several.iter().take(KEYS_SHOWN_MAX).map(|idle| format!("`{}`", idle.path));
+            let names = names.collect::<Vec<_>>().join(", ");
+            let more = if KEYS_SHOWN_MAX < several.len() { ", …" } else { "" };
+            let (count, file) = (several.len(), quoted(&source.name));
+            format!(
+                "note: {count} keys of `{file}` have no effect here: {names}{more}; `remuda config check {file}` says \
+                 why\n"
+            )
+        }
+    }
 }

@@ -19,6 +19,7 @@ use crate::cli::command::train::outputs::remote_files;
 use crate::cli::command::train::resume::{
     check_optimizer, kept_state, restart_warning, schedule_note, unsaved_warning,
 };
+use crate::cli::command::train::shown_trainer::show_trainer;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::cli::resolve::{self, ResolvedCluster};
@@ -101,11 +102,16 @@ fn run(mut cli: TrainCli, typed: &CommandLine) -> Result<Status, CliError> {
         Workers::Remote(_) => remote_files(&cli.train),
     };
     let kept_state = kept_state(&cli.train);
+    let shown = Some(show_trainer(&cli.train.resolve(), workers.count()));
     let program = start::this_executable(&cluster.transport)?;
     let words = std::iter::once(WORKER_COMMAND.into()).chain(cli.train.worker_args()).collect();
     let printed_ranks = PrintedRanks::Rank0(CauseRule::ExitCodes);
-    let worker_program =
-        WorkerProgram { files, kept_state, ..WorkerProgram::new(program, words, printed_ranks) };
+    let worker_program = WorkerProgram {
+        files,
+        kept_state,
+        shown,
+        ..WorkerProgram::new(program, words, printed_ranks)
+    };
     let settings = typed.applied_settings();
     let job = JobArgs { watch: &cli.watch, workers: &WorkerArgs::default(), settings, terminal };
     start(cluster, job, worker_program)

@@ -13,6 +13,7 @@ mod memory_table;
 mod outputs;
 mod resume;
 mod shard_group;
+mod shown_trainer;
 mod sizes;
 mod typed_line;
 mod worker;

@@ -136,6 +136,13 @@ pub(super) struct BadOutput<'a> {
     help: String,
 }
 
+impl BadOutput<'_> {
+    /// What the user can do.
+    pub(super) fn help(&self) -> &str {
+        &self.help
+    }
+}
+
 impl fmt::Display for BadOutput<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot write `{}`: {}", self.path.display(), self.why)

@@ -15,16 +15,20 @@ use crate::cli::command::train::codes::{CHECKPOINT_DIFFERS, CHECKPOINT_UNUSABLE}
 use crate::cli::command::train::sizes::has_shards;
 use crate::cli::command::train::typed_line::TypedLine;
 use crate::cli::error::CliError;
-use crate::launch::KeptState;
+use crate::launch::{KeptState, NewestStep};
 use crate::report::with_disk_timeout;
-use crate::runtime::checkpoint::OpenError;
+use crate::runtime::checkpoint::{CheckedBytes, OpenError};
 use crate::runtime::optim::Optimizer;
 use crate::train::{
-    ALL_DAMAGED_HELP, Corpus, ModelId, SavedTraining, TOKENS_OF_SHARDS, inspect_newest,
+    ALL_DAMAGED_HELP, Corpus, ModelId, SavedTraining, TOKENS_OF_SHARDS, find_undamaged,
 };
 
-/// Limit of the search for a checkpoint after a failure.
+/// Limit of the search for a checkpoint after a failure, in which so much is read as there is time for.
 const READ_LIMIT: Duration = Duration::from_secs(2);
+/// Time after which a file system that has not responded is given up.
+const HANG_LIMIT: Duration = Duration::from_secs(3);
+/// Limit of the search for a checkpoint in the place of a damaged one.
+const UNDAMAGED_LIMIT: Duration = Duration::from_secs(10);
 
 /// Number of rates by which two schedules are compared.
 const COMPARED_RATES: u64 = 64;
@@ -72,11 +76,16 @@ pub(super) fn find_saved(
 
 /// Returns what to do if the newest checkpoint of a directory, or the one that was named, is damaged.
 fn help_of_damaged(path: &Path) -> String {
-    match inspect_newest(path) {
-        Ok(SavedTraining { path, step, .. }) => {
-            format!("the newest undamaged checkpoint has step {step}: `--resume {}`", quoted(&path))
+    match find_undamaged(path, UNDAMAGED_LIMIT) {
+        Some((SavedTraining { path, step, .. }, checked)) => {
+            let unread = match checked {
+                CheckedBytes::All => "",
+                CheckedBytes::Sizes => ", as far as the sizes of its files show",
+            };
+            let path = quoted(&path);
+            format!("the newest undamaged checkpoint has step {step}{unread}: `--resume {path}`")
         }
-        Err(_) => OTHER_CHECKPOINT_HELP.to_owned(),
+        None => OTHER_CHECKPOINT_HELP.to_owned(),
     }
 }
 
@@ -284,20 +293,23 @@ pub(super) fn kept_state(args: &TrainArgs) -> Option<KeptState> {
         is_saved_regularly: args.save_every.is_some(),
         repeats_line: args.is_auto(),
         advice,
-        newest_step,
+        newest: newest_step,
     })
 }
 
-/// Returns the step of the newest checkpoint of a directory that is not damaged, as far as its index and the
-/// sizes of its files show. A file system that hangs is given up.
-fn newest_step(dir: &Path) -> Option<u64> {
+/// Returns the step of the newest checkpoint of a directory that is not damaged. A file system that hangs is given up.
+fn newest_step(dir: &Path) -> Option<NewestStep> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let dir = dir.to_owned();
     let read = move || {
-        let _ = sender.send(inspect_newest(&dir).ok().map(|saved| saved.step));
+        let found = find_undamaged(&dir, READ_LIMIT).map(|(saved, checked)| match checked {
+            CheckedBytes::All => NewestStep::Undamaged(saved.step),
+            CheckedBytes::Sizes => NewestStep::NotRead(saved.step),
+        });
+        let _ = sender.send(found);
     };
     thread::Builder::new().name("disk".to_owned()).spawn(read).ok()?;
-    receiver.recv_timeout(READ_LIMIT).ok()?
+    receiver.recv_timeout(HANG_LIMIT).ok()?
 }
 
 /// Returns a warning if a training continues from a checkpoint and is not saved.

@@ -90,31 +90,24 @@ fn check_shards(line: &TypedLine<'_>, gpt: &GptOptions) -> Result<usize, CliErro
             | ShardError::Length { path, .. } => Some(line.file("data", path)),
             _ => None,
         };
-        let (status, code, flag, help) = match &error {
-            ShardError::Read { .. } => {
-                (Status::NoInput, TEXT_UNREADABLE, "data", "use shards that you can read")
+        let code = code_of_shards(&error);
+        let (status, flag, help) = match &error {
+            ShardError::Read { .. } => (Status::NoInput, "data", "use shards that you can read"),
+            ShardError::TooFewTokens { .. } => {
+                (Status::BadInput, "data", "use more tokens, or a smaller `--block`")
             }
-            ShardError::TooFewTokens { .. } => (
-                Status::BadInput,
-                TEXT_TOO_SHORT,
-                "data",
-                "use more tokens, or a smaller `--block`",
-            ),
             ShardError::OutsideVocabulary { .. } => (
                 Status::BadInput,
-                BAD_SIZES,
                 "vocabulary",
                 "leave `--vocabulary` out, or give the size of the vocabulary with which the text was tokenized",
             ),
             ShardError::Length { .. } => (
                 Status::BadInput,
-                TEXT_UNREADABLE,
                 "data",
                 "the file is damaged: copy it again, or make it again with `remuda tokenize`",
             ),
             _ => (
                 Status::BadInput,
-                TEXT_UNREADABLE,
                 "data",
                 "give shards only, or text files only; `remuda tokenize` makes shards of a text",
             ),
@@ -122,6 +115,15 @@ fn check_shards(line: &TypedLine<'_>, gpt: &GptOptions) -> Result<usize, CliErro
         let place = of_file.unwrap_or_else(|| line.0.value_or_end(flag));
         line.refuse(status, code, place, error.to_string(), |found| found.help(help))
     })
+}
+
+/// Code of an error of shards.
+pub(super) fn code_of_shards(error: &ShardError) -> &'static str {
+    match error {
+        ShardError::TooFewTokens { .. } => TEXT_TOO_SHORT,
+        ShardError::OutsideVocabulary { .. } => BAD_SIZES,
+        _ => TEXT_UNREADABLE,
+    }
 }
 
 /// Checks a file of text, and returns its length.

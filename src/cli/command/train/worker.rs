@@ -8,20 +8,26 @@ use std::time::{Duration, Instant};
 use crate::base::{Rank, Status, clock, env_vars};
 use crate::cli::command::checkpoint::code_of_checkpoint_error;
 use crate::cli::command::train::args::{DeviceArg, TrainArgs};
-use crate::cli::command::train::codes::IN_USE;
+use crate::cli::command::train::codes::{
+    CANNOT_WRITE, DIVERGED, IN_USE, NO_UPDATES, TEXT_TOO_SHORT, TEXT_UNREADABLE,
+};
 #[cfg(feature = "nccl")]
 use crate::cli::command::train::device;
 use crate::cli::command::train::outputs::{UsedDirectory, bad_output, used_directory};
+use crate::cli::command::train::sizes::code_of_shards;
 use crate::cli::error::CliError;
 use crate::cli::line::codes::BAD_VALUE;
 use crate::cli::start::join_group;
 use crate::os::process::signals;
 use crate::report::{print_error, print_screen};
-use crate::runtime::checkpoint::DirectoryLock;
+use crate::runtime::checkpoint::{DirectoryLock, OpenError, SaveError};
+use crate::runtime::engine::EngineError;
 use crate::runtime::{Group, InitOptions, Note};
 #[cfg(feature = "nccl")]
 use crate::train::train_on;
-use crate::train::{TrainError, TrainEvent, TrainOptions, TrainOutcome, train};
+use crate::train::{
+    CorpusError, SkipLevel, TrainError, TrainEvent, TrainOptions, TrainOutcome, train,
+};
 use clap::Parser;
 
 /// Name of the command that makes this executable a worker.
@@ -51,9 +57,10 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
     let is_zero = |name| env_vars::get_text(name).is_none_or(|number| number == "0");
     let is_first = is_zero(env_vars::TORCHELASTIC_RESTART_COUNT);
     if is_zero(env_vars::RANK)
-        && let Err((status, why)) = check_files(&line.train, is_first)
+        && let Err(refusal) = check_files(&line.train, is_first)
     {
-        print_error(&format!("remuda train: rank 0: {why}\n"));
+        let Refusal { status, code, message, help } = refusal;
+        print_error(&format!("error[{code}]: rank 0: {message}\nhelp: {help}\n"));
         return Ok(status);
     }
     let group = join_group(&InitOptions::default())?;
@@ -70,13 +77,26 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
     })
 }
 
+/// Why a worker does not begin.
+struct Refusal {
+    status: Status,
+    code: &'static str,
+    message: String,
+    help: String,
+}
+
 /// Checks the files of rank 0. After a restart, existing checkpoints belong to the same job.
-fn check_files(args: &TrainArgs, is_first: bool) -> Result<(), (Status, String)> {
+fn check_files(args: &TrainArgs, is_first: bool) -> Result<(), Refusal> {
     if let Some(bad) = bad_output(args) {
-        return Err((Status::CantCreate, bad.to_string()));
+        let (message, help) = (bad.to_string(), bad.help().to_owned());
+        return Err(Refusal { status: Status::CantCreate, code: CANNOT_WRITE, message, help });
     }
-    let in_use =
-        |message, help| (Status::Config, format!("error[{IN_USE}]: {message}\nhelp: {help}"));
+    let in_use = |message, help: &str| Refusal {
+        status: Status::Config,
+        code: IN_USE,
+        message,
+        help: help.to_owned(),
+    };
     if let Some(UsedDirectory { message, .. }) = used_directory(args).filter(|_| is_first) {
         let help = "to continue that run, now and after restarts: `--resume auto`; otherwise use another \
                     `--checkpoint_dir`";
@@ -122,12 +142,8 @@ fn report_error(error: &TrainError, group: &Group) {
     if is_shared && rank != 0 {
         group.note(&Note::PeerLost { rank: Rank(0) });
     } else {
-        let begin = match error {
-            TrainError::Load(error) | TrainError::Damaged { error, .. } => {
-                format!("error[{}]", code_of_checkpoint_error(error).0)
-            }
-            _ => "remuda train".to_owned(),
-        };
+        let begin = code_of(error)
+            .map_or_else(|| "remuda train".to_owned(), |code| format!("error[{code}]"));
         let of_rank = if is_shared { String::new() } else { format!("rank {rank}: ") };
         let help = error.help().map_or_else(String::new, |help| format!("help: {help}\n"));
         print_error(&format!("{begin}: {of_rank}{error}\n{help}"));
@@ -135,6 +151,31 @@ fn report_error(error: &TrainError, group: &Group) {
     if is_shared {
         // A rank that is lost meanwhile prints nothing more.
         let _ = group.barrier();
+    }
+}
+
+/// Code of an error, if it has one: an error of the group or of this program has none.
+fn code_of(error: &TrainError) -> Option<&'static str> {
+    match error {
+        TrainError::Corpus(CorpusError::Read { .. }) => Some(TEXT_UNREADABLE),
+        TrainError::Corpus(CorpusError::TooShort { .. }) => Some(TEXT_TOO_SHORT),
+        TrainError::Shards(error) => Some(code_of_shards(error)),
+        TrainError::Load(OpenError::Group(_))
+        | TrainError::Save(SaveError::Group(_))
+        | TrainError::Damaged { error: OpenError::Group(_), .. }
+        | TrainError::Collective(_)
+        | TrainError::Runtime(_) => None,
+        TrainError::Load(error) | TrainError::Damaged { error, .. } => {
+            Some(code_of_checkpoint_error(error))
+        }
+        TrainError::Save(SaveError::InUse { .. }) => Some(IN_USE),
+        TrainError::Save(SaveError::Failed { .. } | SaveError::NotShared { .. })
+        | TrainError::Engine(EngineError::Offload { .. })
+        | TrainError::Output { .. } => Some(CANNOT_WRITE),
+        TrainError::Engine(EngineError::Diverged { .. } | EngineError::ScaleAtMinimum { .. })
+        | TrainError::Diverged { .. } => Some(DIVERGED),
+        TrainError::NoUpdates(_) => Some(NO_UPDATES),
+        TrainError::Engine(_) => None,
     }
 }
 
@@ -176,4 +217,31 @@ fn show(progress: &TrainEvent, shown: &Cell<Option<Instant>>) {
         shown.set(Some(now));
     }
     print_progress(&format!("{progress}\n"));
+    if let TrainEvent::Finished(summary) = progress
+        && let Some(skipped) = summary.skipped.filter(|found| found.level() == SkipLevel::Warning)
+    {
+        let (message, help) = (skipped.message(), skipped.help());
+        print_error(&format!("warning[{NO_UPDATES}]: {message}\nhelp: {help}\n"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::checkpoint::DiskSpace;
+
+    #[track_caller]
+    fn check(error: impl Into<TrainError>, expected: &str) {
+        assert_eq!(code_of(&error.into()), Some(expected));
+    }
+
+    #[test]
+    fn errors_of_a_save_have_the_codes_of_the_start() {
+        check(SaveError::InUse { dir: "kept".into() }, IN_USE);
+        check(SaveError::NotShared { dir: "kept".into(), ranks: Vec::new() }, CANNOT_WRITE);
+        let space =
+            DiskSpace { dir: "kept".into(), needed: None, free: None, keep: None, older: 0 };
+        let (path, problems) = ("kept/step-00000002".into(), Vec::new());
+        check(SaveError::Failed { path, problems, space: Some(Box::new(space)) }, CANNOT_WRITE);
+    }
 }

@@ -79,7 +79,7 @@ fn config(reading: &ConfigReading) -> ConfigDocument<'_> {
         let (origin, rule) = match &found.origin {
             ValueOrigin::File => ("file", None),
             ValueOrigin::Default => ("default", None),
-            ValueOrigin::Auto(rule) => ("auto", Some(*rule)),
+            ValueOrigin::Auto { rule, .. } => ("auto", Some(*rule)),
             ValueOrigin::Derived(words) => ("derived", Some(words.as_str())),
         };
         ValueDocument { key: &found.path, value: json(&found.value), origin, rule }
