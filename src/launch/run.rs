@@ -91,11 +91,10 @@ pub(super) fn check_open_files(
 ) -> Result<(), TooFewFiles> {
     const OWN_FDS: u64 = 24;
     let of_link = match transport {
-        Transport::Local => 1,
+        // Its connection, or the socket of its agent.
+        Transport::Local | Transport::Dial(_) | Transport::Managed(_) => 1,
         // Three pipes, the channel, the messages of ssh, and its exit.
         Transport::Ssh(_) => 6,
-        // The connection.
-        Transport::Dial(_) | Transport::Managed(_) => 1,
     };
     let handshakes = match transport {
         Transport::Local | Transport::Ssh(_) => 0,

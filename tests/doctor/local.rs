@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::doctor::{Doctor, lines_of};
-use crate::support::launch::{Launch, REMUDA, command};
+use crate::support::launch::{Launch, REMUDA, command, face};
 
 fn on_hosts(lines: &str) -> (Doctor, Launch) {
     let launch = Launch::new();
@@ -106,4 +106,16 @@ fn doctor_document_contains_hosts_and_findings() {
     assert_eq!((&host["name"], &host["state"]), (&"n2".into(), &"examined".into()));
     assert!(host["compute"]["cpus"].as_u64().is_some_and(|cpus| 0 < cpus));
     assert!(host["network"]["address"] == "127.0.0.1", "{host}");
+}
+
+#[test]
+fn machine_without_gpus_has_none_to_check() {
+    // No device file of a GPU is visible in any case.
+    let outcome = face("doctor").option("--gpu").env("CUDA_VISIBLE_DEVICES", "").end().code(2);
+    assert_eq!(
+        outcome.stderr,
+        "error[M003]: no GPU is available: this machine has none, or CUDA_VISIBLE_DEVICES hides them\n\
+         help: `nvidia-smi -L` lists the GPUs of a machine; `remuda ssh -H FILE -- remuda doctor --gpu` checks those \
+         of all hosts\n"
+    );
 }

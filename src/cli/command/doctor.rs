@@ -57,6 +57,7 @@ const NOT_FOR_DOCTOR: [&str; 8] = [
     after_help = HELP_FOOTER,
     rename_all = "snake_case"
 )]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option")]
 struct DoctorCli {
     #[command(flatten)]
     cluster: ClusterArgs,

@@ -13,11 +13,9 @@ pub(in crate::cli) fn resolve_cluster(
     typed: &CommandLine,
     terminal: Terminal,
 ) -> Result<ResolvedCluster, CliError> {
-    match pool::step_task(args, typed)? {
-        Some((task, slots)) => one_by_one::of_step(&task, &slots, (args, typed), terminal),
-        None => {
-            check::key_file(args, typed)?;
-            resolve_hosts(args, typed, terminal)
-        }
+    if let Some((task, slots)) = pool::step_task(args, typed)? {
+        return one_by_one::of_step(&task, &slots, (args, typed), terminal);
     }
+    check::key_file(args, typed)?;
+    resolve_hosts(args, typed, terminal)
 }

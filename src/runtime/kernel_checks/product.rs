@@ -52,7 +52,7 @@ const TYPES: [[ElementType; 2]; 3] = [
     [ElementType::Half(HalfType::Bf16), ElementType::Half(HalfType::Bf16)],
 ];
 /// Number of times that a product is computed; the bits must be equal.
-const REPETITIONS: usize = 5;
+const REPETITIONS: usize = 3;
 
 /// Which of a product's operands are transposed, and whether it is added to what is there.
 #[derive(Clone, Copy)]

@@ -87,12 +87,11 @@ impl<'a> DeviceRunner<'a> {
         };
         let arguments: Vec<_> = case.arguments.iter().map(argument).collect();
         self.device.launch(self.stream, case.kernel, case.launch, &arguments)?;
-        let read = |(memory, bytes): (&Box<dyn crate::cuda::device::DeviceMemory>, &Vec<u8>)| {
-            let mut read = vec![0; bytes.len()];
-            self.device.download(self.stream, memory.address(), &mut read)?;
-            Ok(read)
-        };
-        buffers.iter().zip(&case.buffers).map(read).collect::<Result<_, _>>().map(CaseMemory)
+        let mut memory = case.buffers.clone();
+        for (buffer, bytes) in buffers.iter().zip(&mut memory) {
+            self.device.download(self.stream, buffer.address(), bytes)?;
+        }
+        Ok(CaseMemory(memory))
     }
 }
 
