@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::runtime::engine::buffers::PlannedPool;
 use crate::runtime::engine::config::{EngineConfig, Precision};
-use crate::runtime::engine::host::weights::{Residence, shard_layout};
 use crate::runtime::engine::model::{Model, plan_passes};
+use crate::runtime::engine::shards::weights::{Residence, shard_layout};
 use crate::runtime::parallel::zero::lanes::{LaneAssignment, LaneOrder};
 use crate::runtime::parallel::zero::shard_ranges::ShardLayout;
 use crate::runtime::parallel::zero::step_plan::{PlanPass, PlanStep, StepPlan};

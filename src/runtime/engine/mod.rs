@@ -10,6 +10,7 @@
 //! | `state` | interface of a state that can be saved and replaced |
 //! | `buffers` | unused buffers, for units that are in use for a short time |
 //! | `memory` | forecast of the memory of an engine |
+//! | `shards` | a model in shards: what a rank keeps, gathers, reduces and saves, wherever its memory lies |
 //! | `host` | a rank in host memory |
 //! | `device` | training on a device (feature `nccl`) |
 //! | `whole` | passes of a model without an engine |
@@ -26,6 +27,7 @@ mod memory;
 mod model;
 mod parameters;
 mod replica;
+mod shards;
 mod state;
 mod training;
 mod whole;
