@@ -35,6 +35,7 @@ mod models;
 mod norm;
 mod optimizer;
 mod saved;
+mod stages;
 mod streams;
 mod trainer;
 mod training;

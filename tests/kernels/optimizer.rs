@@ -8,7 +8,7 @@ use remuda::runtime::optim::{
     AdamOptions, DecayRange, DynamicScaling, GradientCheck, LionOptions, LossScale, LossScaler,
     LossScaling, Optimizer, SgdOptions, WeightDecay,
 };
-use remuda::runtime::{Serial, clip_factor, global_norm};
+use remuda::runtime::{Serial, block_sums, clip_factor, global_norm};
 
 use super::emulated::{Case, bytes_of, encode};
 use crate::support::proof::{Random, has};
@@ -69,6 +69,26 @@ fn norm_and_clipping_have_the_bits_of_a_cpu() {
             let found = decide(&gradient, norm_max, scale, before);
             assert_eq!(found, decide_on_cpu(&gradient, norm_max, scale, before), "{len} elements");
         }
+    }
+}
+
+#[test]
+fn sums_of_norm_blocks_have_the_bits_of_a_cpu() {
+    if !has("compiler", "sums_of_norm_blocks_have_the_bits_of_a_cpu") {
+        return;
+    }
+    let mut random = Random::from_seed();
+    for len in [1, 17, 1024, 1025, 16_384, 16_385, 50_000] {
+        let gradient = gradient(&mut random, len);
+        let expected = block_sums(&Serial, &gradient);
+        let size = KernelLaunch::block_squares(len as u64);
+        let found = Case::new(KernelProgram::Optimizer(BF16), Kernel::BlockSquares, size)
+            .memory(&gradient)
+            .unwritten(expected.len() * 8)
+            .count(len)
+            .run_under_all_schedules()
+            .get::<f64>(1);
+        assert_eq!(found, expected, "{len} elements");
     }
 }
 

@@ -127,7 +127,7 @@ impl<'a> OpenGradient<'a, HostGradients> {
 }
 
 impl<'a> OwnGradient<'a, HostGradients> {
-    /// The elements.
+    /// The part that this rank updates.
     pub(super) fn elements(self) -> &'a mut [f32] {
         match self {
             Self::Unit(unit, range) => unit.slice_mut(&range),

@@ -428,9 +428,8 @@ impl<E: GradientExecutor> GradientStore<E> {
         if !self.additions.is_empty() {
             return self.finish_subtrees(unit);
         }
-        if self.due.contains(&unit) {
-            self.start_due()?;
-        }
+        // All that is due can run while this rank waits.
+        self.start_due()?;
         self.start_last_reductions(Some(unit))?;
         let range = self.parts.own_range(unit);
         let UnitGradient { own, open, .. } = &mut self.units[unit];

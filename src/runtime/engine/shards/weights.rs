@@ -35,6 +35,12 @@ pub(crate) trait Weights: Send {
     /// Elements of a unit that was gathered and converted.
     fn unit(&self, unit: usize) -> &[f32];
 
+    /// The bytes of a unit that was gathered.
+    fn bytes(&self, unit: usize) -> &[u8];
+
+    /// The bytes of this rank's part of a unit, to replace them.
+    fn own_bytes_mut(&mut self, unit: usize) -> &mut [u8];
+
     /// Replaces elements of this rank's part of a unit; `range` counts from the begin of the unit.
     fn store(&mut self, unit: usize, range: &Range<usize>, values: &[f32]);
 
@@ -296,6 +302,15 @@ impl<E: WeightElement> Weights for StoredWeights<E> {
             return wide;
         }
         E::as_f32(self.elements(unit)).expect("other types are converted")
+    }
+
+    fn bytes(&self, unit: usize) -> &[u8] {
+        bytemuck::cast_slice(self.elements(unit))
+    }
+
+    fn own_bytes_mut(&mut self, unit: usize) -> &mut [u8] {
+        let position = self.position(unit, &self.own_range(unit));
+        bytemuck::cast_slice_mut(self.units[unit].stored.slice_mut(&position))
     }
 
     fn store(&mut self, unit: usize, range: &Range<usize>, values: &[f32]) {
