@@ -244,7 +244,6 @@ const REFUSED: &[&str] = &[
     "--device cuda -H n1:2 --deepspeed_config nvme.json --precision bf16 --width 256",
     "--device cuda -H n1:2 --width 256",
     "--device cuda -H n1:2 --precision bf16",
-    "--device cuda -H n1:2 --precision bf16 --width 256 --activation_checkpointing",
 ];
 
 #[test]

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use remuda::cuda::device::{
     Device, DeviceAddress, DeviceError, DeviceMemory, EventId, KernelArgument, Matmul, StreamId,
 };
-use remuda::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
+use remuda::cuda::kernels::{HalfType, Kernel, KernelLaunch, KernelProgram};
 use remuda::runtime::Group;
 use remuda::runtime::engine::{
     Engine, EngineConfig, EngineError, PlanOptions, Precision, Prefetch, Sharding,
 };
 use remuda::runtime::optim::{DynamicScaling, LossScaling};
-use remuda::train::DeviceMlp;
+use remuda::train::{DeviceGpt, DeviceMlp, GptArchitecture, GptConfig, Sequences};
 
 use super::emulated_streams::{EmulatedStreams, Order};
 use super::training::{Open, STEPS, adam, config, emulated, samples_of};
@@ -122,6 +122,44 @@ fn settings_of_stage_3_on_devices_change_no_bit() {
     check_parameters([2, 2], |config| config.no_sync = true);
     // Neither number is a power of two: every rank reduces the sums of its subtrees.
     check_parameters([3, 3], |_| ());
+}
+
+/// Trains a GPT on devices of `ranks` ranks; of each segment of `recompute` blocks, the activations are computed again.
+fn gpt(ranks: usize, sharding: Sharding, recompute: usize, order: Order) -> String {
+    let gpt = GptConfig {
+        architecture: GptArchitecture::Gpt2,
+        vocabulary: 29,
+        block: 12,
+        layers: 3,
+        heads: 1,
+        width: 64,
+    };
+    let batch = |lane: usize| {
+        let tokens: Vec<u32> = (0..13).map(|at| (at * at + lane as u32) % 29).collect();
+        Sequences { length: 12, inputs: tokens[..12].to_vec(), targets: tokens[1..].to_vec() }
+    };
+    let mut config = staged(sharding, 2 / ranks, Precision::Bf16);
+    config.plan.recompute = recompute;
+    let trained = Group::on_threads(ranks, |group| {
+        let device = emulated(order);
+        let model = DeviceGpt::new(device.clone(), gpt, HalfType::Bf16).expect("heads of 64");
+        let mut engine =
+            Engine::on_device(group, device, model, config.clone()).expect("an engine");
+        let outcomes = [(); 2].map(|()| engine.train_batch(batch).expect("a step"));
+        Ok(format!("{outcomes:?} {}", engine.digest().expect("the digest")))
+    });
+    trained.expect("all ranks end").swap_remove(0)
+}
+
+#[test]
+fn recomputed_activations_on_devices_change_no_bit() {
+    if !has("compiler", "recomputed_activations_on_devices_change_no_bit") {
+        return;
+    }
+    let expected = gpt(1, Sharding::None, 0, Order::Early);
+    assert_eq!(gpt(1, Sharding::None, 1, Order::Late), expected);
+    assert_eq!(gpt(2, Sharding::Parameters, 2, Order::Random(3)), expected);
+    assert_eq!(gpt(2, Sharding::Optimizer, 3, Order::Late), expected);
 }
 
 /// Emulated device that forgets all waits for an event.

@@ -22,7 +22,7 @@ use crate::runtime::engine::shards::weights::shard_layout;
 use crate::runtime::optim::{Optimizer, OptimizerStep};
 use crate::runtime::parallel::zero::lanes::LaneAssignment;
 use crate::runtime::parallel::zero::shard_ranges::NORM_BLOCK;
-use crate::runtime::parallel::zero::step_plan::{Computation, PlanPass, PlanStep};
+use crate::runtime::parallel::zero::step_plan::{Computation, PlanPass, PlanStep, segments};
 
 /// Rank in the memory of a device. Ranks exchange weights and gradients through the memory of the host.
 pub struct DeviceReplica<M: DeviceModel> {
@@ -48,12 +48,14 @@ impl<M: DeviceModel> DeviceReplica<M> {
     pub(in crate::runtime::engine) fn new(
         group: &Group,
         device: Arc<dyn Device>,
-        model: M,
+        mut model: M,
         config: &EngineConfig,
         lanes: LaneAssignment,
     ) -> Result<Self, EngineError> {
         check_device_config(config)?;
         let on = DeviceQueue::new(device, config.precision.into())?;
+        let passes: Vec<PlanPass> = model.passes().into_iter().map(PlanPass::from).collect();
+        model.set_segments(&segments(&passes, config.plan.recompute));
         let table = model.parameters();
         let unit_lens = table.units().iter().map(|unit| unit.range.len());
         let layout = shard_layout(unit_lens, config, group.world_size());
@@ -70,10 +72,6 @@ impl<M: DeviceModel> DeviceReplica<M> {
         };
         let units: Vec<UnitMemory> =
             (0..table.units().len()).map(unit).collect::<Result<_, _>>()?;
-        let passes = model.passes().into_iter();
-        let passes = passes
-            .map(|pass| PlanPass { units: pass.units, can_recompute: pass.can_recompute })
-            .collect();
         let blocks: usize = units.iter().map(|unit| unit.len.div_ceil(NORM_BLOCK)).sum();
         let loss_scale = on.alloc(size_of::<f32>())?;
         on.upload(&[1.0], loss_scale.address())?;
@@ -116,7 +114,13 @@ impl<M: DeviceModel> DeviceReplica<M> {
         let Self { on, model, passes, weights, gradients, .. } = self;
         let named = &passes[index].units;
         let units: Vec<_> = named.iter().map(|unit| (*unit, weights.address(*unit))).collect();
-        let forward = DeviceForward { index, stream: on.stream, loss_scale, units: &units };
+        let forward = DeviceForward {
+            index,
+            is_recomputation: kind == Computation::Recompute,
+            stream: on.stream,
+            loss_scale,
+            units: &units,
+        };
         match kind {
             Computation::Forward => {
                 model.forward(&forward, batch)?;
@@ -129,7 +133,7 @@ impl<M: DeviceModel> DeviceReplica<M> {
                 let open: Vec<_> = open.map(|(unit, open)| (unit, open.address())).collect();
                 model.backward(&DeviceBackward { forward, gradients: &open }, batch)?;
             }
-            Computation::Recompute => unreachable!("the settings keep all activations"),
+            Computation::Recompute => model.forward(&forward, batch)?,
         }
         // Beside this pass, gradients of the one before are copied and reduced.
         self.gradients.start_due()
