@@ -132,11 +132,6 @@ fn write_configurations(scratch: &Scratch) {
         \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"directory/nmve\"}}}",
     );
     scratch.write(
-        "nvme.json",
-        "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 2,\n  \
-        \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"directory\"}}}",
-    );
-    scratch.write(
         "stage.json",
         "{\"train_batch_size\": 8, \"gradient_accumulation_steps\": 1, \
         \"zero_optimization\": {\"stage\": 1}, \"fp16\": {\"enabled\": true}}",
@@ -241,7 +236,7 @@ const REFUSED: &[&str] = &[
     "--device cuda",
     "--device gpu",
     "--device cuda --accelerator cpu",
-    "--device cuda -H n1:2 --deepspeed_config nvme.json --precision bf16 --width 256",
+    "--device cuda -H n1:2 --deepspeed_config files.json --precision bf16 --width 256",
     "--device cuda -H n1:2 --width 256",
     "--device cuda -H n1:2 --precision bf16",
 ];

@@ -1,6 +1,7 @@
 //! Sharding on the emulated device: the stages change no bit, and every wait between streams is needed.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use remuda::cuda::device::{
@@ -9,9 +10,10 @@ use remuda::cuda::device::{
 use remuda::cuda::kernels::{HalfType, Kernel, KernelLaunch, KernelProgram};
 use remuda::runtime::Group;
 use remuda::runtime::engine::{
-    Engine, EngineConfig, EngineError, PlanOptions, Precision, Prefetch, Sharding,
+    Engine, EngineConfig, EngineError, Offload, PlanOptions, Precision, Prefetch, Sharding,
+    StatePlace,
 };
-use remuda::runtime::optim::{DynamicScaling, LossScaling};
+use remuda::runtime::optim::{DynamicScaling, LionOptions, LossScaling, Optimizer, SgdOptions};
 use remuda::train::{DeviceGpt, DeviceMlp, GptArchitecture, GptConfig, Sequences};
 
 use super::emulated_streams::{EmulatedStreams, Order};
@@ -97,6 +99,31 @@ fn stages_on_devices_change_no_bit() {
     }
 }
 
+#[test]
+fn optimizers_of_the_host_and_of_devices_give_the_same_bits() {
+    if !has("compiler", "optimizers_of_the_host_and_of_devices_give_the_same_bits") {
+        return;
+    }
+    for (precision, optimizer) in [
+        (Precision::F32, Optimizer::Lion(LionOptions::default())),
+        (Precision::Bf16, Optimizer::Sgd(SgdOptions { momentum: 0.9, ..SgdOptions::default() })),
+        (Precision::F32, adam()),
+    ] {
+        let with = |sharding, ranks, place| {
+            let mut config = staged(sharding, LANES / ranks, precision);
+            (config.optimizer, config.offload.optimizer) = (optimizer, place);
+            on_ranks(ranks, &config, &|| emulated(Order::Late))
+        };
+        let expected = with(Sharding::None, 1, StatePlace::Computing);
+        for (sharding, ranks) in
+            [(Sharding::None, 1), (Sharding::None, 2), (Sharding::Optimizer, 2)]
+        {
+            let found = with(sharding, ranks, StatePlace::Host);
+            assert_eq!(found, expected, "{optimizer:?}, {sharding}, {ranks} ranks");
+        }
+    }
+}
+
 /// Trains at stage 3 with some settings, and without sharding, with equal lanes.
 #[track_caller]
 fn check_parameters([ranks, accumulate]: [usize; 2], adjust: impl Fn(&mut EngineConfig)) {
@@ -120,6 +147,11 @@ fn settings_of_stage_3_on_devices_change_no_bit() {
     check_parameters([2, 2], |config| config.plan.prefetch = Prefetch::Elements(0));
     check_parameters([2, 2], |config| config.gradient_rounding = Some(Precision::Bf16));
     check_parameters([2, 2], |config| config.no_sync = true);
+    let offload = |config: &mut EngineConfig, optimizer| {
+        config.offload = Offload { optimizer, parameters: None };
+    };
+    check_parameters([2, 2], |config| offload(config, StatePlace::Host));
+    check_parameters([2, 2], |config| offload(config, StatePlace::Files(std::env::temp_dir())));
     // Neither number is a power of two: every rank reduces the sums of its subtrees.
     check_parameters([3, 3], |_| ());
 }
@@ -162,21 +194,27 @@ fn recomputed_activations_on_devices_change_no_bit() {
     assert_eq!(gpt(2, Sharding::Optimizer, 3, Order::Late), expected);
 }
 
-/// Emulated device that forgets all waits for an event.
-struct Forgetful {
+/// Emulated device that forgets all waits for an event, or has too little memory.
+struct Faulty {
     inner: EmulatedStreams,
     forgotten: Option<EventId>,
+    /// Number of allocations that succeed.
+    allocations: AtomicUsize,
     /// Events for which a stream has waited.
     waits: Arc<Mutex<BTreeSet<u32>>>,
 }
 
-impl Device for Forgetful {
+impl Device for Faulty {
     fn name(&self) -> String {
         self.inner.name()
     }
 
     fn alloc(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>, DeviceError> {
-        self.inner.alloc(bytes)
+        let take_one = |left: usize| left.checked_sub(1);
+        match self.allocations.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take_one) {
+            Ok(_) => self.inner.alloc(bytes),
+            Err(_) => Err(DeviceError::OutOfMemory { bytes, problem: "no memory".to_owned() }),
+        }
     }
 
     fn create_stream(&self) -> Result<StreamId, DeviceError> {
@@ -253,7 +291,12 @@ fn forgetting(
     let of_ranks = Group::on_threads(2, |group| {
         let inner = EmulatedStreams::new(order);
         let device: Arc<dyn Device> = match group.rank() {
-            0 => Arc::new(Forgetful { inner, forgotten, waits: waits.clone() }),
+            0 => Arc::new(Faulty {
+                inner,
+                forgotten,
+                allocations: AtomicUsize::new(usize::MAX),
+                waits: waits.clone(),
+            }),
             _ => Arc::new(inner),
         };
         Ok(trained(config, (&EVEN, 2), group, device))
@@ -286,5 +329,33 @@ fn every_wait_of_a_sharded_training_is_needed() {
     }
     for sharding in [Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters] {
         check_waits(&staged(sharding, 2, Precision::F32));
+    }
+}
+
+#[test]
+fn device_without_memory_is_an_error_on_all_ranks() {
+    if !has("compiler", "device_without_memory_is_an_error_on_all_ranks") {
+        return;
+    }
+    let config = staged(Sharding::Parameters, 1, Precision::Bf16);
+    // At the start, while weights are allocated, and in the first step.
+    for allocations in [0, 12, 26] {
+        let of_ranks = Group::on_threads(2, |group| {
+            let inner = EmulatedStreams::new(Order::Late);
+            let device: Arc<dyn Device> = match group.rank() {
+                1 => Arc::new(Faulty {
+                    inner,
+                    forgotten: None,
+                    allocations: AtomicUsize::new(allocations),
+                    waits: Arc::default(),
+                }),
+                _ => Arc::new(inner),
+            };
+            Ok(trained(&config, (&WIDE, STEPS), group, device))
+        });
+        let of_ranks = of_ranks.expect("all ranks end");
+        let [first, second] = &of_ranks[..] else { panic!("there are two ranks") };
+        assert!(second.starts_with("cannot allocate"), "{allocations} allocations: {second}");
+        assert!(first.contains(second), "{allocations} allocations: {first}");
     }
 }

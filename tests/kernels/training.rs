@@ -232,12 +232,12 @@ fn settings_that_a_device_does_not_have_are_refused() {
         });
         outcome.expect("it ends").remove(0).expect("an error")
     };
-    let offload = Offload { optimizer: Some("/tmp".into()), ..Offload::default() };
+    let offload = Offload { parameters: Some("/tmp".into()), ..Offload::default() };
     let says = |what: &str| {
         format!("training on a device does not have {what} yet; train on CPUs, or leave it out")
     };
     assert_eq!(
         refused(EngineConfig { offload, ..EngineConfig::default() }),
-        says("offloaded state")
+        says("parameters in files")
     );
 }

@@ -44,7 +44,7 @@ impl EngineMemory {
         Self {
             parameters: forecast.parameters(false),
             gradients: forecast.gradients(),
-            optimizer: if config.offload.optimizer.is_some() { 0 } else { forecast.optimizer() },
+            optimizer: forecast.optimizer(false),
             live_units: forecast.live_units(&plan_passes(model)),
             micro_batch_sums: forecast.micro_batch_sums(),
             files: forecast.files(),
@@ -121,8 +121,7 @@ impl<'a> Forecast<'a> {
     }
 
     fn files(&self) -> usize {
-        let optimizer = self.config.offload.optimizer.as_ref().map_or(0, |_| self.optimizer());
-        self.parameters(true) + optimizer
+        self.parameters(true) + self.optimizer(true)
     }
 
     fn saved(&self) -> usize {
@@ -142,7 +141,11 @@ impl<'a> Forecast<'a> {
         F32 * own.sum::<usize>()
     }
 
-    fn optimizer(&self) -> usize {
+    /// Moments and master weights: those in files, or those in memory.
+    fn optimizer(&self, in_files: bool) -> usize {
+        if self.config.offload.optimizer.directory().is_some() != in_files {
+            return 0;
+        }
         let masters = usize::from(self.config.precision != Precision::F32);
         let copies = masters + self.config.optimizer.state_names().len();
         F32 * copies * self.units().map(|unit| self.own_len(unit)).sum::<usize>()

@@ -36,7 +36,7 @@ mod whole;
 pub use checkpoint::saved_schedule;
 #[cfg(all(feature = "cli", feature = "train"))]
 pub(crate) use config::is_shard_group;
-pub use config::{EngineConfig, Offload, Precision};
+pub use config::{EngineConfig, Offload, Precision, StatePlace};
 #[cfg(feature = "nccl")]
 pub use device::{DeviceBackward, DeviceForward, DeviceModel, DeviceReplica, check_device_config};
 pub use error::EngineError;

@@ -1,6 +1,6 @@
 //! What an engine on a device does not have yet.
 
-use crate::runtime::engine::config::{EngineConfig, Offload};
+use crate::runtime::engine::config::EngineConfig;
 use crate::runtime::engine::error::EngineError;
 
 /// Checks whether a device can train with these settings.
@@ -8,11 +8,11 @@ use crate::runtime::engine::error::EngineError;
 /// # Errors
 /// [`EngineError::Config`] for settings that a device does not have.
 pub fn check_device_config(config: &EngineConfig) -> Result<(), EngineError> {
-    if config.offload == Offload::default() {
+    if config.offload.parameters.is_none() {
         return Ok(());
     }
     Err(EngineError::Config {
-        problem: "training on a device does not have offloaded state yet".to_owned(),
+        problem: "training on a device does not have parameters in files yet".to_owned(),
         instead: "train on CPUs, or leave it out".to_owned(),
     })
 }

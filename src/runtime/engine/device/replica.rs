@@ -4,21 +4,23 @@ use std::sync::Arc;
 
 use crate::cuda::device::{Device, DeviceAddress, DeviceError, DeviceMemory};
 use crate::runtime::comm::group::Group;
-use crate::runtime::engine::config::{EngineConfig, Precision};
+use crate::runtime::engine::config::{EngineConfig, Precision, StatePlace};
 use crate::runtime::engine::device::check::check_device_config;
 use crate::runtime::engine::device::gradients::DeviceGradients;
 use crate::runtime::engine::device::model::{DeviceBackward, DeviceForward, DeviceModel};
 use crate::runtime::engine::device::queue::DeviceQueue;
-use crate::runtime::engine::device::unit::UnitMemory;
+use crate::runtime::engine::device::unit::{PartState, UnitMemory};
 use crate::runtime::engine::device::update::StepMemory;
 use crate::runtime::engine::device::weights::DeviceWeights;
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::replica::{MicroBatch, Replica};
 use crate::runtime::engine::shards::gradients::GradientStore;
 use crate::runtime::engine::shards::groups::UnitGroups;
+use crate::runtime::engine::shards::optimizer_state::UnitState;
 use crate::runtime::engine::shards::reduction::GradientOptions;
 use crate::runtime::engine::shards::sections::{OwnedParts, init_weights};
-use crate::runtime::engine::shards::weights::shard_layout;
+use crate::runtime::engine::shards::weights::{abort_if_offload, shard_layout};
+use crate::runtime::flat::tasks::Serial;
 use crate::runtime::optim::{Optimizer, OptimizerStep};
 use crate::runtime::parallel::zero::lanes::LaneAssignment;
 use crate::runtime::parallel::zero::shard_ranges::NORM_BLOCK;
@@ -31,9 +33,9 @@ pub struct DeviceReplica<M: DeviceModel> {
     pub(super) optimizer: Optimizer,
     pub(super) parts: OwnedParts,
     passes: Vec<PlanPass>,
-    weights: DeviceWeights,
+    pub(super) weights: DeviceWeights,
     gradients: GradientStore<DeviceGradients>,
-    pub(super) units: Vec<UnitMemory>,
+    pub(super) units: Vec<PartState>,
     /// Factor of the losses, f32, and its value on the device.
     loss_scale: (Box<dyn DeviceMemory>, f32),
     step: StepMemory,
@@ -44,15 +46,30 @@ pub struct DeviceReplica<M: DeviceModel> {
 }
 
 impl<M: DeviceModel> DeviceReplica<M> {
-    /// Allocates the memory of this rank, and fills the weights with their initial values.
+    /// Allocates the memory of this rank, and fills the weights with their initial values. Communicates.
     pub(in crate::runtime::engine) fn new(
+        group: &Group,
+        device: Arc<dyn Device>,
+        model: M,
+        config: &EngineConfig,
+        lanes: LaneAssignment,
+    ) -> Result<Self, EngineError> {
+        check_device_config(config)?;
+        let replica =
+            Self::allocate(group, device, model, config, lanes).and_then(|mut replica| {
+                init_weights(&mut replica, config.seed)?;
+                Ok(replica)
+            });
+        replica.inspect_err(|error| abort_if_device(group, error))
+    }
+
+    fn allocate(
         group: &Group,
         device: Arc<dyn Device>,
         mut model: M,
         config: &EngineConfig,
         lanes: LaneAssignment,
     ) -> Result<Self, EngineError> {
-        check_device_config(config)?;
         let on = DeviceQueue::new(device, config.precision.into())?;
         let passes: Vec<PlanPass> = model.passes().into_iter().map(PlanPass::from).collect();
         model.set_segments(&segments(&passes, config.plan.recompute));
@@ -67,15 +84,21 @@ impl<M: DeviceModel> DeviceReplica<M> {
         let weights = DeviceWeights::new(&on, &groups, &parts.layout, config)?;
         let moments = config.optimizer.state_names().len();
         let unit = |unit| {
+            let own = parts.own_range(unit);
+            if config.offload.optimizer != StatePlace::Computing {
+                return UnitState::with_master(own.len(), config).map(PartState::Host);
+            }
             let decay = parts.decay_ranges(table, unit);
-            UnitMemory::new(&on, &parts.own_range(unit), weights.resident(unit), &decay, moments)
+            let memory = UnitMemory::new(&on, &own, weights.resident(unit), &decay, moments)?;
+            Ok(PartState::Device(memory))
         };
-        let units: Vec<UnitMemory> =
-            (0..table.units().len()).map(unit).collect::<Result<_, _>>()?;
-        let blocks: usize = units.iter().map(|unit| unit.len.div_ceil(NORM_BLOCK)).sum();
+        let units: Result<Vec<_>, _> = (0..table.units().len()).map(unit).collect();
+        let units = units.inspect_err(|error| abort_if_offload(group, error))?;
+        let blocks = |unit| parts.own_range(unit).len().div_ceil(NORM_BLOCK);
+        let blocks: usize = (0..units.len()).map(blocks).sum();
         let loss_scale = on.alloc(size_of::<f32>())?;
         on.upload(&[1.0], loss_scale.address())?;
-        let mut replica = Self {
+        Ok(Self {
             passes,
             gradients: GradientStore::new(executor, &groups, &parts, options)?,
             weights,
@@ -88,9 +111,7 @@ impl<M: DeviceModel> DeviceReplica<M> {
             parts,
             on,
             model,
-        };
-        init_weights(&mut replica, config.seed)?;
-        Ok(replica)
+        })
     }
 
     /// Uploads the factor of the losses if it has changed.
@@ -159,16 +180,18 @@ impl<M: DeviceModel> DeviceReplica<M> {
     /// Sums of squares of the blocks of this rank's part of every unit.
     fn block_sums(&mut self) -> Result<Vec<Vec<f64>>, EngineError> {
         let mut at = self.squares.address();
-        for (unit, memory) in self.units.iter().enumerate() {
+        let mut counts = Vec::new();
+        for unit in 0..self.units.len() {
             let gradient = self.gradients.own(unit).address();
-            self.on.block_squares(gradient, at, memory.len)?;
-            at = at.offset(memory.len.div_ceil(NORM_BLOCK) * size_of::<f64>());
+            let len = self.parts.own_range(unit).len();
+            self.on.block_squares(gradient, at, len)?;
+            counts.push(len.div_ceil(NORM_BLOCK));
+            at = at.offset(len.div_ceil(NORM_BLOCK) * size_of::<f64>());
         }
-        let counts = self.units.iter().map(|unit| unit.len.div_ceil(NORM_BLOCK));
-        let mut sums = vec![0.0f64; counts.clone().sum()];
+        let mut sums = vec![0.0f64; counts.iter().sum()];
         self.on.download(self.squares.address(), &mut sums)?;
         let mut rest = &sums[..];
-        let of_units = counts.map(|count| {
+        let of_units = counts.into_iter().map(|count| {
             let (now, later) = rest.split_at(count);
             rest = later;
             now.to_vec()
@@ -178,24 +201,44 @@ impl<M: DeviceModel> DeviceReplica<M> {
 
     fn update_parts(&mut self, step: &OptimizerStep) -> Result<(), EngineError> {
         self.step.upload(&self.on, step)?;
-        for (unit, memory) in self.units.iter().enumerate() {
+        let mut values = Vec::new();
+        for (unit, state) in self.units.iter_mut().enumerate() {
             let gradient = self.gradients.own(unit).address();
-            self.step.update(&self.on, memory, gradient, step)?;
+            match state {
+                PartState::Device(memory) => self.step.update(&self.on, memory, gradient, step)?,
+                PartState::Host(state) => {
+                    let own = self.parts.own_range(unit);
+                    values.resize(own.len(), 0.0);
+                    self.on.download(gradient, &mut values)?;
+                    let ranges = self.parts.decay_ranges(self.model.parameters(), unit);
+                    let master = state.master.as_mut().expect("the host has the weights");
+                    step.update_ranges(&Serial, &ranges, master, &mut state.moments, &values);
+                    self.weights.store(unit, &own, master)?;
+                    state.release();
+                }
+            }
         }
         self.publish_parts()
     }
 
     /// Lets all ranks have the weights that each has replaced in its part.
     pub(super) fn publish_parts(&mut self) -> Result<(), EngineError> {
-        self.weights.publish(self.units.iter().map(UnitMemory::weights).collect())
+        match self.units.iter().map(PartState::weights).collect() {
+            Some(parts) => self.weights.publish(parts),
+            None => self.weights.exchange(),
+        }
     }
 
-    /// Aborts the group if the device failed: the other ranks would wait for the operations of this one.
-    fn settle<T>(&self, outcome: Result<T, EngineError>) -> Result<T, EngineError> {
-        if let Err(error @ EngineError::Device(_)) = &outcome {
-            self.parts.group.abort(&error.to_string());
-        }
-        outcome
+    /// Aborts the group if the device failed.
+    pub(super) fn settle<T>(&self, outcome: Result<T, EngineError>) -> Result<T, EngineError> {
+        outcome.inspect_err(|error| abort_if_device(&self.parts.group, error))
+    }
+}
+
+/// Tells the other ranks, which would wait for the operations of this one, that its device failed.
+fn abort_if_device(group: &Group, error: &EngineError) {
+    if let EngineError::Device(_) = error {
+        group.abort(&error.to_string());
     }
 }
 

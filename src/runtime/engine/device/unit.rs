@@ -1,13 +1,22 @@
-//! [`UnitMemory`]: what a rank keeps on a device to update its part of a unit.
+//! [`PartState`]: what a rank keeps to update its part of a unit, on its device or in the memory of the host.
 
 use std::ops::Range;
 
 use crate::cuda::device::{DeviceAddress, DeviceError, DeviceMemory};
 use crate::cuda::kernels::ElementType;
 use crate::runtime::engine::device::queue::{DeviceFloats, DeviceQueue};
+use crate::runtime::engine::shards::optimizer_state::UnitState;
 use crate::runtime::optim::DecayRange;
 
-/// Master weights and optimizer state of this rank's part of a unit.
+/// State of the optimizer for this rank's part of a unit.
+pub(super) enum PartState {
+    /// On the device, which updates the weights.
+    Device(UnitMemory),
+    /// In the memory of the host, whose processor updates them.
+    Host(UnitState),
+}
+
+/// Master weights and optimizer state on a device.
 pub(super) struct UnitMemory {
     /// Elements of the part.
     pub(super) len: usize,
@@ -82,8 +91,18 @@ impl UnitMemory {
     }
 
     /// The part in the type in which the model computes.
-    pub(super) fn weights(&self) -> DeviceAddress {
+    fn weights(&self) -> DeviceAddress {
         if self.narrow == DeviceAddress::NULL { self.master } else { self.narrow }
+    }
+}
+
+impl PartState {
+    /// The part on the device in the type in which the model computes, if the device updates it.
+    pub(super) fn weights(&self) -> Option<DeviceAddress> {
+        match self {
+            Self::Device(memory) => Some(memory.weights()),
+            Self::Host(_) => None,
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! [`DeviceWeights`]: the weights that passes read on a device. Ranks exchange theirs in the memory of the host.
 
+use std::ops::Range;
+
 use crate::cuda::device::{DeviceAddress, DeviceMemory, EventId};
 use crate::runtime::engine::buffers::{Capacity, UnitBuffers};
 use crate::runtime::engine::config::EngineConfig;
@@ -147,13 +149,31 @@ impl DeviceWeights {
             && let Some(buffer) = gathered.take()
         {
             self.on.device.record(self.on.stream, buffer.used)?;
-            let freed = self.freed.replace(buffer);
-            freed.into_iter().for_each(|buffer| self.buffers.keep(buffer));
+            if let Some(before) = self.freed.replace(buffer) {
+                self.buffers.keep(before);
+            }
         }
         Ok(())
     }
 
-    /// Lets all ranks have what each has updated. Communicates if they differ.
+    /// Replaces this rank's part of a unit by values of the host. Other ranks have it after [`Self::exchange`].
+    pub(super) fn store(
+        &mut self,
+        unit: usize,
+        own: &Range<usize>,
+        values: &[f32],
+    ) -> Result<(), EngineError> {
+        if let Some(exchanged) = &mut self.exchanged {
+            exchanged.store(unit, own, values);
+        } else if let Some(resident) = self.units[unit].resident() {
+            let DeviceQueue { device, stream, element, .. } = &self.on;
+            let to = resident.offset(own.start * element.bytes());
+            device.upload(*stream, &element.encode(values), to)?;
+        }
+        Ok(())
+    }
+
+    /// Lets all ranks have what each has updated on its device. Communicates if they differ.
     pub(super) fn publish(&mut self, parts: UpdatedParts) -> Result<(), EngineError> {
         let DeviceQueue { device, stream, copies, .. } = &self.on;
         let Some(exchanged) = &mut self.exchanged else { return Ok(()) };
@@ -165,6 +185,14 @@ impl DeviceWeights {
                 device.download(*copies, part, bytes)?;
             }
         }
+        self.exchange()
+    }
+
+    /// Lets all ranks have the parts in the memory of the host. Communicates if they differ. No pass reads the weights
+    /// that are replaced: the host has waited for the gradients of all of them, or for the loss.
+    pub(super) fn exchange(&mut self) -> Result<(), EngineError> {
+        let DeviceQueue { device, stream, copies, .. } = &self.on;
+        let Some(exchanged) = &mut self.exchanged else { return Ok(()) };
         exchanged.start_publish()?;
         exchanged.finish_publish()?;
         let exchanged = &*exchanged;

@@ -5,11 +5,11 @@ use crate::runtime::dtype::element::Dtype;
 use crate::runtime::engine::config::{EngineConfig, Precision};
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::host::gradients::HostGradients;
-use crate::runtime::engine::host::optimizer_state::StateValues;
 use crate::runtime::engine::model::{BackwardPass, ForwardPass, Model, plan_passes};
 use crate::runtime::engine::replica::{MicroBatch, Replica};
 use crate::runtime::engine::shards::gradients::GradientStore;
 use crate::runtime::engine::shards::groups::UnitGroups;
+use crate::runtime::engine::shards::optimizer_state::UnitState;
 use crate::runtime::engine::shards::reduction::GradientOptions;
 use crate::runtime::engine::shards::sections::{OwnSections as _, OwnedParts, init_weights};
 use crate::runtime::engine::shards::weights::{
@@ -32,33 +32,6 @@ pub struct HostReplica<M: Model> {
     gradients: GradientStore<HostGradients>,
     /// Optimizer state of every unit, for the part that this rank updates.
     pub(super) states: Vec<UnitState>,
-}
-
-/// Optimizer state of a unit.
-pub(super) struct UnitState {
-    /// Weights in full precision; `None` if the stored weights are.
-    pub(super) master: Option<StateValues<f32>>,
-    /// Moments, in the order of [`Optimizer::state_names`].
-    pub(super) moments: Vec<StateValues<f32>>,
-}
-
-impl UnitState {
-    /// Allocates zeros for `len` elements that this rank updates.
-    fn zeros(len: usize, config: &EngineConfig) -> Result<Self, EngineError> {
-        let dir = config.offload.optimizer.as_deref();
-        let zeros = || StateValues::zeros(len, dir);
-        let has_master = config.precision != Precision::F32;
-        let moments = config.optimizer.state_names().iter();
-        Ok(Self {
-            master: has_master.then(zeros).transpose()?,
-            moments: moments.map(|_| zeros()).collect::<Result<_, _>>()?,
-        })
-    }
-
-    /// The state is not used for a while.
-    pub(super) fn release(&self) {
-        self.master.iter().chain(&self.moments).for_each(StateValues::release);
-    }
 }
 
 impl<M: Model> HostReplica<M> {

@@ -3,6 +3,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `groups` | the groups of ranks over which units are divided |
+//! | `optimizer_state` | master weights and moments, in host memory or in files (offload) |
 //! | `weights` | weights in host memory, whole or in parts, and the gathering of units |
 //! | `stored_part` | weights between two steps, in memory or in files (offload) |
 //! | `gradients` | sums over micro-batches, and their reductions in flight |
@@ -11,6 +12,7 @@
 
 pub(super) mod gradients;
 pub(super) mod groups;
+pub(super) mod optimizer_state;
 pub(super) mod reduction;
 pub(super) mod sections;
 mod stored_part;
