@@ -10,8 +10,8 @@ use remuda::cuda::device::{
 use remuda::cuda::kernels::{HalfType, Kernel, KernelLaunch, KernelProgram};
 use remuda::runtime::Group;
 use remuda::runtime::engine::{
-    Engine, EngineConfig, EngineError, Offload, PlanOptions, Precision, Prefetch, Sharding,
-    StatePlace,
+    Engine, EngineConfig, EngineError, EngineMemory, Offload, PlanOptions, Precision, Prefetch,
+    Sharding, StatePlace,
 };
 use remuda::runtime::optim::{DynamicScaling, LionOptions, LossScaling, Optimizer, SgdOptions};
 use remuda::train::{DeviceGpt, DeviceMlp, GptArchitecture, GptConfig, Sequences};
@@ -194,14 +194,60 @@ fn recomputed_activations_on_devices_change_no_bit() {
     assert_eq!(gpt(2, Sharding::Optimizer, 3, Order::Late), expected);
 }
 
-/// Emulated device that forgets all waits for an event, or has too little memory.
+/// Emulated device that forgets all waits for an event, or has too little memory, and counts its memory.
 struct Faulty {
     inner: EmulatedStreams,
+    /// Bytes that are allocated, and the most of them.
+    bytes: Arc<Mutex<[usize; 2]>>,
     forgotten: Option<EventId>,
     /// Number of allocations that succeed.
     allocations: AtomicUsize,
     /// Events for which a stream has waited.
     waits: Arc<Mutex<BTreeSet<u32>>>,
+}
+
+/// Memory that is counted.
+struct Counted {
+    memory: Box<dyn DeviceMemory>,
+    all: Arc<Mutex<[usize; 2]>>,
+}
+
+impl Counted {
+    fn new(memory: Box<dyn DeviceMemory>, all: &Arc<Mutex<[usize; 2]>>) -> Self {
+        let mut count = all.lock().expect("no thread panics");
+        count[0] += memory.bytes();
+        count[1] = count[0].max(count[1]);
+        Self { memory, all: all.clone() }
+    }
+}
+
+impl DeviceMemory for Counted {
+    fn address(&self) -> DeviceAddress {
+        self.memory.address()
+    }
+
+    fn bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.all.lock().expect("no thread panics")[0] -= self.memory.bytes();
+    }
+}
+
+impl Faulty {
+    /// A device without a fault.
+    fn new(inner: EmulatedStreams) -> Self {
+        Self {
+            inner,
+            bytes: Arc::default(),
+            forgotten: None,
+            allocations: AtomicUsize::new(usize::MAX),
+            waits: Arc::default(),
+        }
+    }
 }
 
 impl Device for Faulty {
@@ -212,7 +258,7 @@ impl Device for Faulty {
     fn alloc(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>, DeviceError> {
         let take_one = |left: usize| left.checked_sub(1);
         match self.allocations.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take_one) {
-            Ok(_) => self.inner.alloc(bytes),
+            Ok(_) => Ok(Box::new(Counted::new(self.inner.alloc(bytes)?, &self.bytes))),
             Err(_) => Err(DeviceError::OutOfMemory { bytes, problem: "no memory".to_owned() }),
         }
     }
@@ -291,12 +337,7 @@ fn forgetting(
     let of_ranks = Group::on_threads(2, |group| {
         let inner = EmulatedStreams::new(order);
         let device: Arc<dyn Device> = match group.rank() {
-            0 => Arc::new(Faulty {
-                inner,
-                forgotten,
-                allocations: AtomicUsize::new(usize::MAX),
-                waits: waits.clone(),
-            }),
+            0 => Arc::new(Faulty { forgotten, waits: waits.clone(), ..Faulty::new(inner) }),
             _ => Arc::new(inner),
         };
         Ok(trained(config, (&EVEN, 2), group, device))
@@ -344,10 +385,8 @@ fn device_without_memory_is_an_error_on_all_ranks() {
             let inner = EmulatedStreams::new(Order::Late);
             let device: Arc<dyn Device> = match group.rank() {
                 1 => Arc::new(Faulty {
-                    inner,
-                    forgotten: None,
                     allocations: AtomicUsize::new(allocations),
-                    waits: Arc::default(),
+                    ..Faulty::new(inner)
                 }),
                 _ => Arc::new(inner),
             };
@@ -357,5 +396,49 @@ fn device_without_memory_is_an_error_on_all_ranks() {
         let [first, second] = &of_ranks[..] else { panic!("there are two ranks") };
         assert!(second.starts_with("cannot allocate"), "{allocations} allocations: {second}");
         assert!(first.contains(second), "{allocations} allocations: {first}");
+    }
+}
+
+/// Most bytes of the engine of rank 0 on its device, and their forecast.
+fn peak_and_forecast(ranks: usize, config: &EngineConfig) -> [usize; 2] {
+    let bytes: Arc<Mutex<[usize; 2]>> = Arc::default();
+    let forecasts = Group::on_threads(ranks, |group| {
+        let inner = EmulatedStreams::new(Order::Early);
+        let (own, elsewhere) = (bytes.clone(), Arc::default());
+        let bytes = if group.rank() == 0 { own } else { elsewhere };
+        // The work space of the model is not counted.
+        let model = DeviceMlp::new(Arc::new(inner.clone()), &WIDE, config.precision.into());
+        let forecast = EngineMemory::forecast_on_device(&model, config, ranks);
+        let device = Arc::new(Faulty { bytes, ..Faulty::new(inner) });
+        let mut engine =
+            Engine::on_device(group, device, model, config.clone()).expect("an engine");
+        for step in 0..2 {
+            engine.train_batch(|lane| samples_of(WIDE[0], step, lane)).expect("a step");
+        }
+        Ok(forecast.total())
+    });
+    let peak = bytes.lock().expect("no thread panics")[1];
+    [peak, forecasts.expect("all ranks end")[0]]
+}
+
+#[test]
+fn memory_of_devices_is_as_forecast() {
+    if !has("compiler", "memory_of_devices_is_as_forecast") {
+        return;
+    }
+    for sharding in Sharding::ALL {
+        for ranks in [1, 2, 4] {
+            for (precision, optimizer) in
+                [(Precision::F32, StatePlace::Computing), (Precision::Bf16, StatePlace::Host)]
+            {
+                let mut config = staged(sharding, LANES / ranks, precision);
+                config.offload.optimizer = optimizer;
+                let [peak, forecast] = peak_and_forecast(ranks, &config);
+                // Beside it: numbers of the step, sums of the norm, ends of ranges.
+                let rest = 512;
+                let is_close = (forecast..=forecast + rest).contains(&peak);
+                assert!(is_close, "{peak} instead of {forecast}: {sharding}, {ranks} ranks");
+            }
+        }
     }
 }
