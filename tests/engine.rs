@@ -11,6 +11,7 @@ use remuda::base::clock;
 use remuda::runtime::engine::{
     BackwardPass, Engine, EngineConfig, EngineError, ForwardPass, HostReplica, Init, Model,
     ModelPass, Offload, ParameterTable, PassError, PlanOptions, Precision, Prefetch, Sharding,
+    StatePlace,
 };
 use remuda::runtime::optim::{
     AdamOptions, DynamicScaling, LossScaling, LrSchedule, Optimizer, Schedule,
@@ -245,7 +246,8 @@ fn offload_to_files_changes_no_bit_and_leaves_no_file() {
     fs::create_dir(&dir).expect("a new directory");
     for (precision, shard_group) in [(Precision::F32, None), (Precision::F16, Some(2))] {
         let expected = outcome(&gpt(), precision, &ways(1, 4, Sharding::None));
-        let offload = Offload { optimizer: Some(dir.clone()), parameters: Some(dir.clone()) };
+        let offload =
+            Offload { optimizer: StatePlace::Files(dir.clone()), parameters: Some(dir.clone()) };
         for sharding in Sharding::ALL {
             let shard_group = shard_group.filter(|_| sharding == Sharding::Parameters);
             let split = Split { offload: offload.clone(), shard_group, ..ways(4, 1, sharding) };
@@ -259,8 +261,8 @@ fn offload_to_files_changes_no_bit_and_leaves_no_file() {
 fn offload_to_a_missing_directory_is_an_error() {
     let dir = std::env::temp_dir().join("remuda-no-such-directory");
     for offload in [
-        Offload { optimizer: Some(dir.clone()), parameters: None },
-        Offload { optimizer: None, parameters: Some(dir.clone()) },
+        Offload { optimizer: StatePlace::Files(dir.clone()), parameters: None },
+        Offload { optimizer: StatePlace::Computing, parameters: Some(dir.clone()) },
     ] {
         let options =
             options(&mlp(), Precision::F32, &Split { offload, ..ways(2, 1, Sharding::Parameters) });
@@ -316,7 +318,11 @@ fn draw(stream: &mut RandomStream, lanes: usize) -> Split {
         no_sync: stream.below(2) == 0,
         shard_group: None,
         offload: Offload {
-            optimizer: (stream.below(3) == 0).then(std::env::temp_dir),
+            optimizer: match stream.below(4) {
+                0 => StatePlace::Files(std::env::temp_dir()),
+                1 => StatePlace::Host,
+                _ => StatePlace::Computing,
+            },
             parameters: (stream.below(3) == 0).then(std::env::temp_dir),
         },
     };

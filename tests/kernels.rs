@@ -32,6 +32,7 @@ mod mistakes;
 mod models;
 
 mod saved;
+mod stages;
 mod streams;
 mod suite;
 mod trainer;

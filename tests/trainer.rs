@@ -252,11 +252,9 @@ const REFUSED: &[&str] = &[
     "--device cuda",
     "--device gpu",
     "--device cuda --accelerator cpu",
-    "--device cuda -H n1:2 --stage 1 --precision bf16 --width 256",
+    "--device cuda -H n1:2 --deepspeed_config files.json --precision bf16 --width 256",
     "--device cuda -H n1:2 --width 256",
     "--device cuda -H n1:2 --precision bf16",
-    "--device cuda -H n1:3 --accumulate 3 --precision bf16 --width 256",
-    "--device cuda -H n1:2 --precision bf16 --width 256 --activation_checkpointing",
 ];
 
 /// Directories with three checkpoints, of which only the first one is undamaged. That a byte of the second one was changed

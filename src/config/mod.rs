@@ -33,7 +33,8 @@ pub use hjson::{DEPTH_MAX, HjsonDocument, parse_hjson};
 pub use inputs::{ComputeType, ConfigCommand, ConfigInputs};
 pub use reading::{ConfigDialect, ConfigReading, is_deepspeed_config, read_config};
 pub use resolve::{
-    BatchError, BatchKeys, ResolvedValue, ValueOrigin, WorldSize, legal_world_sizes, resolve_batch,
+    BatchError, BatchKeys, NO_OTHER_MEMORY, ResolvedValue, ValueOrigin, WorldSize,
+    legal_world_sizes, resolve_batch,
 };
 pub use training::{
     BatchSizes, CommunicationType, DecayTarget, LossScaleConfig, MomentumCycle, MonitorConfig,

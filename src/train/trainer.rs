@@ -85,13 +85,13 @@ pub fn train_on(
     }
 }
 
-/// Checks whether [`train_on`] can do what the options say, with `workers` workers.
+/// Checks whether [`train_on`] can do what the options say.
 ///
 /// # Errors
 /// If it cannot; the error says what it lacks.
 #[cfg(feature = "nccl")]
-pub fn check_device_options(options: &TrainOptions, workers: usize) -> Result<(), EngineError> {
-    check_device_config(&options.engine, workers)?;
+pub fn check_device_options(options: &TrainOptions) -> Result<(), EngineError> {
+    check_device_config(&options.engine)?;
     if let ModelOptions::Gpt(gpt) = &options.model {
         half_of(options.engine.precision)?;
         // The vocabulary, which only the data decides, has no part in it.

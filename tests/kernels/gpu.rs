@@ -7,7 +7,7 @@ use remuda::cuda::driver::{CubinCache, CudaDevice};
 use remuda::runtime::device::{device_count, open_device};
 use remuda::runtime::kernel_checks::{DeviceRunner, KERNEL_CHECKS, check_products};
 
-use super::{models, saved, streams, trainer, training};
+use super::{models, saved, stages, streams, trainer, training};
 use crate::support::proof::skip;
 
 /// The first GPU; programs are kept in a directory of the tests.
@@ -79,8 +79,15 @@ fn ranks_and_micro_batches_on_a_gpu_change_no_bit() {
 }
 
 #[test]
-fn training_on_a_gpu_continues_at_another_number_of_ranks() {
-    if has_gpu("training_on_a_gpu_continues_at_another_number_of_ranks") {
+fn stages_on_a_gpu_change_no_bit() {
+    if has_gpu("stages_on_a_gpu_change_no_bit") {
+        stages::check(&open);
+    }
+}
+
+#[test]
+fn training_on_a_gpu_continues_with_other_ranks_and_stages() {
+    if has_gpu("training_on_a_gpu_continues_with_other_ranks_and_stages") {
         saved::check(&open);
     }
 }

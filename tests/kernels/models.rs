@@ -58,14 +58,25 @@ fn run<M: DeviceModel>(
     let passes = model.passes();
     for (index, pass) in passes.iter().enumerate() {
         let units = addresses(pass, &weights);
-        let pass = DeviceForward { index, stream, loss_scale: loss_scale.address(), units: &units };
+        let pass = DeviceForward {
+            index,
+            is_recomputation: false,
+            stream,
+            loss_scale: loss_scale.address(),
+            units: &units,
+        };
         model.forward(&pass, batch).expect("a pass");
     }
     let loss = model.loss(stream).expect("the loss");
     for (index, pass) in passes.iter().enumerate().rev() {
         let (units, gradients) = (addresses(pass, &weights), addresses(pass, &gradients));
-        let forward =
-            DeviceForward { index, stream, loss_scale: loss_scale.address(), units: &units };
+        let forward = DeviceForward {
+            index,
+            is_recomputation: false,
+            stream,
+            loss_scale: loss_scale.address(),
+            units: &units,
+        };
         model.backward(&DeviceBackward { forward, gradients: &gradients }, batch).expect("a pass");
     }
     let gradient = gradients.iter().flat_map(|gradient| {

@@ -55,6 +55,7 @@ tests! {
     folds
     bias_gradients
     micro_batches
+    block_sums
     clipping
     step_decisions
     skipped_steps

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use remuda::cuda::device::Device;
 use remuda::cuda::kernels::{ElementType, HalfType};
 use remuda::runtime::engine::{
-    Engine, EngineConfig, EngineError, Offload, Precision, Section, Sharding, StepOutcome,
+    Engine, EngineConfig, EngineError, Offload, Precision, Section, StepOutcome,
 };
 use remuda::runtime::optim::{
     AdamOptions, DynamicScaling, LionOptions, LossScaling, LrSchedule, Optimizer, SgdOptions,
@@ -20,12 +20,17 @@ use crate::support::proof::has;
 use remuda::runtime::kernel_checks::error_of;
 
 pub(super) const SIZES: [usize; 4] = [12, 24, 16, 5];
-const STEPS: usize = 4;
+pub(super) const STEPS: usize = 4;
 
 /// Micro-batch of a lane in a step.
 pub(super) fn samples(step: usize, lane: usize) -> Samples<f32> {
+    samples_of(SIZES[0], step, lane)
+}
+
+/// The same for a model with another number of inputs.
+pub(super) fn samples_of(inputs: usize, step: usize, lane: usize) -> Samples<f32> {
     let mut stream = RandomStream::new(&[8, step as u64, lane as u64]);
-    let inputs = (0..SIZES[0] * 6).map(|_| stream.normal() as f32).collect();
+    let inputs = (0..inputs * 6).map(|_| stream.normal() as f32).collect();
     Samples { inputs, classes: (0..6).map(|_| stream.below(SIZES[3]) as u8).collect() }
 }
 
@@ -227,14 +232,12 @@ fn settings_that_a_device_does_not_have_are_refused() {
         });
         outcome.expect("it ends").remove(0).expect("an error")
     };
-    let offload = Offload { optimizer: Some("/tmp".into()), ..Offload::default() };
+    let offload = Offload { parameters: Some("/tmp".into()), ..Offload::default() };
     let says = |what: &str| {
         format!("training on a device does not have {what} yet; train on CPUs, or leave it out")
     };
-    let sharded = EngineConfig { sharding: Sharding::Optimizer, ..EngineConfig::default() };
-    assert_eq!(refused(sharded), says("sharding"));
     assert_eq!(
         refused(EngineConfig { offload, ..EngineConfig::default() }),
-        says("offloaded state")
+        says("parameters in files")
     );
 }

@@ -33,6 +33,29 @@ fn lanes_divide_the_batch_of_a_file() {
     assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
 }
 
+/// An offload to the memory of the host has an effect where workers compute on GPUs.
+#[test]
+fn offload_to_the_host_is_noted_only_for_processors() {
+    let scratch = scratch_with_text("offload-to-host");
+    scratch.write(
+        "ds.json",
+        "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 2,\n \
+        \"offload_optimizer\": {\"device\": \"cpu\"}}}",
+    );
+    let line = "-H n1:2 --precision bf16 --width 256 --deepspeed_config ds.json --dry-run";
+    let note = "note: ds.json:2:24: `zero_optimization.offload_optimizer.device` has no effect here: \
+                it has an effect on GPUs only: a CPU slot has no other memory\n";
+    for (device, expected) in [("cpu", note), ("cuda", "")] {
+        let output = scratch.run(&format!("--device {device} {line}"));
+        let (shown, screen) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{screen}");
+        assert!(screen.contains(expected), "{screen}");
+        assert_eq!(screen.contains("has no effect"), !expected.is_empty(), "{screen}");
+        let place = if device == "cuda" { "\"optimizer\":\"Host\"" } else { "train-worker" };
+        assert!(shown.contains(place), "{shown}");
+    }
+}
+
 /// Options give what a file leaves open, by `auto` or by leaving a key out.
 #[test]
 fn options_fill_what_a_file_leaves_open() {

@@ -14,3 +14,4 @@ pub use batch::{BatchError, BatchKeys, legal_world_sizes, resolve_batch};
 pub(in crate::config) use training::{Resolution, resolve};
 pub use values::{ResolvedValue, ValueOrigin, WorldSize};
 pub(super) use values::{note_recomputation, note_shards_of_node, set_origin};
+pub use zero::NO_OTHER_MEMORY;

@@ -14,6 +14,9 @@ const OF_STAGE_3: [&str; 4] = [
     "zero_optimization.stage3_gather_16bit_weights_on_model_save",
 ];
 
+/// Why an offload to the memory of the host has no effect where workers compute in it.
+pub const NO_OTHER_MEMORY: &str = "it has an effect on GPUs only: a CPU slot has no other memory";
+
 impl Resolver<'_> {
     /// What is sharded, and where shards are.
     pub(super) fn zero(&mut self) -> ZeroConfig {
@@ -83,7 +86,7 @@ impl Resolver<'_> {
         let mut section = self.section(path);
         match section.text("device").as_str() {
             "cpu" => {
-                self.idle(&device, "it has an effect on GPUs only: a CPU slot has no other memory");
+                self.idle(&device, NO_OTHER_MEMORY);
                 ShardMemory::Host
             }
             "nvme" => section.text_or_none("nvme_path").map_or_else(

@@ -65,13 +65,15 @@ KERNEL void add_older(const float *older, float *newer, u64 count) {
     }
 }
 
-// values /= divisor, `count` numbers. A thread has a pack of the element type.
+// values /= divisor, `count` numbers: one rounding of 1/divisor and one of the product, as `Element::divide` on a CPU.
+// A thread has a pack of the element type.
 KERNEL void divide_all(float *values, float divisor, u64 count) {
+    const float factor = 1.f / divisor;
     for (u64 at = thread_of_launch() * PACK; at < count; at += threads_of_launch() * PACK) {
         float value[PACK];
         load_floats(value, values, at, count);
         for (int i = 0; i < PACK; i++)
-            value[i] /= divisor;
+            value[i] *= factor;
         store_floats(values, value, at, count);
     }
 }

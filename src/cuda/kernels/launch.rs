@@ -128,6 +128,11 @@ impl KernelLaunch {
         Self::new([rows, 1], threads, WARP * 8)
     }
 
+    /// `block_squares`, which writes a sum for each 1024 elements.
+    pub fn block_squares(elements: u64) -> Self {
+        Self { shared_bytes: 0, ..Self::squares(elements) }
+    }
+
     /// `squares`, which writes a sum for each block of the grid.
     pub fn squares(elements: u64) -> Self {
         Self::new([elements.div_ceil(SQUARES_BLOCK).max(1) as u32, 1], THREADS, 16 * 8)

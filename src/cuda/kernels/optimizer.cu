@@ -34,21 +34,36 @@ template <int LANES> DEV double neighbour_sum(double value) {
     return value;
 }
 
-// sums[b] = Σ gradient² over the elements b · 16384 to (b + 1) · 16384, in f64. `count` elements; those beyond are
-// zeros. Order: the squares of 1024 elements in 16 columns, the columns and then the 16 blocks as trees. 256
-// threads; shared: 16 doubles.
-KERNEL void LAUNCH_BOUNDS(COLUMNS *BLOCKS) squares(const float *gradient, double *sums, u64 count) {
-    SHARED_MEMORY;
-    double *of_blocks = (double *)shared_memory;
-    const int block = threadIdx.x / COLUMNS, column = threadIdx.x % COLUMNS;
-    const u64 first = ((u64)blockIdx.x * BLOCKS + block) * NORM_BLOCK + column;
+// Σ gradient² over a block of the norm, in f64, which begins at `first`; the 16 threads of a block get it. `count`
+// elements; those beyond are zeros. Order: 16 columns, then the columns as a tree.
+DEV double block_sum(const float *gradient, u64 first, int column, u64 count) {
     double sum = 0.0;
+    first += column;
 #pragma unroll 8
     for (int row = 0; row < NORM_BLOCK; row += COLUMNS) {
         const double value = first + row < count ? (double)gradient[first + row] : 0.0;
         sum += value * value;
     }
-    sum = neighbour_sum<COLUMNS>(sum);
+    return neighbour_sum<COLUMNS>(sum);
+}
+
+// sums[b] = Σ gradient² over the elements b · 1024 to (b + 1) · 1024: the blocks of shards, which may begin at any of
+// them. A launch's block has 16 blocks of the norm; 256 threads.
+KERNEL void LAUNCH_BOUNDS(COLUMNS *BLOCKS) block_squares(const float *gradient, double *sums, u64 count) {
+    const u64 block = (u64)blockIdx.x * BLOCKS + threadIdx.x / COLUMNS;
+    const int column = threadIdx.x % COLUMNS;
+    const double sum = block_sum(gradient, block * NORM_BLOCK, column, count);
+    if (column == 0 && block * NORM_BLOCK < count)
+        sums[block] = sum;
+}
+
+// sums[b] = Σ gradient² over the elements b · 16384 to (b + 1) · 16384, in f64. Order: the blocks of 1024 elements,
+// then the 16 blocks as a tree. 256 threads; shared: 16 doubles.
+KERNEL void LAUNCH_BOUNDS(COLUMNS *BLOCKS) squares(const float *gradient, double *sums, u64 count) {
+    SHARED_MEMORY;
+    double *of_blocks = (double *)shared_memory;
+    const int block = threadIdx.x / COLUMNS, column = threadIdx.x % COLUMNS;
+    double sum = block_sum(gradient, ((u64)blockIdx.x * BLOCKS + block) * NORM_BLOCK, column, count);
     if (column == 0)
         of_blocks[block] = sum;
     SYNC();

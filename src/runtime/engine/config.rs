@@ -1,7 +1,7 @@
 //! [`EngineConfig`]: how an engine trains.
 
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +45,7 @@ pub struct EngineConfig {
     /// that divides the number of ranks. Gradients and optimizer state are divided over all ranks in any
     /// case. `None`: parameters too.
     pub shard_group: Option<usize>,
-    /// State that is kept in files instead of memory.
+    /// State that is kept elsewhere.
     pub offload: Offload,
     /// Limits of gathering, reducing and recomputing.
     pub plan: PlanOptions,
@@ -148,14 +148,37 @@ fn contradiction(problem: impl Display, instead: &str) -> Result<(), EngineError
     Err(EngineError::Config { problem: problem.to_string(), instead: instead.to_owned() })
 }
 
-/// State that every rank keeps in files of a directory, which it maps; the directory exists on every node, best on
-/// a fast disk of its own. The files have no names, and end with the process. `None`: in memory.
+/// State that is not in the memory in which a rank computes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offload {
-    /// Directory for moments and master weights.
-    pub optimizer: Option<PathBuf>,
-    /// Directory for the parts of parameters, with [`Sharding::Parameters`].
+    /// Place of moments and master weights.
+    pub optimizer: StatePlace,
+    /// Directory for the parts of parameters, with [`Sharding::Parameters`], as that of [`StatePlace::Files`].
+    /// `None`: in memory.
     pub parameters: Option<PathBuf>,
+}
+
+/// Where a rank keeps the state of its optimizer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StatePlace {
+    /// In the memory in which the rank computes: of the host, or of its device.
+    #[default]
+    Computing,
+    /// In the memory of the host. The processor updates the weights of a device then.
+    Host,
+    /// In files of a directory, which the host maps; the directory exists on every node, best on a fast disk of its
+    /// own. The files have no names, and end with the process.
+    Files(PathBuf),
+}
+
+impl StatePlace {
+    /// Returns the directory of the files, if there is one.
+    pub fn directory(&self) -> Option<&Path> {
+        match self {
+            Self::Files(dir) => Some(dir),
+            Self::Computing | Self::Host => None,
+        }
+    }
 }
 
 /// Floating-point type of weights and activations. Master weights, moments and sums are `f32` always.

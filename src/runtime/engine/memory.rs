@@ -3,9 +3,14 @@
 use std::ops::Range;
 
 use crate::runtime::engine::buffers::PlannedPool;
+#[cfg(feature = "nccl")]
+use crate::runtime::engine::config::StatePlace;
 use crate::runtime::engine::config::{EngineConfig, Precision};
-use crate::runtime::engine::host::weights::{Residence, shard_layout};
+#[cfg(feature = "nccl")]
+use crate::runtime::engine::device::DeviceModel;
 use crate::runtime::engine::model::{Model, plan_passes};
+use crate::runtime::engine::parameters::ParameterTable;
+use crate::runtime::engine::shards::weights::{Residence, shard_layout};
 use crate::runtime::parallel::zero::lanes::{LaneAssignment, LaneOrder};
 use crate::runtime::parallel::zero::shard_ranges::ShardLayout;
 use crate::runtime::parallel::zero::step_plan::{PlanPass, PlanStep, StepPlan};
@@ -40,15 +45,40 @@ impl EngineMemory {
     /// # Panics
     /// If `world` or [`EngineConfig::accumulate`] is 0.
     pub fn forecast<M: Model>(model: &M, config: &EngineConfig, world: usize) -> Self {
-        let forecast = Forecast::new(model, config, world);
+        let forecast = Forecast::new(model.parameters(), config, world);
         Self {
             parameters: forecast.parameters(false),
             gradients: forecast.gradients(),
-            optimizer: if config.offload.optimizer.is_some() { 0 } else { forecast.optimizer() },
+            optimizer: forecast.optimizer(false),
             live_units: forecast.live_units(&plan_passes(model)),
             micro_batch_sums: forecast.micro_batch_sums(),
             files: forecast.files(),
             saved: forecast.saved(),
+        }
+    }
+
+    /// Returns the memory of a device for an engine; nothing is allocated. Not part of it is what depends on the batch,
+    /// and some hundred bytes for each unit.
+    ///
+    /// # Panics
+    /// If `world` or [`EngineConfig::accumulate`] is 0.
+    #[cfg(feature = "nccl")]
+    pub fn forecast_on_device<M: DeviceModel>(
+        model: &M,
+        config: &EngineConfig,
+        world: usize,
+    ) -> Self {
+        let forecast = Forecast::new(model.parameters(), config, world);
+        let is_updated_there = config.offload.optimizer == StatePlace::Computing;
+        let passes: Vec<PlanPass> = model.passes().into_iter().map(PlanPass::from).collect();
+        Self {
+            parameters: forecast.parameters_on_device(is_updated_there),
+            gradients: forecast.gradients(),
+            optimizer: if is_updated_there { forecast.optimizer(false) } else { 0 },
+            live_units: forecast.live_units_on_device(&passes),
+            micro_batch_sums: forecast.micro_batch_sums(),
+            files: forecast.files(),
+            saved: 0,
         }
     }
 
@@ -68,8 +98,8 @@ struct Forecast<'a> {
 }
 
 impl<'a> Forecast<'a> {
-    fn new<M: Model>(model: &M, config: &'a EngineConfig, world: usize) -> Self {
-        let lens = model.parameters().units().iter().map(|unit| unit.range.len());
+    fn new(table: &ParameterTable, config: &'a EngineConfig, world: usize) -> Self {
+        let lens = table.units().iter().map(|unit| unit.range.len());
         let layout = shard_layout(lens, config, world);
         let units = layout.units().iter();
         let residences = units.map(|unit| Residence::of(unit.len, config)).collect();
@@ -121,8 +151,7 @@ impl<'a> Forecast<'a> {
     }
 
     fn files(&self) -> usize {
-        let optimizer = self.config.offload.optimizer.as_ref().map_or(0, |_| self.optimizer());
-        self.parameters(true) + optimizer
+        self.parameters(true) + self.optimizer(true)
     }
 
     fn saved(&self) -> usize {
@@ -142,7 +171,11 @@ impl<'a> Forecast<'a> {
         F32 * own.sum::<usize>()
     }
 
-    fn optimizer(&self) -> usize {
+    /// Moments and master weights: those in files, or those in memory.
+    fn optimizer(&self, in_files: bool) -> usize {
+        if self.config.offload.optimizer.directory().is_some() != in_files {
+            return 0;
+        }
         let masters = usize::from(self.config.precision != Precision::F32);
         let copies = masters + self.config.optimizer.state_names().len();
         F32 * copies * self.units().map(|unit| self.own_len(unit)).sum::<usize>()
@@ -230,12 +263,97 @@ impl<'a> Forecast<'a> {
     }
 
     fn live_bytes(&self, live: &LiveBuffers) -> usize {
-        let reduced = match self.lanes.order() {
+        let wide_and_reduced = live.wide.elements() + self.reduced_elements(live);
+        self.weight_bytes() * live.gathered.elements() + F32 * wide_and_reduced
+    }
+
+    /// Elements of the gradients that are reduced.
+    fn reduced_elements(&self, live: &LiveBuffers) -> usize {
+        match self.lanes.order() {
             LaneOrder::RankMajor => 0,
             LaneOrder::MicroBatchMajor => live.gradients.elements(),
             LaneOrder::Subtrees => self.reduced_subtrees() * live.reducing_most,
-        };
-        self.weight_bytes() * live.gathered.elements() + F32 * (live.wide.elements() + reduced)
+        }
+    }
+}
+
+#[cfg(feature = "nccl")]
+impl Forecast<'_> {
+    /// Whether a unit is on a device only while passes read it.
+    fn is_gathered(&self, unit: usize) -> bool {
+        self.residences[unit] == Residence::Part && 1 < self.layout.ranks()
+    }
+
+    /// Weights on a device: units that stay there, and, if it updates them, the parts of the others.
+    fn parameters_on_device(&self, is_updated_there: bool) -> usize {
+        let stored = self.units().map(|unit| match (self.is_gathered(unit), is_updated_there) {
+            (false, _) => self.len(unit),
+            (true, true) => self.own_len(unit),
+            (true, false) => 0,
+        });
+        self.weight_bytes() * stored.sum::<usize>()
+    }
+
+    /// Follows the plan of a micro-batch until its buffers do not grow any more.
+    fn live_units_on_device(&self, passes: &[PlanPass]) -> usize {
+        let lens: Vec<usize> = self.units().map(|unit| self.len(unit)).collect();
+        let plan = StepPlan::training(passes, &lens, self.config.plan);
+        let (mut live, mut gathered) = (LiveBuffers::new(), GatheredOnDevice::new());
+        let mut bytes = None;
+        loop {
+            for step in plan.forward.iter().chain(&plan.backward) {
+                self.follow(*step, &mut live);
+                match *step {
+                    PlanStep::FinishGather { unit } if self.is_gathered(unit) => {
+                        gathered.take(unit, self.len(unit));
+                    }
+                    PlanStep::Free { unit } if self.is_gathered(unit) => gathered.free(unit),
+                    PlanStep::StartGather { .. }
+                    | PlanStep::FinishGather { .. }
+                    | PlanStep::Free { .. }
+                    | PlanStep::Compute { .. }
+                    | PlanStep::OpenGradient { .. }
+                    | PlanStep::StartReduce { .. }
+                    | PlanStep::FinishReduce { .. } => {}
+                }
+            }
+            let reduced = F32 * self.reduced_elements(&live);
+            let now = self.weight_bytes() * gathered.pool.elements() + reduced;
+            if bytes.replace(now) == Some(now) {
+                return now;
+            }
+        }
+    }
+}
+
+/// Gathered units on a device. The memory of the unit that was freed last is not used again at once.
+#[cfg(feature = "nccl")]
+struct GatheredOnDevice {
+    pool: PlannedPool,
+    /// Number of the use of the pool by every gathered unit.
+    uses: Vec<(usize, usize)>,
+    next: usize,
+    freed: Option<usize>,
+}
+
+#[cfg(feature = "nccl")]
+impl GatheredOnDevice {
+    fn new() -> Self {
+        Self { pool: PlannedPool::new(), uses: Vec::new(), next: 0, freed: None }
+    }
+
+    fn take(&mut self, unit: usize, len: usize) {
+        self.pool.take(self.next, len);
+        self.uses.push((unit, self.next));
+        self.next += 1;
+    }
+
+    fn free(&mut self, unit: usize) {
+        let at = self.uses.iter().position(|(gathered, _)| *gathered == unit);
+        let (_, number) = self.uses.swap_remove(at.expect("the unit was gathered"));
+        if let Some(before) = self.freed.replace(number) {
+            self.pool.keep(before);
+        }
     }
 }
 

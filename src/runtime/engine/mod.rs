@@ -10,6 +10,7 @@
 //! | `state` | interface of a state that can be saved and replaced |
 //! | `buffers` | unused buffers, for units that are in use for a short time |
 //! | `memory` | forecast of the memory of an engine |
+//! | `shards` | a model in shards: what a rank keeps, gathers, reduces and saves, wherever its memory lies |
 //! | `host` | a rank in host memory |
 //! | `device` | training on a device (feature `nccl`) |
 //! | `whole` | passes of a model without an engine |
@@ -27,6 +28,7 @@ mod model;
 mod outcome;
 mod parameters;
 mod replica;
+mod shards;
 mod state;
 mod training;
 mod whole;
@@ -35,7 +37,7 @@ mod whole;
 pub use checkpoint::saved_schedule;
 #[cfg(all(feature = "cli", feature = "train"))]
 pub(crate) use config::is_shard_group;
-pub use config::{EngineConfig, Offload, Precision};
+pub use config::{EngineConfig, Offload, Precision, StatePlace};
 #[cfg(feature = "nccl")]
 pub use device::{DeviceBackward, DeviceForward, DeviceModel, DeviceReplica, check_device_config};
 pub use error::EngineError;

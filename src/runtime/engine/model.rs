@@ -75,10 +75,15 @@ impl ModelPass {
     }
 }
 
+impl From<ModelPass> for PlanPass {
+    fn from(pass: ModelPass) -> Self {
+        Self { units: pass.units, can_recompute: pass.can_recompute }
+    }
+}
+
 /// Passes of a model, as a plan needs them.
 pub(crate) fn plan_passes<F: GradientElement, M: Model<F>>(model: &M) -> Vec<PlanPass> {
-    let passes = model.passes().into_iter();
-    passes.map(|pass| PlanPass { units: pass.units, can_recompute: pass.can_recompute }).collect()
+    model.passes().into_iter().map(PlanPass::from).collect()
 }
 
 /// A forward pass: parameters and settings.

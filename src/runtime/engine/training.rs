@@ -89,8 +89,7 @@ impl<M: DeviceModel> Engine<DeviceReplica<M>> {
     /// [`EngineConfig::precision`].
     ///
     /// # Errors
-    /// If the settings or the model of a rank differ, the settings need more than a replica in whole, or there is
-    /// not enough memory.
+    /// If the settings or the model of a rank differ, a device cannot train with them, or there is not enough memory.
     pub fn on_device(
         group: &Group,
         device: Arc<dyn Device>,

@@ -4,8 +4,6 @@
 //! of equal size are added, the older one on the left, as a carry. The remaining sums are added
 //! from the right at the end.
 
-use std::convert::Infallible;
-
 /// Running sum of the micro-batches of a step, in memory of any kind.
 #[derive(Debug)]
 pub(crate) struct BinaryCounter<M> {
@@ -30,15 +28,8 @@ impl<M> BinaryCounter<M> {
         self.spare.push(unused);
     }
 
-    /// Adds a micro-batch that is not the last; `add(older, newer)` replaces `newer` by the sum.
-    pub(crate) fn push(&mut self, gradient: M, add: impl Fn(&M, &mut M)) {
-        let Ok(()) = self.try_push(gradient, |older, newer| -> Result<(), Infallible> {
-            add(older, newer);
-            Ok(())
-        });
-    }
-
-    /// The same with an addition that can fail; the sums are incomplete then.
+    /// Adds a micro-batch that is not the last; `add(older, newer)` replaces `newer` by the sum. The sums are
+    /// incomplete after an error.
     pub(crate) fn try_push<E>(
         &mut self,
         mut gradient: M,
@@ -67,6 +58,8 @@ impl<M> BinaryCounter<M> {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use super::*;
     use crate::runtime::schedule::tree::split;
 
@@ -86,7 +79,11 @@ mod tests {
             let mut counter = BinaryCounter::new();
             for value in &values[..values.len() - 1] {
                 counter.take_spare();
-                counter.push(*value, |older, newer: &mut f32| *newer += *older);
+                let add = |older: &f32, newer: &mut f32| -> Result<(), Infallible> {
+                    *newer += *older;
+                    Ok(())
+                };
+                let Ok(()) = counter.try_push(*value, add);
             }
             let live = counter.sums.len() + counter.spare.len();
             assert!(live <= count.ilog2() as usize + 1, "{live} buffers for {count} micro-batches");

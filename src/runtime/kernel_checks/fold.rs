@@ -89,7 +89,7 @@ pub(super) fn check_micro_batches(runner: &mut dyn KernelRunner) -> Result<(), C
                 .scalar(KernelArgument::F32(3.0))
                 .count(len)
                 .run(runner)?;
-            let shares: Vec<f32> = sums.iter().map(|sum| sum / 3.0).collect();
+            let shares: Vec<f32> = sums.iter().map(|sum| sum * (1.0 / 3.0)).collect();
             same("mean of micro-batches", divided.get::<f32>(0) == shares)?;
         }
     }

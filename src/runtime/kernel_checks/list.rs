@@ -47,6 +47,7 @@ checks! {
     "folds": fold::check_folds,
     "bias_gradients": fold::check_bias_gradients,
     "micro_batches": fold::check_micro_batches,
+    "block_sums": optimizer::check_block_sums,
     "clipping": optimizer::check_clipping,
     "step_decisions": optimizer::check_decisions,
     "skipped_steps": optimizer::check_skipped_steps,

@@ -4,7 +4,7 @@ use crate::cuda::kernels::{
     DeviceAdam, DeviceLossScale, DeviceStep, ElementType, HalfType, Kernel, KernelLaunch,
     KernelProgram,
 };
-use crate::runtime::flat::norm::{clip_factor, fold_block_sums, global_norm};
+use crate::runtime::flat::norm::{block_sums, clip_factor, fold_block_sums, global_norm};
 use crate::runtime::flat::tasks::Serial;
 use crate::runtime::optim::{
     AdamOptions, DecayRange, DynamicScaling, GradientCheck, LionOptions, LossScale, LossScaler,
@@ -73,6 +73,22 @@ pub(super) fn check_clipping(runner: &mut dyn KernelRunner) -> Result<(), CheckE
             let expect = decide_on_cpu(&gradient, norm_max, scale, before);
             same(&format!("norm of {len} numbers"), found == expect)?;
         }
+    }
+    Ok(())
+}
+
+pub(super) fn check_block_sums(runner: &mut dyn KernelRunner) -> Result<(), CheckError> {
+    let mut random = RandomStream::new(&[SEED]);
+    for len in [1, 17, 1024, 1025, 16_384, 16_385, 50_000] {
+        let gradient = gradient(&mut random, len);
+        let expected = block_sums(&Serial, &gradient);
+        let size = KernelLaunch::block_squares(len as u64);
+        let memory = KernelCase::new(KernelProgram::Optimizer(BF16), Kernel::BlockSquares, size)
+            .memory(&gradient)
+            .unwritten(expected.len() * 8)
+            .count(len)
+            .run(runner)?;
+        same(&format!("sums of {len} squares"), memory.get::<f64>(1) == expected)?;
     }
     Ok(())
 }

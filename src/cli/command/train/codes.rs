@@ -114,11 +114,10 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     explanation(
         NOT_ON_GPU,
         "training on a GPU does not have this setting",
-        "With `--device cuda` every worker trains a whole replica on a GPU: stage 0, no offloading, no activation \
-         checkpointing, and the number of workers or that of micro-batches (`--accumulate`) is a power of two. A \
-         GPT computes in 16 bits there (`--precision bf16`), with heads of 64 or 128 features:\n\n    remuda train \
-         --device cuda --precision bf16 --width 256 --heads 4\n\nEverything else trains on processors (`--device \
-         cpu`).",
+        "With `--device cuda` every worker trains on a GPU, at any stage, with the optimizer in the memory of the GPU, \
+         of the host or in files, but without parameters in files (`offload_param` with `nvme`). A GPT computes in 16 bits \
+         there (`--precision bf16`), with heads of 64 or 128 features:\n\n    remuda train --device cuda --stage 3 --precision bf16 --width 256 --heads 4\n\nEverything \
+         else trains on processors (`--device cpu`).",
     ),
     explanation(
         DIVERGED,

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use super::args::{PrecisionArg, TrainArgs};
+use super::args::{DeviceArg, PrecisionArg, TrainArgs};
 use super::codes::{CONFIG_DIFFERS, NOT_IN_ENGINE};
 use super::config_places::ConfigPlaces;
 use super::engine_config::{NotInEngine, OwnSettings, engine_config};
@@ -15,8 +15,8 @@ use crate::cli::error::CliError;
 use crate::cli::resolve::ResolvedCluster;
 use crate::config::{
     ComputeType, ConfigCommand, ConfigDialect, ConfigInputs, ConfigReading, Ineffective,
-    OptimizerConfig, PrecisionConfig, ReportConfig, ScheduleConfig, TrainingConfig, UpdateRule,
-    WorldSize, ZeroStage, read_config,
+    NO_OTHER_MEMORY, OptimizerConfig, PrecisionConfig, ReportConfig, ScheduleConfig,
+    TrainingConfig, UpdateRule, WorldSize, ZeroStage, read_config,
 };
 use crate::report::diagnostic::{Paint, show_place, show_problems};
 use crate::train::{ScalarFormat, ScalarNames, ScalarOutput};
@@ -52,7 +52,7 @@ pub(super) fn apply(
     args.activation_checkpointing = engine.plan.recompute != 0;
     args.engine = Some(engine);
     args.monitor = monitors(&config.reports);
-    Ok(show_problems(&reading.findings, paint) + &notes(&reading))
+    Ok(show_problems(&reading.findings, paint) + &notes(&reading, args.device))
 }
 
 /// A setting that the engine does not have, with its place in the file.
@@ -295,10 +295,11 @@ fn monitors(reports: &ReportConfig) -> Vec<ScalarOutput> {
     outputs.collect()
 }
 
-/// One line about all keys without effect.
-fn notes(reading: &ConfigReading) -> String {
+/// One line about all keys without effect where the workers compute.
+fn notes(reading: &ConfigReading, device: DeviceArg) -> String {
+    let is_idle = |key: &&Ineffective| device != DeviceArg::Cuda || key.reason != NO_OTHER_MEMORY;
     let source = &reading.findings.source;
-    match &reading.ineffective[..] {
+    match &reading.ineffective.iter().filter(is_idle).collect::<Vec<_>>()[..] {
         [] => String::new(),
         [Ineffective { path, span, reason }] => {
             let place = show_place(source, *span);

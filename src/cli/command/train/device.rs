@@ -87,11 +87,11 @@ fn find_libraries() -> Result<(), String> {
 }
 
 /// Refuses settings that training on a GPU does not have.
-pub(super) fn check(args: &TrainArgs, workers: usize, typed: &CommandLine) -> Result<(), CliError> {
+pub(super) fn check(args: &TrainArgs, typed: &CommandLine) -> Result<(), CliError> {
     if args.device != DeviceArg::Cuda {
         return Ok(());
     }
-    check_options(args, workers).map_err(|problem| {
+    check_options(args).map_err(|problem| {
         let refused = typed.refuse(&[typed.value_or_end("device")], |spans| {
             Diagnostic::error(NOT_ON_GPU, spans[0], problem.to_string())
                 .label("trains on GPUs")
@@ -102,12 +102,12 @@ pub(super) fn check(args: &TrainArgs, workers: usize, typed: &CommandLine) -> Re
 }
 
 #[cfg(feature = "nccl")]
-fn check_options(args: &TrainArgs, workers: usize) -> Result<(), impl Display + use<>> {
-    check_device_options(&args.resolve(), workers)
+fn check_options(args: &TrainArgs) -> Result<(), impl Display + use<>> {
+    check_device_options(&args.resolve())
 }
 
 #[cfg(not(feature = "nccl"))]
-fn check_options(_args: &TrainArgs, _workers: usize) -> Result<(), impl Display + use<>> {
+fn check_options(_args: &TrainArgs) -> Result<(), impl Display + use<>> {
     find_libraries()
 }
 

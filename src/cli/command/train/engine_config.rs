@@ -5,7 +5,9 @@ use crate::config::{
     PrecisionConfig, RecomputeConfig, ScheduleConfig, ShardGroupConfig, ShardMemory,
     TrainingConfig, UpdateRule, WarmupCurve, ZeroConfig, ZeroStage,
 };
-use crate::runtime::engine::{EngineConfig, Offload, PlanOptions, Precision, Prefetch, Sharding};
+use crate::runtime::engine::{
+    EngineConfig, Offload, PlanOptions, Precision, Prefetch, Sharding, StatePlace,
+};
 use crate::runtime::optim::{
     AdamOptions, CycleMomentum, DynamicScaling, LionOptions, LossScaling, LrRangeTest, LrSchedule,
     OneCycle, Optimizer, SgdOptions, TorchFactor, Warmup, WarmupCosineLr, WarmupDecayLr,
@@ -97,13 +99,18 @@ pub fn engine_config(
     })
 }
 
-/// Directories of the state that is in files.
+/// Places of the state that is offloaded. Parts of parameters are in the memory of the host anyway.
 fn offload_of(zero: &ZeroConfig) -> Offload {
-    let dir = |memory: &ShardMemory| match memory {
+    let optimizer = match &zero.optimizer_memory {
+        ShardMemory::Files(dir) => StatePlace::Files(dir.into()),
+        ShardMemory::Host => StatePlace::Host,
+        ShardMemory::Device => StatePlace::Computing,
+    };
+    let parameters = match &zero.parameter_memory {
         ShardMemory::Files(dir) => Some(dir.into()),
         ShardMemory::Device | ShardMemory::Host => None,
     };
-    Offload { optimizer: dir(&zero.optimizer_memory), parameters: dir(&zero.parameter_memory) }
+    Offload { optimizer, parameters }
 }
 
 fn sharding_of(stage: ZeroStage) -> Sharding {

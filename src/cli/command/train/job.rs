@@ -78,7 +78,7 @@ fn run(mut cli: TrainCli, typed: &CommandLine) -> Result<Status, CliError> {
     lanes::apply(&mut cli.train, workers.count(), typed)?;
     let saved = settle(&mut cli, typed, &cluster, terminal)?;
     let vocabulary = check::run(&mut cli.train, typed, workers, saved.as_ref())?;
-    device::check(&cli.train, workers.count(), typed)?;
+    device::check(&cli.train, typed)?;
     if let Some(saved) = saved.filter(|saved| is_complete(&cli.train, saved)) {
         print_message(&nothing_to_do(&saved, cli.train.steps), terminal.paint);
         return Ok(Status::Success);

@@ -38,7 +38,9 @@ pub(super) fn remote_files(args: &TrainArgs) -> Vec<WorkersFile> {
     };
     let data = args.data.iter().map(|path| readable(FileOf::AllWorkers, path, "--data"));
     let offload = args.engine.iter().map(|engine| &engine.offload);
-    let offload = offload.flat_map(|found| found.optimizer.iter().chain(&found.parameters));
+    let offload = offload.flat_map(|found| {
+        found.optimizer.directory().into_iter().chain(found.parameters.as_deref())
+    });
     let offload = offload.map(|dir| {
         let help =
             format!("`nvme_path`: correct it, or type `mkdir -p {}` on every node", quoted(dir));
@@ -184,8 +186,9 @@ fn bad_offload(args: &TrainArgs) -> Option<BadOutput<'_>> {
     const OPTIMIZER: &[&str] = &["zero_optimization.offload_optimizer.nvme_path"];
     const PARAMETERS: &[&str] = &["zero_optimization.offload_param.nvme_path"];
     let offload = &args.engine.as_ref()?.offload;
-    let dirs = [(OPTIMIZER, &offload.optimizer), (PARAMETERS, &offload.parameters)];
-    let mut dirs = dirs.into_iter().filter_map(|(keys, dir)| Some((keys, dir.as_deref()?)));
+    let dirs =
+        [(OPTIMIZER, offload.optimizer.directory()), (PARAMETERS, offload.parameters.as_deref())];
+    let mut dirs = dirs.into_iter().filter_map(|(keys, dir)| Some((keys, dir?)));
     dirs.find_map(|(keys, path)| {
         let checked = with_disk_timeout(|| {
             if fs::metadata(path)?.is_dir() {

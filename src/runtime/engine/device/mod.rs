@@ -5,16 +5,20 @@
 //! | `check` | settings that a device does not have yet |
 //! | `model` | interface of a model that computes on a device |
 //! | `replica` | a rank whose memory is that of a device |
-//! | `state` | saving and restoration of the state |
-//! | `unit` | memory of a unit: weights, optimizer state, gradients |
-//! | `update` | launches of the optimizers |
+//! | `queue` | its two streams, for computations and for copies, and arithmetic on them |
+//! | `weights`, `gradients` | what passes read and write, and its copies from and to the host, where ranks exchange it |
+//! | `unit`, `update` | memory of a unit's optimizer; launches of the optimizers |
+//! | `state` | the state as pieces that are saved, restored and collected |
 
 mod check;
+mod gradients;
 mod model;
+mod queue;
 pub(super) mod replica;
 mod state;
 mod unit;
 mod update;
+mod weights;
 
 pub use check::check_device_config;
 pub use model::{DeviceBackward, DeviceForward, DeviceModel};

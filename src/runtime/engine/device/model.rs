@@ -3,6 +3,7 @@
 use crate::cuda::device::{DeviceAddress, DeviceError, StreamId};
 use crate::runtime::engine::model::ModelPass;
 use crate::runtime::engine::parameters::ParameterTable;
+use crate::runtime::parallel::zero::step_plan::RecomputeSegment;
 
 /// Trainable model whose work space is in the memory of a device: as [`Model`](crate::runtime::engine::Model), but a
 /// pass only submits its operations to a stream.
@@ -16,6 +17,12 @@ pub trait DeviceModel {
     /// Returns the passes in the order of the forward pass; by default one for every unit.
     fn passes(&self) -> Vec<ModelPass> {
         (0..self.parameters().units().len()).map(|unit| ModelPass::new([unit])).collect()
+    }
+
+    /// Tells the model which passes belong together when activations are computed again, as
+    /// [`Model::set_segments`](crate::runtime::engine::Model::set_segments).
+    fn set_segments(&mut self, segments: &[RecomputeSegment]) {
+        let _ = segments;
     }
 
     /// Submits the operations of a pass. The last pass computes the losses.
@@ -48,6 +55,8 @@ pub trait DeviceModel {
 pub struct DeviceForward<'a> {
     /// Index of the pass.
     pub index: usize,
+    /// Whether the pass computes activations again, which were not kept.
+    pub is_recomputation: bool,
     /// Stream of the operations.
     pub stream: StreamId,
     /// Factor of the loss in the backward pass: one `f32` in the memory of the device.

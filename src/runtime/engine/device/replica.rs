@@ -2,53 +2,51 @@
 
 use std::sync::Arc;
 
-use crate::cuda::device::{
-    Device, DeviceAddress, DeviceError, DeviceMemory, KernelArgument, StreamId,
-};
-use crate::cuda::kernels::{ElementType, Kernel, KernelLaunch, KernelProgram};
-use crate::runtime::comm::collectives::Collectives as _;
-use crate::runtime::comm::core::operation::DividedReduction;
+use crate::cuda::device::{Device, DeviceAddress, DeviceError, DeviceMemory};
 use crate::runtime::comm::group::Group;
-use crate::runtime::comm::shm::buffer::SharedBuffer;
-use crate::runtime::dtype::element::ReduceOp;
-use crate::runtime::engine::buffers::UnitBuffers;
-use crate::runtime::engine::config::EngineConfig;
+use crate::runtime::engine::config::{EngineConfig, Precision, StatePlace};
 use crate::runtime::engine::device::check::check_device_config;
+use crate::runtime::engine::device::gradients::DeviceGradients;
 use crate::runtime::engine::device::model::{DeviceBackward, DeviceForward, DeviceModel};
-use crate::runtime::engine::device::unit::{DeviceQueue, UnitMemory};
+use crate::runtime::engine::device::queue::DeviceQueue;
+use crate::runtime::engine::device::unit::{PartState, UnitMemory};
 use crate::runtime::engine::device::update::StepMemory;
+use crate::runtime::engine::device::weights::DeviceWeights;
 use crate::runtime::engine::error::EngineError;
-use crate::runtime::engine::parameters::{ParameterTable, Unit};
 use crate::runtime::engine::replica::{MicroBatch, Replica};
-use crate::runtime::flat::norm::fold_block_sums;
+use crate::runtime::engine::shards::gradients::GradientStore;
+use crate::runtime::engine::shards::groups::UnitGroups;
+use crate::runtime::engine::shards::optimizer_state::UnitState;
+use crate::runtime::engine::shards::reduction::GradientOptions;
+use crate::runtime::engine::shards::sections::{OwnedParts, init_weights};
+use crate::runtime::engine::shards::weights::{abort_if_offload, shard_layout};
+use crate::runtime::flat::tasks::Serial;
 use crate::runtime::optim::{Optimizer, OptimizerStep};
 use crate::runtime::parallel::zero::lanes::LaneAssignment;
-use crate::runtime::parallel::zero::step_plan::{Computation, PlanPass, PlanStep};
+use crate::runtime::parallel::zero::shard_ranges::NORM_BLOCK;
+use crate::runtime::parallel::zero::step_plan::{Computation, PlanPass, PlanStep, segments};
 
-/// Rank in the memory of a device. Gradients are reduced through the memory of the host.
+/// Rank in the memory of a device. Ranks exchange weights and gradients through the memory of the host.
 pub struct DeviceReplica<M: DeviceModel> {
-    pub(super) group: Group,
-    pub(super) device: Arc<dyn Device>,
-    pub(super) stream: StreamId,
-    pub(super) element: ElementType,
+    pub(super) on: DeviceQueue,
     pub(super) model: M,
     pub(super) optimizer: Optimizer,
+    pub(super) parts: OwnedParts,
     passes: Vec<PlanPass>,
-    lanes: LaneAssignment,
-    pub(super) units: Vec<UnitMemory>,
+    pub(super) weights: DeviceWeights,
+    gradients: GradientStore<DeviceGradients>,
+    pub(super) units: Vec<PartState>,
     /// Factor of the losses, f32, and its value on the device.
     loss_scale: (Box<dyn DeviceMemory>, f32),
     step: StepMemory,
-    /// Sums of squares of all units, f64.
+    /// Sums of squares of the blocks of this rank's parts, f64.
     squares: Box<dyn DeviceMemory>,
-    /// Memory of the host for reductions.
-    staging: UnitBuffers<SharedBuffer<f32>>,
     /// Loss of the last forward pass.
     loss: f32,
 }
 
 impl<M: DeviceModel> DeviceReplica<M> {
-    /// Allocates the memory of this rank, and fills the weights with their initial values.
+    /// Allocates the memory of this rank, and fills the weights with their initial values. Communicates.
     pub(in crate::runtime::engine) fn new(
         group: &Group,
         device: Arc<dyn Device>,
@@ -56,39 +54,74 @@ impl<M: DeviceModel> DeviceReplica<M> {
         config: &EngineConfig,
         lanes: LaneAssignment,
     ) -> Result<Self, EngineError> {
-        check_device_config(config, group.world_size())?;
-        let element = config.precision.into();
-        let stream = device.create_stream()?;
-        let on = DeviceQueue { device: &*device, stream, element };
+        check_device_config(config)?;
+        let replica =
+            Self::allocate(group, device, model, config, lanes).and_then(|mut replica| {
+                init_weights(&mut replica, config.seed)?;
+                Ok(replica)
+            });
+        replica.inspect_err(|error| abort_if_device(group, error))
+    }
+
+    fn allocate(
+        group: &Group,
+        device: Arc<dyn Device>,
+        mut model: M,
+        config: &EngineConfig,
+        lanes: LaneAssignment,
+    ) -> Result<Self, EngineError> {
+        let on = DeviceQueue::new(device, config.precision.into())?;
+        let passes: Vec<PlanPass> = model.passes().into_iter().map(PlanPass::from).collect();
+        model.set_segments(&segments(&passes, config.plan.recompute));
+        let table = model.parameters();
+        let unit_lens = table.units().iter().map(|unit| unit.range.len());
+        let layout = shard_layout(unit_lens, config, group.world_size());
+        let parts = OwnedParts { group: group.clone(), layout, sharding: config.sharding };
+        let groups = UnitGroups::new(group, config.shard_group)?;
+        let rounding = config.gradient_rounding.unwrap_or(Precision::F32).dtype();
+        let options = GradientOptions { lanes, sharding: config.sharding, rounding };
+        let executor = DeviceGradients::new(on.clone(), group.clone())?;
+        let weights = DeviceWeights::new(&on, &groups, &parts.layout, config)?;
         let moments = config.optimizer.state_names().len();
-        let units = init_units(on, model.parameters(), config.seed, moments)?;
-        let passes = model
-            .passes()
-            .into_iter()
-            .map(|pass| PlanPass { units: pass.units, can_recompute: false });
-        let sums: u32 = units.iter().map(|unit| sums_of(unit.len)).sum();
-        let loss_scale = device.alloc(size_of::<f32>())?;
-        device.upload(stream, &1f32.to_ne_bytes(), loss_scale.address())?;
+        let unit = |unit| {
+            let own = parts.own_range(unit);
+            if config.offload.optimizer != StatePlace::Computing {
+                return UnitState::with_master(own.len(), config).map(PartState::Host);
+            }
+            let decay = parts.decay_ranges(table, unit);
+            let memory = UnitMemory::new(&on, &own, weights.resident(unit), &decay, moments)?;
+            Ok(PartState::Device(memory))
+        };
+        let units: Result<Vec<_>, _> = (0..table.units().len()).map(unit).collect();
+        let units = units.inspect_err(|error| abort_if_offload(group, error))?;
+        let blocks = |unit| parts.own_range(unit).len().div_ceil(NORM_BLOCK);
+        let blocks: usize = (0..units.len()).map(blocks).sum();
+        let loss_scale = on.alloc(size_of::<f32>())?;
+        on.upload(&[1.0], loss_scale.address())?;
         Ok(Self {
-            group: group.clone(),
-            passes: passes.collect(),
-            lanes,
+            passes,
+            gradients: GradientStore::new(executor, &groups, &parts, options)?,
+            weights,
             units,
             loss_scale: (loss_scale, 1.0),
-            step: StepMemory::new(on)?,
-            squares: device.alloc(sums as usize * size_of::<f64>())?,
-            staging: UnitBuffers::new(),
+            step: StepMemory::new(&on)?,
+            squares: on.alloc(blocks * size_of::<f64>())?,
             loss: 0.0,
             optimizer: config.optimizer,
-            device,
-            stream,
-            element,
+            parts,
+            on,
             model,
         })
     }
 
-    fn queue(&self) -> DeviceQueue<'_> {
-        DeviceQueue { device: &*self.device, stream: self.stream, element: self.element }
+    /// Uploads the factor of the losses if it has changed.
+    fn set_loss_scale(&mut self, scale: f32) -> Result<DeviceAddress, DeviceError> {
+        let (memory, on_device) = &mut self.loss_scale;
+        if scale.to_bits() != on_device.to_bits() {
+            self.on.upload(&[scale], memory.address())?;
+            *on_device = scale;
+        }
+        Ok(memory.address())
     }
 
     fn compute(
@@ -97,78 +130,116 @@ impl<M: DeviceModel> DeviceReplica<M> {
         index: usize,
         batch: &M::Batch,
         at: MicroBatch,
-    ) -> Result<(), DeviceError> {
-        let of_pass = |address: fn(&UnitMemory) -> DeviceAddress| -> Vec<(usize, DeviceAddress)> {
-            let units = self.passes[index].units.iter();
-            units.map(|unit| (*unit, address(&self.units[*unit]))).collect()
+    ) -> Result<(), EngineError> {
+        let loss_scale = self.set_loss_scale(at.loss_scale)?;
+        let Self { on, model, passes, weights, gradients, .. } = self;
+        let named = &passes[index].units;
+        let units: Vec<_> = named.iter().map(|unit| (*unit, weights.address(*unit))).collect();
+        let forward = DeviceForward {
+            index,
+            is_recomputation: kind == Computation::Recompute,
+            stream: on.stream,
+            loss_scale,
+            units: &units,
         };
-        let (units, gradients) = (of_pass(UnitMemory::weights), of_pass(UnitMemory::open_gradient));
-        let (memory, on_device) = &mut self.loss_scale;
-        if at.loss_scale.to_bits() != on_device.to_bits() {
-            self.device.upload(self.stream, &at.loss_scale.to_ne_bytes(), memory.address())?;
-            *on_device = at.loss_scale;
-        }
-        let loss_scale = memory.address();
-        let forward = DeviceForward { index, stream: self.stream, loss_scale, units: &units };
         match kind {
             Computation::Forward => {
-                self.model.forward(&forward, batch)?;
-                if index + 1 == self.passes.len() {
-                    self.loss = self.model.loss(self.stream)?;
+                model.forward(&forward, batch)?;
+                if index + 1 == passes.len() {
+                    self.loss = model.loss(on.stream)?;
                 }
-                Ok(())
             }
             Computation::Backward => {
-                self.model.backward(&DeviceBackward { forward, gradients: &gradients }, batch)
+                let open = gradients.open_units(named);
+                let open: Vec<_> = open.map(|(unit, open)| (unit, open.address())).collect();
+                model.backward(&DeviceBackward { forward, gradients: &open }, batch)?;
             }
-            Computation::Recompute => unreachable!("the settings keep all activations"),
+            Computation::Recompute => model.forward(&forward, batch)?,
+        }
+        // Beside this pass, gradients of the one before are copied and reduced.
+        self.gradients.start_due()
+    }
+
+    fn run_step(
+        &mut self,
+        step: PlanStep,
+        batch: &M::Batch,
+        at: MicroBatch,
+    ) -> Result<(), EngineError> {
+        match step {
+            PlanStep::StartGather { unit } => self.weights.start_gather(unit),
+            PlanStep::FinishGather { unit } => self.weights.finish_gather(unit),
+            PlanStep::Free { unit } => self.weights.free(unit),
+            PlanStep::Compute { kind, pass } => self.compute(kind, pass, batch, at),
+            PlanStep::OpenGradient { unit } => self.gradients.open(unit, at.is_last),
+            PlanStep::StartReduce { unit } => self.gradients.close(unit, at.is_last),
+            PlanStep::FinishReduce { unit } => self.gradients.finish_reduce(unit, at.is_last),
         }
     }
 
-    /// The gradient of a unit is complete; after the last micro-batch, it becomes the mean over all lanes.
-    fn reduce(&mut self, unit: usize, is_last: bool) -> Result<(), EngineError> {
-        let Self { device, stream, element, units, group, staging, .. } = self;
-        let on = DeviceQueue { device: &**device, stream: *stream, element: *element };
-        units[unit].close(on)?;
-        if !is_last {
-            return Ok(());
+    /// Sums of squares of the blocks of this rank's part of every unit.
+    fn block_sums(&mut self) -> Result<Vec<Vec<f64>>, EngineError> {
+        let mut at = self.squares.address();
+        let mut counts = Vec::new();
+        for unit in 0..self.units.len() {
+            let gradient = self.gradients.own(unit).address();
+            let len = self.parts.own_range(unit).len();
+            self.on.block_squares(gradient, at, len)?;
+            counts.push(len.div_ceil(NORM_BLOCK));
+            at = at.offset(len.div_ceil(NORM_BLOCK) * size_of::<f64>());
         }
-        let (gradient, len, lanes) = (units[unit].gradient(), units[unit].len, self.lanes.count());
-        if group.world_size() == 1 {
-            return Ok(on.divide(gradient, lanes, len)?);
+        let mut sums = vec![0.0f64; counts.iter().sum()];
+        self.on.download(self.squares.address(), &mut sums)?;
+        let mut rest = &sums[..];
+        let of_units = counts.into_iter().map(|count| {
+            let (now, later) = rest.split_at(count);
+            rest = later;
+            now.to_vec()
+        });
+        Ok(of_units.collect())
+    }
+
+    fn update_parts(&mut self, step: &OptimizerStep) -> Result<(), EngineError> {
+        self.step.upload(&self.on, step)?;
+        let mut values = Vec::new();
+        for (unit, state) in self.units.iter_mut().enumerate() {
+            let gradient = self.gradients.own(unit).address();
+            match state {
+                PartState::Device(memory) => self.step.update(&self.on, memory, gradient, step)?,
+                PartState::Host(state) => {
+                    let own = self.parts.own_range(unit);
+                    values.resize(own.len(), 0.0);
+                    self.on.download(gradient, &mut values)?;
+                    let ranges = self.parts.decay_ranges(self.model.parameters(), unit);
+                    let master = state.master.as_mut().expect("the host has the weights");
+                    step.update_ranges(&Serial, &ranges, master, &mut state.moments, &values);
+                    self.weights.store(unit, &own, master)?;
+                    state.release();
+                }
+            }
         }
-        let mut buffer = staging.take(len, |len| group.alloc_shared(len))?;
-        let values = bytemuck::cast_slice_mut(buffer.slice_mut(&(0..len)));
-        device.download(*stream, gradient, values)?;
-        let mean = DividedReduction { op: ReduceOp::Sum, divisor: lanes as u64 };
-        let work = group.submit_all_reduce(buffer.lend(&(0..len)), mean, |_| {});
-        buffer.restore(work.wait()?);
-        device.upload(*stream, bytemuck::cast_slice(buffer.slice(&(0..len))), gradient)?;
-        staging.keep(buffer);
-        Ok(())
+        self.publish_parts()
+    }
+
+    /// Lets all ranks have the weights that each has replaced in its part.
+    pub(super) fn publish_parts(&mut self) -> Result<(), EngineError> {
+        match self.units.iter().map(PartState::weights).collect() {
+            Some(parts) => self.weights.publish(parts),
+            None => self.weights.exchange(),
+        }
+    }
+
+    /// Aborts the group if the device failed.
+    pub(super) fn settle<T>(&self, outcome: Result<T, EngineError>) -> Result<T, EngineError> {
+        outcome.inspect_err(|error| abort_if_device(&self.parts.group, error))
     }
 }
 
-/// Sums of a unit that the kernel of squares writes.
-fn sums_of(len: usize) -> u32 {
-    KernelLaunch::squares(len as u64).grid[0]
-}
-
-/// Allocates all units, with the initial values.
-fn init_units(
-    on: DeviceQueue<'_>,
-    table: &ParameterTable,
-    seed: u64,
-    moments: usize,
-) -> Result<Vec<UnitMemory>, DeviceError> {
-    let mut values = Vec::new();
-    let unit = |(index, unit): (usize, &Unit)| {
-        values.clear();
-        values.resize(unit.range.len(), 0.0);
-        table.init_unit(index, seed, &mut values);
-        UnitMemory::new(on, table.of_unit(index), &values, moments)
-    };
-    table.units().iter().enumerate().map(unit).collect()
+/// Tells the other ranks, which would wait for the operations of this one, that its device failed.
+fn abort_if_device(group: &Group, error: &EngineError) {
+    if let EngineError::Device(_) = error {
+        group.abort(&error.to_string());
+    }
 }
 
 impl<M: DeviceModel> Replica for DeviceReplica<M> {
@@ -179,25 +250,8 @@ impl<M: DeviceModel> Replica for DeviceReplica<M> {
     }
 
     fn run(&mut self, step: PlanStep, batch: &M::Batch, at: MicroBatch) -> Result<(), EngineError> {
-        let outcome = match step {
-            // Every rank keeps all parameters, and a reduction ends before it returns.
-            PlanStep::StartGather { .. }
-            | PlanStep::FinishGather { .. }
-            | PlanStep::Free { .. }
-            | PlanStep::FinishReduce { .. } => Ok(()),
-            PlanStep::Compute { kind, pass } => Ok(self.compute(kind, pass, batch, at)?),
-            PlanStep::OpenGradient { unit } => {
-                let Self { device, stream, element, units, .. } = self;
-                let on = DeviceQueue { device: &**device, stream: *stream, element: *element };
-                Ok(units[unit].open(on, at.is_last)?)
-            }
-            PlanStep::StartReduce { unit } => self.reduce(unit, at.is_last),
-        };
-        if let Err(error @ EngineError::Device(_)) = &outcome {
-            // The other ranks would wait for the operations of this one.
-            self.group.abort(&error.to_string());
-        }
-        outcome
+        let outcome = self.run_step(step, batch, at);
+        self.settle(outcome)
     }
 
     fn loss(&self) -> f32 {
@@ -205,32 +259,12 @@ impl<M: DeviceModel> Replica for DeviceReplica<M> {
     }
 
     fn gradient_norm(&mut self) -> Result<f64, EngineError> {
-        let on = self.queue();
-        let (mut at, mut count) = (self.squares.address(), 0);
-        for unit in &self.units {
-            let arguments = [
-                KernelArgument::Address(unit.gradient()),
-                KernelArgument::Address(at),
-                KernelArgument::U64(unit.len as u64),
-            ];
-            let kernel = (KernelProgram::Optimizer(self.element), Kernel::Squares);
-            let size = KernelLaunch::squares(unit.len as u64);
-            on.device.launch(on.stream, kernel, size, &arguments)?;
-            at = at.offset(sums_of(unit.len) as usize * size_of::<f64>());
-            count += sums_of(unit.len) as usize;
-        }
-        let mut sums = vec![0.0f64; count];
-        let bytes = bytemuck::cast_slice_mut(&mut sums);
-        on.device.download(on.stream, self.squares.address(), bytes)?;
-        Ok(fold_block_sums(&sums).sqrt())
+        let sums = self.block_sums();
+        self.parts.norm(self.settle(sums)?)
     }
 
     fn update(&mut self, step: &OptimizerStep) -> Result<(), EngineError> {
-        let on = self.queue();
-        self.step.upload(on, step)?;
-        for unit in &self.units {
-            self.step.update(on, unit, step)?;
-        }
-        Ok(())
+        let outcome = self.update_parts(step);
+        self.settle(outcome)
     }
 }

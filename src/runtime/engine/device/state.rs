@@ -1,47 +1,116 @@
-//! State of a rank in the memory of a device. Every rank has the whole state; each saves a part of it.
+//! State of a rank in the memory of a device.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
-use crate::cuda::device::{DeviceAddress, DeviceError};
+use crate::cuda::device::DeviceAddress;
 use crate::runtime::engine::device::model::DeviceModel;
 use crate::runtime::engine::device::replica::DeviceReplica;
+use crate::runtime::engine::device::unit::{PartState, UnitMemory};
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::parameters::ParameterTable;
+use crate::runtime::engine::shards::optimizer_state::StateValues;
+use crate::runtime::engine::shards::sections::{self, OwnSections, OwnedParts};
 use crate::runtime::engine::state::{
     NeededRange, ReadState, ReplicaState, Section, StatePiece, moment_index, sections_of,
 };
-use crate::runtime::parallel::zero::shard_ranges::UnitShards;
+
+/// Values of a section of a part: on the device, or in the memory of the host.
+enum SectionValues<'a> {
+    Device(DeviceAddress),
+    Host(&'a StateValues<f32>),
+}
 
 impl<M: DeviceModel> DeviceReplica<M> {
-    fn address(&self, unit: usize, section: Section) -> DeviceAddress {
-        let unit = &self.units[unit];
-        match section {
-            Section::Weights => unit.master(),
-            Section::Moment(name) => unit.moments[moment_index(self.optimizer, name)].address(),
+    fn values(&self, unit: usize, section: Section) -> SectionValues<'_> {
+        let moment = |name| moment_index(self.optimizer, name);
+        match (&self.units[unit], section) {
+            (PartState::Device(memory), Section::Weights) => SectionValues::Device(memory.master),
+            (PartState::Device(memory), Section::Moment(name)) => {
+                SectionValues::Device(memory.moments[moment(name)].address())
+            }
+            (PartState::Host(state), Section::Weights) => {
+                SectionValues::Host(state.master.as_ref().expect("the host has the weights"))
+            }
+            (PartState::Host(state), Section::Moment(name)) => {
+                SectionValues::Host(&state.moments[moment(name)])
+            }
         }
     }
 
-    /// Copies `len` elements of a section of a unit to the host, from `begin` on. The host waits for the device.
+    /// Replaces values in the memory of the host, and for weights those of the device.
+    fn write_on_host(
+        &mut self,
+        unit: usize,
+        section: Section,
+        values: &[f32],
+    ) -> Result<(), EngineError> {
+        let PartState::Host(state) = &mut self.units[unit] else { return Ok(()) };
+        match section {
+            Section::Weights => {
+                state.master.as_mut().expect("the host has the weights").copy_from_slice(values);
+                self.weights.store(unit, &self.parts.own_range(unit), values)
+            }
+            Section::Moment(name) => {
+                state.moments[moment_index(self.optimizer, name)].copy_from_slice(values);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl<M: DeviceModel> OwnSections for DeviceReplica<M> {
+    fn parts(&self) -> &OwnedParts {
+        &self.parts
+    }
+
+    fn table(&self) -> &ParameterTable {
+        self.model.parameters()
+    }
+
+    fn sections(&self) -> Vec<Section> {
+        sections_of(self.optimizer)
+    }
+
+    /// Copies the elements of a device; the host waits for it.
     fn read(
         &self,
-        (unit, section): (usize, Section),
-        begin: usize,
-        len: usize,
-    ) -> Result<Vec<f32>, DeviceError> {
-        let mut values = vec![0.0f32; len];
-        let from = self.address(unit, section).offset(begin * size_of::<f32>());
-        self.device.download(self.stream, from, bytemuck::cast_slice_mut(&mut values))?;
-        Ok(values)
+        unit: usize,
+        section: Section,
+        range: Range<usize>,
+    ) -> Result<Cow<'_, [f32]>, EngineError> {
+        match self.values(unit, section) {
+            SectionValues::Host(values) => Ok(Cow::Borrowed(&values[range])),
+            SectionValues::Device(address) => {
+                let mut values = vec![0.0f32; range.len()];
+                let from = address.offset(range.start * size_of::<f32>());
+                self.on.download(from, &mut values)?;
+                Ok(Cow::Owned(values))
+            }
+        }
     }
 
-    fn write(&self, unit: usize, section: Section, values: &[f32]) -> Result<(), DeviceError> {
-        let to = self.address(unit, section);
-        self.device.upload(self.stream, bytemuck::cast_slice(values), to)?;
-        let copy = self.units[unit].copy();
-        if section == Section::Weights && copy != DeviceAddress::NULL {
-            self.device.upload(self.stream, &self.element.encode(values), copy)?;
+    fn write(&mut self, unit: usize, section: Section, values: &[f32]) -> Result<(), EngineError> {
+        let SectionValues::Device(address) = self.values(unit, section) else {
+            return self.write_on_host(unit, section, values);
+        };
+        self.on.upload(values, address)?;
+        let PartState::Device(UnitMemory { narrow, .. }) = &self.units[unit] else { return Ok(()) };
+        if section == Section::Weights && *narrow != DeviceAddress::NULL && !values.is_empty() {
+            let rounded = self.on.element.encode(values);
+            self.on.device.upload(self.on.stream, &rounded, *narrow)?;
         }
         Ok(())
+    }
+
+    fn release(&self, unit: usize) {
+        if let PartState::Host(state) = &self.units[unit] {
+            state.release();
+        }
+    }
+
+    fn publish(&mut self) -> Result<(), EngineError> {
+        self.publish_parts()
     }
 }
 
@@ -55,49 +124,19 @@ impl<M: DeviceModel> ReplicaState for DeviceReplica<M> {
     }
 
     fn state_pieces(&self) -> Result<Vec<StatePiece<'_>>, EngineError> {
-        let (rank, world) = (self.group.rank(), self.group.world_size());
-        let mut pieces = Vec::new();
-        for section in self.sections() {
-            for (unit, memory) in self.units.iter().enumerate() {
-                let owned = UnitShards::new(memory.len, world, world).owned(rank);
-                let base = self.table().units()[unit].range.start;
-                for (parameter, range) in self.table().in_range(unit, &owned) {
-                    let begin = parameter.range.start - base + range.start;
-                    let values = Cow::Owned(self.read((unit, section), begin, range.len())?);
-                    pieces.push(StatePiece { parameter, section, range, values });
-                }
-            }
-        }
-        Ok(pieces)
+        sections::state_pieces(self)
     }
 
     fn needed_ranges(&self) -> Vec<NeededRange<'_>> {
-        let whole = |section| {
-            let parameters = self.table().iter();
-            parameters.map(move |parameter| (parameter, section, 0..parameter.range.len()))
-        };
-        self.sections().into_iter().flat_map(whole).collect()
+        sections::needed_ranges(self)
     }
 
     fn restore<E>(&mut self, read: &mut ReadState<'_, E>) -> Result<Result<(), E>, EngineError> {
-        for section in self.sections() {
-            for (unit, memory) in self.units.iter().enumerate() {
-                let mut values = vec![0.0; memory.len];
-                let base = self.table().units()[unit].range.start;
-                for parameter in self.table().of_unit(unit) {
-                    let range = parameter.range.start - base..parameter.range.end - base;
-                    let whole = 0..range.len();
-                    if let Err(error) = read(parameter, section, whole, &mut values[range]) {
-                        return Ok(Err(error));
-                    }
-                }
-                self.write(unit, section, &values)?;
-            }
-        }
-        Ok(Ok(()))
+        let outcome = sections::restore(self, read);
+        self.settle(outcome)
     }
 
     fn gather_section(&self, unit: usize, section: Section) -> Result<Vec<f32>, EngineError> {
-        Ok(self.read((unit, section), 0, self.units[unit].len)?)
+        self.settle(sections::gather_section(self, unit, section))
     }
 }

@@ -1,210 +1,129 @@
-//! [`UnitMemory`]: what a rank keeps of a unit on a device.
+//! [`PartState`]: what a rank keeps to update its part of a unit, on its device or in the memory of the host.
 
-use crate::cuda::device::{
-    Device, DeviceAddress, DeviceError, DeviceMemory, KernelArgument, StreamId,
-};
-use crate::cuda::kernels::{ElementType, Kernel, KernelLaunch, KernelProgram};
-use crate::runtime::engine::parameters::Parameter;
-use crate::runtime::flat::accumulate::BinaryCounter;
+use std::ops::Range;
 
-/// A stream of a device, to which a replica submits its operations.
-#[derive(Clone, Copy)]
-pub(super) struct DeviceQueue<'d> {
-    pub(super) device: &'d dyn Device,
-    pub(super) stream: StreamId,
-    /// Type in which the model computes.
-    pub(super) element: ElementType,
+use crate::cuda::device::{DeviceAddress, DeviceError, DeviceMemory};
+use crate::cuda::kernels::ElementType;
+use crate::runtime::engine::device::queue::{DeviceFloats, DeviceQueue};
+use crate::runtime::engine::shards::optimizer_state::UnitState;
+use crate::runtime::optim::DecayRange;
+
+/// State of the optimizer for this rank's part of a unit.
+pub(super) enum PartState {
+    /// On the device, which updates the weights.
+    Device(UnitMemory),
+    /// In the memory of the host, whose processor updates them.
+    Host(UnitState),
 }
 
-/// Memory of a unit.
+/// Master weights and optimizer state on a device.
 pub(super) struct UnitMemory {
-    /// Elements.
+    /// Elements of the part.
     pub(super) len: usize,
-    /// Weights in the type in which the model computes.
-    weights: Box<dyn DeviceMemory>,
-    /// Weights in full precision; `None` if the model computes in it.
-    master: Option<Box<dyn DeviceMemory>>,
-    /// Moments, f32, in the order of the optimizer.
-    pub(super) moments: Vec<Box<dyn DeviceMemory>>,
-    /// Sum over the micro-batches of a step, then over the ranks, f32.
-    gradient: Box<dyn DeviceMemory>,
-    /// Gradient of a micro-batch that is not the last one of its step.
-    open: Option<Box<dyn DeviceMemory>>,
-    /// Sums of earlier micro-batches.
-    earlier: BinaryCounter<Box<dyn DeviceMemory>>,
+    /// Weights in full precision: memory of this rank, or a range of the weights that passes read.
+    pub(super) master: DeviceAddress,
+    /// Weights in the type in which the model computes, to which the master is rounded; null if that is f32.
+    pub(super) narrow: DeviceAddress,
+    /// Moments, in the order of the optimizer.
+    pub(super) moments: Vec<DeviceFloats>,
     /// Ends of the ranges that decay or do not, by turns.
     pub(super) decay_ends: Box<dyn DeviceMemory>,
     pub(super) decay_ranges: u32,
+    /// Memory of this rank for the part.
+    _held: Vec<Box<dyn DeviceMemory>>,
 }
 
-/// Ends of ranges of parameters: those with even numbers decay, the others do not. `begin` is the first element.
-fn decay_ends(parameters: &[Parameter], begin: usize) -> Vec<u64> {
+/// Ends of ranges: those with even numbers decay, the others do not.
+fn decay_ends(ranges: &[DecayRange]) -> Vec<u64> {
     let mut ends = Vec::new();
-    for parameter in parameters {
-        let end = (parameter.range.end - begin) as u64;
+    for DecayRange { range, decays } in ranges {
         // The first range is that of parameters that decay, and may be empty.
-        if ends.is_empty() && !parameter.decays() {
+        if ends.is_empty() && !decays {
             ends.push(0);
         }
         let last_decays = ends.len() % 2 == 1;
-        if !ends.is_empty() && last_decays == parameter.decays() {
+        if !ends.is_empty() && last_decays == *decays {
             ends.pop();
         }
-        ends.push(end);
+        ends.push(range.end as u64);
     }
     ends
 }
 
 impl UnitMemory {
-    /// Allocates the memory of a unit with these parameters and values.
+    /// Allocates the memory of a part, with moments of zero. `resident` is the address of the unit that passes read,
+    /// if it is always on the device.
     pub(super) fn new(
-        on: DeviceQueue<'_>,
-        parameters: &[Parameter],
-        values: &[f32],
+        on: &DeviceQueue,
+        own: &Range<usize>,
+        resident: Option<DeviceAddress>,
+        decay: &[DecayRange],
         moments: usize,
     ) -> Result<Self, DeviceError> {
-        let DeviceQueue { device, stream, element } = on;
-        let numbers = |len: usize| device.alloc(len * size_of::<f32>());
-        let weights = device.alloc(values.len() * element.bytes())?;
-        device.upload(stream, &element.encode(values), weights.address())?;
-        let master = match element {
-            ElementType::F32 => None,
-            ElementType::Half(_) => {
-                let master = numbers(values.len())?;
-                device.upload(stream, bytemuck::cast_slice(values), master.address())?;
-                Some(master)
-            }
+        let mut held = Vec::new();
+        let mut hold = |bytes: usize| -> Result<DeviceAddress, DeviceError> {
+            let memory = on.alloc(own.len() * bytes)?;
+            let address = memory.address();
+            held.push(memory);
+            Ok(address)
+        };
+        let bytes = on.element.bytes();
+        let weights = match resident {
+            Some(unit) => unit.offset(own.start * bytes),
+            None => hold(bytes)?,
+        };
+        let (master, narrow) = match on.element {
+            ElementType::F32 => (weights, DeviceAddress::NULL),
+            ElementType::Half(_) => (hold(size_of::<f32>())?, weights),
         };
         let moments: Vec<_> =
-            (0..moments).map(|_| numbers(values.len())).collect::<Result<_, _>>()?;
+            (0..moments).map(|_| on.floats(own.len())).collect::<Result<_, _>>()?;
         for moment in &moments {
-            device.clear(stream, moment.address(), moment.bytes())?;
+            on.clear(moment.address(), moment.len())?;
         }
-        let begin = parameters.first().map_or(0, |parameter| parameter.range.start);
-        let ends = decay_ends(parameters, begin);
-        let decay_ends = device.alloc(ends.len() * size_of::<u64>())?;
-        device.upload(stream, bytemuck::cast_slice(&ends), decay_ends.address())?;
-        Ok(Self {
-            len: values.len(),
-            weights,
-            master,
-            moments,
-            gradient: numbers(values.len())?,
-            open: None,
-            earlier: BinaryCounter::new(),
-            decay_ends,
-            decay_ranges: ends.len() as u32,
-        })
-    }
-
-    /// Weights in the type in which the model computes.
-    pub(super) fn weights(&self) -> DeviceAddress {
-        self.weights.address()
-    }
-
-    /// Weights in full precision.
-    pub(super) fn master(&self) -> DeviceAddress {
-        self.master.as_ref().unwrap_or(&self.weights).address()
-    }
-
-    /// The weights to which the master is rounded, if it is not the same memory.
-    pub(super) fn copy(&self) -> DeviceAddress {
-        self.master.as_ref().map_or(DeviceAddress::NULL, |_| self.weights.address())
-    }
-
-    /// Gradient of the step.
-    pub(super) fn gradient(&self) -> DeviceAddress {
-        self.gradient.address()
-    }
-
-    /// Gradient of the micro-batch that is computed.
-    pub(super) fn open_gradient(&self) -> DeviceAddress {
-        self.open.as_ref().unwrap_or(&self.gradient).address()
-    }
-
-    /// Provides zeros for the gradient of a micro-batch.
-    pub(super) fn open(&mut self, on: DeviceQueue<'_>, is_last: bool) -> Result<(), DeviceError> {
-        let bytes = self.len * size_of::<f32>();
-        self.open = if is_last {
-            None
-        } else {
-            let spare = self.earlier.take_spare();
-            Some(spare.map_or_else(|| on.device.alloc(bytes), Ok)?)
-        };
-        on.device.clear(on.stream, self.open_gradient(), bytes)
-    }
-
-    /// The gradient of a micro-batch is complete: adds it to those before, in the order of a tree.
-    pub(super) fn close(&mut self, on: DeviceQueue<'_>) -> Result<(), DeviceError> {
-        let len = self.len;
-        if let Some(open) = self.open.take() {
-            return self.earlier.try_push(open, |older, newer| {
-                on.add_older(older.address(), newer.address(), len)
-            });
+        let ends = decay_ends(decay);
+        let decay_ends = on.alloc(ends.len() * size_of::<u64>())?;
+        if !ends.is_empty() {
+            on.device.upload(on.stream, bytemuck::cast_slice(&ends), decay_ends.address())?;
         }
-        for older in self.earlier.sums() {
-            on.add_older(older.address(), self.gradient.address(), len)?;
-        }
-        self.earlier.clear();
-        Ok(())
+        let decay_ranges = ends.len() as u32;
+        Ok(Self { len: own.len(), master, narrow, moments, decay_ends, decay_ranges, _held: held })
+    }
+
+    /// The part in the type in which the model computes.
+    fn weights(&self) -> DeviceAddress {
+        if self.narrow == DeviceAddress::NULL { self.master } else { self.narrow }
     }
 }
 
-impl DeviceQueue<'_> {
-    fn add_older(
-        self,
-        older: DeviceAddress,
-        newer: DeviceAddress,
-        len: usize,
-    ) -> Result<(), DeviceError> {
-        let arguments = [
-            KernelArgument::Address(older),
-            KernelArgument::Address(newer),
-            KernelArgument::U64(len as u64),
-        ];
-        let kernel = (KernelProgram::Fold(self.element), Kernel::AddOlder);
-        let size = KernelLaunch::elementwise(len as u64, self.element);
-        self.device.launch(self.stream, kernel, size, &arguments)
-    }
-
-    /// Divides numbers.
-    pub(super) fn divide(
-        self,
-        values: DeviceAddress,
-        divisor: usize,
-        len: usize,
-    ) -> Result<(), DeviceError> {
-        let arguments = [
-            KernelArgument::Address(values),
-            KernelArgument::F32(divisor as f32),
-            KernelArgument::U64(len as u64),
-        ];
-        let kernel = (KernelProgram::Fold(self.element), Kernel::DivideAll);
-        let size = KernelLaunch::elementwise(len as u64, self.element);
-        self.device.launch(self.stream, kernel, size, &arguments)
+impl PartState {
+    /// The part on the device in the type in which the model computes, if the device updates it.
+    pub(super) fn weights(&self) -> Option<DeviceAddress> {
+        match self {
+            Self::Device(memory) => Some(memory.weights()),
+            Self::Host(_) => None,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::engine::parameters::{Init, ParameterTable};
 
     #[test]
     fn ranges_decay_by_turns() {
-        let ends = |shapes: &[&[usize]]| {
-            let mut table = ParameterTable::default();
-            table.unit("before");
-            table.push("weight", &[3, 3], Init::Constant(0.0));
-            table.unit("unit");
-            for (number, shape) in shapes.iter().enumerate() {
-                table.push(format!("p{number}"), shape, Init::Constant(0.0));
-            }
-            decay_ends(table.of_unit(1), table.units()[1].range.start)
+        let ends = |ranges: &[(usize, bool)]| {
+            let mut begin = 0;
+            let range = |(len, decays): &(usize, bool)| {
+                let range = begin..begin + len;
+                begin = range.end;
+                DecayRange { range, decays: *decays }
+            };
+            decay_ends(&ranges.iter().map(range).collect::<Vec<_>>())
         };
-        // Matrices decay, vectors do not.
-        assert_eq!(ends(&[&[2, 3], &[2], &[4], &[2, 2]]), [6, 12, 16]);
-        assert_eq!(ends(&[&[5], &[2, 2]]), [0, 5, 9]);
-        assert_eq!(ends(&[&[2, 2], &[1, 3]]), [7]);
+        assert_eq!(ends(&[(6, true), (2, false), (4, false), (4, true)]), [6, 12, 16]);
+        assert_eq!(ends(&[(5, false), (4, true)]), [0, 5, 9]);
+        assert_eq!(ends(&[(4, true), (3, true)]), [7]);
+        assert_eq!(ends(&[]), [0u64; 0]);
     }
 }

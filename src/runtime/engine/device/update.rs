@@ -2,7 +2,8 @@
 
 use crate::cuda::device::{DeviceAddress, DeviceError, DeviceMemory, KernelArgument};
 use crate::cuda::kernels::{DeviceAdam, DeviceStep, Kernel, KernelLaunch, KernelProgram};
-use crate::runtime::engine::device::unit::{DeviceQueue, UnitMemory};
+use crate::runtime::engine::device::queue::{DeviceFloats, DeviceQueue};
+use crate::runtime::engine::device::unit::UnitMemory;
 use crate::runtime::optim::OptimizerStep;
 use crate::runtime::optim::update::{AdamNumbers, LionNumbers, Rule, SgdNumbers};
 
@@ -13,17 +14,13 @@ pub(super) struct StepMemory {
 }
 
 impl StepMemory {
-    pub(super) fn new(on: DeviceQueue<'_>) -> Result<Self, DeviceError> {
+    pub(super) fn new(on: &DeviceQueue) -> Result<Self, DeviceError> {
         let step = on.device.alloc(size_of::<DeviceStep>())?;
         Ok(Self { step, adam: on.device.alloc(size_of::<DeviceAdam>())? })
     }
 
     /// Copies the numbers of a step.
-    pub(super) fn upload(
-        &self,
-        on: DeviceQueue<'_>,
-        step: &OptimizerStep,
-    ) -> Result<(), DeviceError> {
+    pub(super) fn upload(&self, on: &DeviceQueue, step: &OptimizerStep) -> Result<(), DeviceError> {
         let is_first = matches!(step.rule, Rule::Sgd(SgdNumbers { is_first: true, .. }));
         let applied = if is_first { 1 } else { 2 };
         let decided = DeviceStep { norm: 0.0, applied, factor: step.factor, is_finite: 1 };
@@ -50,19 +47,22 @@ impl StepMemory {
         on.device.upload(on.stream, bytemuck::bytes_of(&adam), self.adam.address())
     }
 
-    /// Updates the parameters of a unit.
+    /// Updates this rank's part of a unit.
     pub(super) fn update(
         &self,
-        on: DeviceQueue<'_>,
+        on: &DeviceQueue,
         unit: &UnitMemory,
+        gradient: DeviceAddress,
         step: &OptimizerStep,
     ) -> Result<(), DeviceError> {
         use KernelArgument::{Address, F32, I32, U32, U64};
+        if unit.len == 0 {
+            return Ok(());
+        }
         let moment = |number: usize| {
-            Address(unit.moments.get(number).map_or(DeviceAddress::NULL, |moment| moment.address()))
+            Address(unit.moments.get(number).map_or(DeviceAddress::NULL, DeviceFloats::address))
         };
-        let [parameters, gradients, copy] =
-            [unit.master(), unit.gradient(), unit.copy()].map(Address);
+        let [parameters, gradients, copy] = [unit.master, gradient, unit.narrow].map(Address);
         let decided = Address(self.step.address());
         let decay = [Address(unit.decay_ends.address()), I32(unit.decay_ranges as i32)];
         let (l2, shrink, count) = (F32(step.l2), F32(step.shrink), U64(unit.len as u64));

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use crate::cuda::device::{Device, DeviceAddress, DeviceError, StreamId};
 use crate::cuda::kernels::{Activation, AttentionShape, ElementType, HalfType, HeadWidth};
 use crate::runtime::engine::{
-    DeviceBackward, DeviceForward, DeviceModel, ModelPass, ParameterTable,
+    DeviceBackward, DeviceForward, DeviceModel, ModelPass, ParameterTable, RecomputeSegment,
 };
 use crate::train::nn::device::attention::{AttentionGradients, DeviceAttention};
 use crate::train::nn::device::gpt_memory::GptMemory;
 use crate::train::nn::device::operations::{LayerAddresses, Operations, mean_loss};
+use crate::train::nn::gpt::places::{BlockPlace, block_places, kept_places};
 use crate::train::nn::gpt::{
     BlockParts, GptArchitecture, GptConfig, LayerParts, Ranges, Sequences,
 };
@@ -25,6 +26,7 @@ pub struct DeviceGpt {
     ranges: Ranges,
     half: HalfType,
     head_width: HeadWidth,
+    places: Vec<BlockPlace>,
     memory: Option<GptMemory>,
 }
 
@@ -62,7 +64,8 @@ impl DeviceGpt {
     ) -> Result<Self, DeviceError> {
         let (table, ranges) = config.parameters();
         let head_width = head_width(&config)?;
-        Ok(Self { device, config, table, ranges, half, head_width, memory: None })
+        let places = kept_places(config.layers);
+        Ok(Self { device, config, table, ranges, half, head_width, places, memory: None })
     }
 
     fn head_unit(&self) -> usize {
@@ -119,7 +122,8 @@ impl DeviceGpt {
             // Before the new one is allocated, so that there are never two sets.
             self.memory = None;
             let attention = DeviceAttention { shape, half: self.half };
-            self.memory = Some(GptMemory::new(device, stream, &self.config, attention)?);
+            self.memory =
+                Some(GptMemory::new(device, stream, &self.config, attention, &self.places)?);
         }
         let memory = self.memory.as_mut().expect("it was made");
         memory.tokens.upload(device, stream, batch)
@@ -141,12 +145,15 @@ impl DeviceGpt {
         layer: usize,
     ) -> Result<(), DeviceError> {
         let memory = self.memory();
-        let (block, input) = (&memory.blocks[layer], memory.input(layer));
+        let (block, input) = (memory.block(layer), memory.input(layer));
         let parts = self.block(layer, pass.unit(1 + layer), self.element());
         let norm = parts.attention_norm.into();
-        match layer.checked_sub(1).map(|before| &memory.blocks[before]) {
+        // The activations of the block before are lost when a segment is computed again, but not its own input.
+        let has_input = layer == 0 || pass.is_recomputation && memory.keeps_input(layer);
+        match layer.checked_sub(1).filter(|_| !has_input) {
             None => on.norm(input, norm, &block.attention_norm)?,
             Some(before) => {
+                let before = memory.block(before);
                 let sum = (&before.middle, &before.down);
                 on.residual_norm(sum, norm, input, &block.attention_norm)?;
             }
@@ -174,7 +181,7 @@ impl DeviceGpt {
         pass: &DeviceForward<'_>,
     ) -> Result<(), DeviceError> {
         let memory = self.memory();
-        let last = memory.blocks.last().expect("a model has a block");
+        let last = memory.block(self.config.layers - 1);
         let norm = self.final_norm(pass.unit(self.head_unit()), self.element());
         let sum = (&last.middle, &last.down);
         on.residual_norm(sum, norm, &memory.residual, &memory.final_norm)?;
@@ -226,7 +233,7 @@ impl DeviceGpt {
         sums: &BlockParts<DeviceAddress>,
     ) -> Result<(), DeviceError> {
         let memory = self.memory();
-        let (block, gradients) = (&memory.blocks[layer], &memory.gradients);
+        let (block, gradients) = (memory.block(layer), &memory.gradients);
         let (residual, wide) = (&gradients.residual, &gradients.wide);
         let partial = gradients.partial.address();
         on.layer_backward(residual, &block.active, sums.down.clone().into(), partial)?;
@@ -252,7 +259,7 @@ impl DeviceGpt {
         sums: &BlockParts<DeviceAddress>,
     ) -> Result<(), DeviceError> {
         let memory = self.memory();
-        let (block, gradients) = (&memory.blocks[layer], &memory.gradients);
+        let (block, gradients) = (memory.block(layer), &memory.gradients);
         let (residual, narrow) = (&gradients.residual, &gradients.narrow);
         let partial = gradients.partial.address();
         on.layer_backward(residual, &block.attended, sums.proj.clone().into(), partial)?;
@@ -285,9 +292,14 @@ impl DeviceModel for DeviceGpt {
     }
 
     fn passes(&self) -> Vec<ModelPass> {
-        let blocks = (1..=self.config.layers).map(|unit| ModelPass::new([unit]));
+        let blocks = (1..=self.config.layers).map(|unit| ModelPass::new([unit]).recomputable());
         let head = ModelPass::new([self.head_unit(), EMBEDDING]);
         std::iter::once(ModelPass::new([EMBEDDING])).chain(blocks).chain([head]).collect()
+    }
+
+    fn set_segments(&mut self, segments: &[RecomputeSegment]) {
+        self.places = block_places(segments, self.config.layers);
+        self.memory = None;
     }
 
     fn forward(&mut self, pass: &DeviceForward<'_>, batch: &Sequences) -> Result<(), DeviceError> {

@@ -8,13 +8,18 @@ use crate::train::nn::device::operations::partial_sums;
 use crate::train::nn::device::rows::DeviceRows;
 use crate::train::nn::device::tokens::Tokens;
 use crate::train::nn::gpt::GptConfig;
+use crate::train::nn::gpt::places::{BlockBuffers, BlockPlace};
 
 /// Activations, and buffers of the backward pass.
 pub(super) struct GptMemory {
     pub(super) tokens: Tokens,
     /// Begin of the residual stream.
     pub(super) embedded: DeviceRows,
-    pub(super) blocks: Vec<BlockMemory>,
+    /// Activations by slot; blocks whose activations are computed again share them.
+    blocks: Vec<BlockMemory>,
+    places: Vec<BlockPlace>,
+    /// Inputs of the segments whose activations are computed again; that of the first block is `embedded`.
+    kept_inputs: Vec<Option<DeviceRows>>,
     /// End of the residual stream.
     pub(super) residual: DeviceRows,
     pub(super) final_norm: NormRows,
@@ -28,7 +33,7 @@ pub(super) struct GptMemory {
 
 /// Activations of a block.
 pub(super) struct BlockMemory {
-    /// Input: the residual stream. That of the first block is `embedded`.
+    /// Input: the residual stream, unless it is kept elsewhere.
     input: Option<DeviceRows>,
     pub(super) attention_norm: NormRows,
     pub(super) qkv: DeviceRows,
@@ -68,6 +73,7 @@ impl GptMemory {
         stream: StreamId,
         config: &GptConfig,
         attention: DeviceAttention,
+        places: &[BlockPlace],
     ) -> Result<Self, DeviceError> {
         let AttentionShape { batch, length, heads, .. } = attention.shape;
         let (count, element) = (batch * length, ElementType::Half(attention.half));
@@ -76,9 +82,16 @@ impl GptMemory {
         let width = config.width;
         let norm = || NormRows::new(device, rows(width)?);
         let heads_of_all = (count * heads) as usize;
-        let block = |layer: usize| {
+        let BlockBuffers { slots, kept_inputs } = BlockBuffers::of(places);
+        let has_input = |slot: usize| {
+            let mut later = places.iter().skip(1);
+            later.any(|place| place.slot == slot && place.kept_input.is_none())
+        };
+        let is_embedded = |kept: usize| places[0].kept_input == Some(kept);
+        let kept_input = |kept: usize| (!is_embedded(kept)).then(|| rows(width)).transpose();
+        let block = |slot: usize| {
             Ok(BlockMemory {
-                input: (0 < layer).then(|| rows(width)).transpose()?,
+                input: has_input(slot).then(|| rows(width)).transpose()?,
                 attention_norm: norm()?,
                 qkv: rows(3 * width)?,
                 attended: rows(width)?,
@@ -96,7 +109,9 @@ impl GptMemory {
         Ok(Self {
             tokens: Tokens::new(device, (batch, length))?,
             embedded: rows(width)?,
-            blocks: (0..config.layers).map(block).collect::<Result<_, _>>()?,
+            blocks: (0..slots).map(block).collect::<Result<_, _>>()?,
+            kept_inputs: (0..kept_inputs).map(kept_input).collect::<Result<_, _>>()?,
+            places: places.to_vec(),
             residual: rows(width)?,
             final_norm: norm()?,
             logits: rows(config.vocabulary)?,
@@ -113,8 +128,25 @@ impl GptMemory {
         })
     }
 
+    /// Activations of a block.
+    pub(super) fn block(&self, layer: usize) -> &BlockMemory {
+        &self.blocks[self.places[layer].slot]
+    }
+
     /// Input of a block.
     pub(super) fn input(&self, layer: usize) -> &DeviceRows {
-        self.blocks[layer].input.as_ref().unwrap_or(&self.embedded)
+        if layer == 0 {
+            return &self.embedded;
+        }
+        let of_block = match self.places[layer].kept_input {
+            Some(kept) => &self.kept_inputs[kept],
+            None => &self.block(layer).input,
+        };
+        of_block.as_ref().expect("the input of a block is kept")
+    }
+
+    /// Whether the input of a block is kept until its activations are computed again.
+    pub(super) fn keeps_input(&self, layer: usize) -> bool {
+        self.places[layer].kept_input.is_some()
     }
 }

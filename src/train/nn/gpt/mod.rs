@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `config`, `ranges` | sizes, and the ranges of the parameters |
 //! | `batch` | batches |
+//! | `places` | where the activations of the blocks are |
 //! | `transformer`, `tile` | the model; the work of one thread |
 
 mod batch;
 pub(crate) mod config;
+pub(in crate::train::nn) mod places;
 mod ranges;
 mod tile;
 mod transformer;

@@ -7,6 +7,7 @@ use crate::train::nn::cpu::kernels;
 use crate::train::nn::cpu::rounding::round_to;
 use crate::train::nn::cpu::simd_matmul::{Matrix, MatrixMut, multiply, multiply_add};
 use crate::train::nn::gpt::config::{GptArchitecture, GptConfig};
+use crate::train::nn::gpt::places::{BlockBuffers, BlockPlace};
 use crate::train::nn::gpt::ranges::{BlockParts, LayerParts};
 
 /// Parameters of a block as a tile uses them.
@@ -15,24 +16,6 @@ pub(crate) struct BlockWeights<'a, F> {
     pub(crate) parts: BlockParts<&'a [F]>,
     /// The same with every matrix transposed; empty in the backward pass, which does not read them.
     pub(crate) transposed: Option<BlockParts<&'a [F]>>,
-}
-
-/// Activations of a block in a tile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BlockPlace {
-    /// Index of the activations; blocks whose activations are computed again share them.
-    pub(crate) slot: usize,
-    /// Index of the kept input, if the block is the first of a segment that is computed again.
-    pub(crate) kept_input: Option<usize>,
-}
-
-/// Number of buffers that the blocks of a tile use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct BlockBuffers {
-    /// Sets of activations.
-    pub(crate) slots: usize,
-    /// Number of segments that keep their input.
-    pub(crate) kept_inputs: usize,
 }
 
 /// Size of a tile.

@@ -15,10 +15,9 @@ use crate::train::nn::cpu::linear::{WeightGradient, weight_gradients};
 use crate::train::nn::cpu::threads::Threads;
 use crate::train::nn::gpt::batch::Sequences;
 use crate::train::nn::gpt::config::GptConfig;
+use crate::train::nn::gpt::places::{BlockBuffers, BlockPlace, block_places, kept_places};
 use crate::train::nn::gpt::ranges::{LayerParts, Ranges};
-use crate::train::nn::gpt::tile::{
-    BiasGradients, BlockBuffers, BlockPlace, BlockWeights, Tile, TileShape,
-};
+use crate::train::nn::gpt::tile::{BiasGradients, BlockWeights, Tile, TileShape};
 
 /// Unit of the embeddings. The blocks follow, then the unit of the head.
 const EMBEDDING: usize = 0;
@@ -49,7 +48,7 @@ impl<F: ModelFloat> Gpt<F> {
     /// Creates a model of this configuration. Work space is allocated for the first batch.
     pub fn new(config: GptConfig, threads: Threads) -> Self {
         let (table, ranges) = config.parameters();
-        let places = (0..config.layers).map(|slot| BlockPlace { slot, kept_input: None }).collect();
+        let places = kept_places(config.layers);
         Self { config, table, ranges, threads, transposed: Vec::new(), places, tiles: Vec::new() }
     }
 
@@ -100,7 +99,7 @@ impl<F: ModelFloat> Gpt<F> {
         if !self.tiles.iter().map(Tile::shape).eq(shapes.iter().copied()) {
             // Before the new ones are allocated, so that there are never two sets.
             self.tiles.clear();
-            let buffers = buffers(&self.places);
+            let buffers = BlockBuffers::of(&self.places);
             let tile = |&shape| Tile::new(&self.config, shape, buffers);
             self.tiles = shapes.iter().map(tile).collect();
         }
@@ -286,30 +285,8 @@ impl<F: ModelFloat> Model<F> for Gpt<F> {
 
     /// Segments that are computed again share their activations; each keeps its input.
     fn set_segments(&mut self, segments: &[RecomputeSegment]) {
-        let longest = segments.iter().filter(|segment| segment.recomputes);
-        let longest = longest.map(|segment| segment.passes.len()).max().unwrap_or(0);
-        let (mut own, mut kept) = (longest.., 0..);
-        for segment in segments {
-            for (at, pass) in segment.passes.clone().enumerate() {
-                let GptPass::Block(layer) = self.pass(pass) else { continue };
-                self.places[layer] = if segment.recomputes {
-                    let kept_input = if at == 0 { kept.next() } else { None };
-                    BlockPlace { slot: at, kept_input }
-                } else {
-                    let slot = own.next().expect("there is no last number");
-                    BlockPlace { slot, kept_input: None }
-                };
-            }
-        }
+        self.places = block_places(segments, self.config.layers);
         self.tiles.clear();
-    }
-}
-
-/// Number of buffers for blocks at these places.
-fn buffers(places: &[BlockPlace]) -> BlockBuffers {
-    BlockBuffers {
-        slots: places.iter().map(|place| place.slot + 1).max().unwrap_or(0),
-        kept_inputs: places.iter().filter(|place| place.kept_input.is_some()).count(),
     }
 }
 

@@ -5,22 +5,29 @@ use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::operation::DividedReduction;
 use crate::runtime::comm::shm::buffer::{Lent, SharedBuffer};
 use crate::runtime::comm::work::Work;
-use crate::runtime::dtype::element::{Dtype, Element as _, ReduceOp};
-use crate::runtime::engine::host::groups::UnitGroups;
+use crate::runtime::dtype::element::{Dtype, ReduceOp};
+use crate::runtime::engine::shards::groups::UnitGroups;
 use crate::runtime::parallel::zero::lanes::LaneAssignment;
 use crate::runtime::parallel::zero::shard_ranges::UnitShards;
 use crate::runtime::parallel::zero::stage::Sharding;
 
 /// What the store must know of a step.
-pub(super) struct GradientOptions {
-    pub(super) lanes: LaneAssignment,
-    pub(super) sharding: Sharding,
+pub(crate) struct GradientOptions {
+    pub(crate) lanes: LaneAssignment,
+    pub(crate) sharding: Sharding,
     /// Type to which the gradient of every lane is rounded before it is added to others.
-    pub(super) rounding: Dtype,
+    pub(crate) rounding: Dtype,
+}
+
+impl GradientOptions {
+    /// Number by which the sum over all ranks is divided.
+    pub(super) fn divisor(&self) -> u64 {
+        if self.lanes.reduces_every_micro_batch() { 1 } else { self.lanes.count() as u64 }
+    }
 }
 
 /// A reduction in flight.
-pub(super) enum ReductionInFlight {
+pub(crate) enum ReductionInFlight {
     /// Over the ranks of a shard group; the sums of all shard groups are added next.
     ShardGroup(Work<Lent<f32>>),
     /// The last one, whose result is the gradient.
@@ -29,36 +36,31 @@ pub(super) enum ReductionInFlight {
 
 impl ReductionInFlight {
     /// Returns whether it has ended.
-    pub(super) fn is_completed(&mut self) -> bool {
+    pub(crate) fn is_completed(&mut self) -> bool {
         let (Self::ShardGroup(work) | Self::Last(work)) = self;
         work.is_completed()
     }
 
     /// Waits for its end, and returns the memory.
-    pub(super) fn wait(self) -> Result<Lent<f32>, CollectiveError> {
+    pub(crate) fn wait(self) -> Result<Lent<f32>, CollectiveError> {
         let (Self::ShardGroup(work) | Self::Last(work)) = self;
         work.wait()
     }
 }
 
 /// How the gradient of a unit is reduced.
-pub(super) struct UnitReduction<'a> {
-    pub(super) groups: &'a UnitGroups,
-    pub(super) shards: &'a UnitShards,
-    pub(super) options: &'a GradientOptions,
+pub(crate) struct UnitReduction<'a> {
+    pub(crate) groups: &'a UnitGroups,
+    pub(crate) shards: &'a UnitShards,
+    pub(crate) options: &'a GradientOptions,
 }
 
 impl UnitReduction<'_> {
-    /// Starts to reduce a unit in place; without other ranks it is done at once.
-    pub(super) fn start(&self, buffer: &mut SharedBuffer<f32>) -> Option<ReductionInFlight> {
+    /// Starts to reduce a unit in place, among several ranks.
+    pub(crate) fn start(&self, buffer: &mut SharedBuffer<f32>) -> ReductionInFlight {
         let Self { groups, shards, options } = self;
-        let range = 0..shards.padded_len();
-        if groups.all.world_size() == 1 {
-            f32::divide(buffer.slice_mut(&range), self.divisor());
-            return None;
-        }
-        let data = buffer.lend(&range);
-        Some(match groups.hybrid_of(shards) {
+        let data = buffer.lend(&(0..shards.padded_len()));
+        match groups.hybrid_of(shards) {
             Some(hybrid) => {
                 let sum = DividedReduction { op: ReduceOp::Sum, divisor: 1 };
                 let work = hybrid.shard_group.submit_reduce_scatter_in_place(data, sum);
@@ -71,11 +73,11 @@ impl UnitReduction<'_> {
             None => {
                 ReductionInFlight::Last(groups.all.submit_all_reduce(data, self.last(), |_| {}))
             }
-        })
+        }
     }
 
     /// Waits for the sums of this rank's shard group, and starts to add those of all shard groups.
-    pub(super) fn start_last(
+    pub(crate) fn start_last(
         &self,
         buffer: &mut SharedBuffer<f32>,
         in_flight: ReductionInFlight,
@@ -90,12 +92,6 @@ impl UnitReduction<'_> {
 
     /// The reduction whose result is the gradient of the step, or of a micro-batch.
     fn last(&self) -> DividedReduction {
-        DividedReduction { op: ReduceOp::Sum, divisor: self.divisor() }
-    }
-
-    /// Number by which the last sum is divided.
-    fn divisor(&self) -> u64 {
-        let lanes = &self.options.lanes;
-        if lanes.reduces_every_micro_batch() { 1 } else { lanes.count() as u64 }
+        DividedReduction { op: ReduceOp::Sum, divisor: self.options.divisor() }
     }
 }

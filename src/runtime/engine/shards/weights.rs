@@ -5,30 +5,41 @@ use std::ops::Range;
 
 use crate::runtime::comm::collectives::Collectives as _;
 use crate::runtime::comm::core::error::CollectiveError;
+use crate::runtime::comm::group::Group;
 use crate::runtime::comm::shm::buffer::{Lent, SharedBuffer};
 use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::Element;
+use crate::runtime::dtype::half::{Bf16, F16};
 use crate::runtime::engine::buffers::UnitBuffers;
-use crate::runtime::engine::config::EngineConfig;
+use crate::runtime::engine::config::{EngineConfig, Precision};
 use crate::runtime::engine::error::EngineError;
-use crate::runtime::engine::host::groups::UnitGroups;
-use crate::runtime::engine::host::stored_part::{GatherWork, StoredPart};
+use crate::runtime::engine::shards::groups::UnitGroups;
+use crate::runtime::engine::shards::stored_part::{GatherWork, StoredPart};
 use crate::runtime::error::Result;
 use crate::runtime::parallel::zero::shard_ranges::{ShardLayout, UnitShards};
 
 /// Weights of all units, of any element type.
-pub(super) trait Weights: Send {
+pub(crate) trait Weights: Send {
     /// Begins to collect a unit from all ranks.
     fn start_gather(&mut self, unit: usize) -> Result<()>;
 
-    /// Waits until a unit is there.
+    /// Waits until a unit is there, in the type in which it is stored.
     fn finish_gather(&mut self, unit: usize) -> Result<(), CollectiveError>;
+
+    /// Converts a unit that is there to `f32`, if it is stored in another type.
+    fn widen(&mut self, unit: usize);
 
     /// Releases what a unit needs only while passes read it.
     fn free(&mut self, unit: usize);
 
-    /// Elements of a unit that was gathered.
+    /// Elements of a unit that was gathered and converted.
     fn unit(&self, unit: usize) -> &[f32];
+
+    /// The bytes of a unit that was gathered.
+    fn bytes(&self, unit: usize) -> &[u8];
+
+    /// The bytes of this rank's part of a unit, to replace them.
+    fn own_bytes_mut(&mut self, unit: usize) -> &mut [u8];
 
     /// Replaces elements of this rank's part of a unit; `range` counts from the begin of the unit.
     fn store(&mut self, unit: usize, range: &Range<usize>, values: &[f32]);
@@ -47,7 +58,7 @@ pub(super) trait Weights: Send {
 }
 
 /// Element type of stored weights, with conversions from and to the type of the arithmetic.
-pub(super) trait WeightElement: Element<Sum = f32> {
+pub(crate) trait WeightElement: Element<Sum = f32> {
     /// Whether stored elements can be read as `f32` without a conversion.
     const IS_F32: bool;
 
@@ -86,11 +97,11 @@ macro_rules! converted {
         }
     )*};
 }
-converted!(crate::runtime::dtype::half::Bf16, crate::runtime::dtype::half::F16);
+converted!(Bf16, F16);
 
 /// What a rank keeps between the passes that read a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::runtime::engine) enum Residence {
+pub(crate) enum Residence {
     /// The whole unit, which this rank updates alone.
     Whole,
     /// The whole unit; every rank updates its shard.
@@ -101,7 +112,7 @@ pub(in crate::runtime::engine) enum Residence {
 
 impl Residence {
     /// Returns what a rank keeps of a unit of `len` elements.
-    pub(in crate::runtime::engine) fn of(len: usize, config: &EngineConfig) -> Self {
+    pub(crate) fn of(len: usize, config: &EngineConfig) -> Self {
         if config.sharding.divides_parameters() && config.persistent_len_max < len {
             Self::Part
         } else if config.sharding.divides_optimizer() {
@@ -113,7 +124,7 @@ impl Residence {
 }
 
 /// Weights stored as elements of type `E`.
-pub(super) struct StoredWeights<E: Element> {
+pub(crate) struct StoredWeights<E: Element> {
     groups: UnitGroups,
     layout: ShardLayout,
     units: Vec<StoredUnit<E>>,
@@ -134,7 +145,7 @@ struct Publication<E: Element> {
 
 /// Divides the units of a model over `world` ranks: those of which a rank keeps a part over the ranks of its
 /// shard group, all others over all ranks.
-pub(in crate::runtime::engine) fn shard_layout(
+pub(crate) fn shard_layout(
     unit_lens: impl IntoIterator<Item = usize>,
     config: &EngineConfig,
     world: usize,
@@ -168,7 +179,7 @@ enum Gathered<E: Element> {
 
 impl<E: WeightElement> StoredWeights<E> {
     /// Allocates zeros.
-    pub(super) fn new(
+    pub(crate) fn new(
         groups: &UnitGroups,
         layout: &ShardLayout,
         config: &EngineConfig,
@@ -219,22 +230,14 @@ impl<E: WeightElement> StoredWeights<E> {
         }
     }
 
-    /// Converts a unit for the passes that read it.
-    fn widen(&mut self, unit: usize) {
-        if E::IS_F32 {
-            return;
-        }
+    /// Elements of a unit that was gathered.
+    fn elements(&self, unit: usize) -> &[E] {
         let len = self.layout.units()[unit].len;
-        let allocate = |len| Ok::<_, Infallible>(Vec::with_capacity(len));
-        let Ok(mut wide) = self.wide_buffers.take(len, allocate);
-        wide.resize(len, 0.0);
         let of_unit = &self.units[unit];
-        let elements = match &of_unit.gathered {
+        match &of_unit.gathered {
             Gathered::Yes(buffer) => buffer.slice(&(0..len)),
             Gathered::No | Gathered::Started { .. } => of_unit.stored.slice(&(0..len)),
-        };
-        E::widen(elements, &mut wide);
-        self.units[unit].wide = Some(wide);
+        }
     }
 }
 
@@ -267,8 +270,19 @@ impl<E: WeightElement> Weights for StoredWeights<E> {
             of_unit.stored.finish_gather(work, &mut buffer)?;
             of_unit.gathered = Gathered::Yes(buffer);
         }
-        self.widen(unit);
         Ok(())
+    }
+
+    fn widen(&mut self, unit: usize) {
+        if E::IS_F32 {
+            return;
+        }
+        let len = self.layout.units()[unit].len;
+        let allocate = |len| Ok::<_, Infallible>(Vec::with_capacity(len));
+        let Ok(mut wide) = self.wide_buffers.take(len, allocate);
+        wide.resize(len, 0.0);
+        E::widen(self.elements(unit), &mut wide);
+        self.units[unit].wide = Some(wide);
     }
 
     fn free(&mut self, unit: usize) {
@@ -284,16 +298,19 @@ impl<E: WeightElement> Weights for StoredWeights<E> {
     }
 
     fn unit(&self, unit: usize) -> &[f32] {
-        let len = self.layout.units()[unit].len;
-        let of_unit = &self.units[unit];
-        if let Some(wide) = &of_unit.wide {
+        if let Some(wide) = &self.units[unit].wide {
             return wide;
         }
-        let elements = match &of_unit.gathered {
-            Gathered::Yes(buffer) => buffer.slice(&(0..len)),
-            Gathered::No | Gathered::Started { .. } => of_unit.stored.slice(&(0..len)),
-        };
-        E::as_f32(elements).expect("other types are converted when they are gathered")
+        E::as_f32(self.elements(unit)).expect("other types are converted")
+    }
+
+    fn bytes(&self, unit: usize) -> &[u8] {
+        bytemuck::cast_slice(self.elements(unit))
+    }
+
+    fn own_bytes_mut(&mut self, unit: usize) -> &mut [u8] {
+        let position = self.position(unit, &self.own_range(unit));
+        bytemuck::cast_slice_mut(self.units[unit].stored.slice_mut(&position))
     }
 
     fn store(&mut self, unit: usize, range: &Range<usize>, values: &[f32]) {
@@ -355,5 +372,30 @@ impl<E: WeightElement> Weights for StoredWeights<E> {
             }
         }
         Ok(())
+    }
+}
+
+/// Allocates the weights in the type of the arithmetic. A rank that cannot use its directory tells the others, which
+/// would wait for it.
+pub(crate) fn allocate_weights(
+    groups: &UnitGroups,
+    layout: &ShardLayout,
+    config: &EngineConfig,
+) -> Result<Box<dyn Weights>, EngineError> {
+    fn boxed<W: Weights + 'static>(weights: W) -> Box<dyn Weights> {
+        Box::new(weights)
+    }
+    let weights: Result<Box<dyn Weights>, EngineError> = match config.precision {
+        Precision::F32 => StoredWeights::<f32>::new(groups, layout, config).map(boxed),
+        Precision::Bf16 => StoredWeights::<Bf16>::new(groups, layout, config).map(boxed),
+        Precision::F16 => StoredWeights::<F16>::new(groups, layout, config).map(boxed),
+    };
+    weights.inspect_err(|error| abort_if_offload(&groups.all, error))
+}
+
+/// Tells the other ranks, which would wait for this one, that it cannot use its directory.
+pub(crate) fn abort_if_offload(group: &Group, error: &EngineError) {
+    if matches!(error, EngineError::Offload { .. }) {
+        group.abort(&error.to_string());
     }
 }

@@ -13,7 +13,7 @@ use crate::runtime::dtype::element::Element;
 use crate::runtime::engine::error::EngineError;
 
 /// Weights of a unit, or of this rank's part of it.
-pub(super) enum StoredPart<E: Element> {
+pub(crate) enum StoredPart<E: Element> {
     /// In memory that operations read in place.
     Shared(SharedBuffer<E>),
     /// In a file.
@@ -21,7 +21,7 @@ pub(super) enum StoredPart<E: Element> {
 }
 
 /// Collection of a unit that is in flight.
-pub(super) enum GatherWork<E: Element> {
+pub(crate) enum GatherWork<E: Element> {
     /// From the stored part.
     OfPart(Work<(Lent<E>, Lent<E>)>),
     /// From a copy of the stored part in the buffer of the unit.
@@ -30,12 +30,12 @@ pub(super) enum GatherWork<E: Element> {
 
 impl<E: Element> StoredPart<E> {
     /// Allocates zeros in a file of a directory.
-    pub(super) fn in_file(dir: &Path, len: usize) -> Result<Self, EngineError> {
+    pub(crate) fn in_file(dir: &Path, len: usize) -> Result<Self, EngineError> {
         Ok(Self::File(ScratchMemory::zeros(dir, len).map_err(EngineError::offload(dir))?))
     }
 
     /// Number of elements.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             Self::Shared(buffer) => buffer.len(),
             Self::File(values) => values.len(),
@@ -43,7 +43,7 @@ impl<E: Element> StoredPart<E> {
     }
 
     /// Elements of a range.
-    pub(super) fn slice(&self, range: &Range<usize>) -> &[E] {
+    pub(crate) fn slice(&self, range: &Range<usize>) -> &[E] {
         match self {
             Self::Shared(buffer) => buffer.slice(range),
             Self::File(values) => &values[range.clone()],
@@ -51,7 +51,7 @@ impl<E: Element> StoredPart<E> {
     }
 
     /// Elements of a range, to change.
-    pub(super) fn slice_mut(&mut self, range: &Range<usize>) -> &mut [E] {
+    pub(crate) fn slice_mut(&mut self, range: &Range<usize>) -> &mut [E] {
         match self {
             Self::Shared(buffer) => buffer.slice_mut(range),
             Self::File(values) => &mut values[range.clone()],
@@ -59,7 +59,7 @@ impl<E: Element> StoredPart<E> {
     }
 
     /// The weights are not used for a while.
-    pub(super) fn release(&self) {
+    pub(crate) fn release(&self) {
         if let Self::File(values) = self {
             values.release();
         }
@@ -67,7 +67,7 @@ impl<E: Element> StoredPart<E> {
 
     /// Begins to collect the parts of all ranks of a group in a buffer, whose range `part` is that of this
     /// rank.
-    pub(super) fn start_gather(
+    pub(crate) fn start_gather(
         &mut self,
         group: &Group,
         buffer: &mut SharedBuffer<E>,
@@ -88,7 +88,7 @@ impl<E: Element> StoredPart<E> {
     }
 
     /// Waits until the parts are in the buffer.
-    pub(super) fn finish_gather(
+    pub(crate) fn finish_gather(
         &mut self,
         work: GatherWork<E>,
         buffer: &mut SharedBuffer<E>,

@@ -6,25 +6,25 @@ use crate::runtime::parallel::zero::shard_ranges::UnitShards;
 
 /// Groups over which the units of a model are divided.
 #[derive(Clone)]
-pub(super) struct UnitGroups {
+pub(crate) struct UnitGroups {
     /// All ranks.
-    pub(super) all: Group,
+    pub(crate) all: Group,
     /// `None` if no unit is divided over a part of the ranks.
     hybrid: Option<HybridGroups>,
 }
 
 /// The groups of a rank where units are divided over a part of the ranks.
 #[derive(Clone)]
-pub(super) struct HybridGroups {
+pub(crate) struct HybridGroups {
     /// Ranks whose parts are a unit, in the order of the parts.
-    pub(super) shard_group: Group,
+    pub(crate) shard_group: Group,
     /// Ranks that hold the same part, in the order of its shards.
-    pub(super) copies: Group,
+    pub(crate) copies: Group,
 }
 
 impl UnitGroups {
     /// Creates the groups for shard groups of `size` successive ranks. Communicates if that is less than all.
-    pub(super) fn new(all: &Group, size: Option<usize>) -> Result<Self> {
+    pub(crate) fn new(all: &Group, size: Option<usize>) -> Result<Self> {
         let world = all.world_size();
         let hybrid = match size.filter(|size| *size < world) {
             Some(size) => {
@@ -39,12 +39,12 @@ impl UnitGroups {
     }
 
     /// The group whose ranks hold the parts of a unit.
-    pub(super) fn of_parts(&self, unit: &UnitShards) -> &Group {
+    pub(crate) fn of_parts(&self, unit: &UnitShards) -> &Group {
         self.hybrid_of(unit).map_or(&self.all, |hybrid| &hybrid.shard_group)
     }
 
     /// The groups of a unit that is divided over a part of the ranks.
-    pub(super) fn hybrid_of(&self, unit: &UnitShards) -> Option<&HybridGroups> {
+    pub(crate) fn hybrid_of(&self, unit: &UnitShards) -> Option<&HybridGroups> {
         let is_hybrid = unit.is_hybrid();
         is_hybrid.then(|| self.hybrid.as_ref().expect("a hybrid unit has its groups"))
     }
