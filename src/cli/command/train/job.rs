@@ -102,7 +102,7 @@ fn run(mut cli: TrainCli, typed: &CommandLine) -> Result<Status, CliError> {
         Workers::Remote(_) => remote_files(&cli.train),
     };
     let kept_state = kept_state(&cli.train);
-    let shown = Some(show_trainer(&cli.train.resolve(), workers.count()));
+    let shown = Some(show_trainer(&cli.train.resolve(), cli.train.device, workers.count()));
     let program = start::this_executable(&cluster.transport)?;
     let words = std::iter::once(WORKER_COMMAND.into()).chain(cli.train.worker_args()).collect();
     let printed_ranks = PrintedRanks::Rank0(CauseRule::ExitCodes);

@@ -1,12 +1,13 @@
 //! What the workers of `remuda train` run, in words, for `--dry-run`. Pure.
 
 use crate::cli::command::optimizer_text::show_settings;
+use crate::cli::command::train::args::DeviceArg;
 use crate::report::text::show_count;
-use crate::runtime::engine::Precision;
+use crate::runtime::engine::{Precision, StatePlace};
 use crate::train::{ModelOptions, TrainOptions};
 
 /// Returns the model, the steps and the settings of the engine of `workers` workers.
-pub(super) fn show_trainer(options: &TrainOptions, workers: usize) -> String {
+pub(super) fn show_trainer(options: &TrainOptions, device: DeviceArg, workers: usize) -> String {
     let TrainOptions { model, engine, steps, batch_size, .. } = options;
     let model = match model {
         ModelOptions::Gpt(gpt) => format!(
@@ -33,8 +34,16 @@ pub(super) fn show_trainer(options: &TrainOptions, workers: usize) -> String {
         Precision::F16 => "fp16",
     };
     let optimizer = show_settings(&engine.optimizer).join(", ");
+    let place = match &engine.offload.optimizer {
+        // A processor has no other memory.
+        StatePlace::Host if device == DeviceArg::Cuda => {
+            ", its state in the memory of the host".to_owned()
+        }
+        StatePlace::Files(dir) => format!(", its state in files of `{}`", dir.display()),
+        StatePlace::Computing | StatePlace::Host => String::new(),
+    };
     format!(
         "the bundled trainer: {model}; {steps} of {workers} × {batches} × {batch_size}; stage {stage}, {precision}; \
-         {optimizer}"
+         {optimizer}{place}"
     )
 }
