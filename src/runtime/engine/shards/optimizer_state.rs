@@ -26,6 +26,7 @@ impl UnitState {
     }
 
     /// Allocates zeros for `len` elements, and for their weights in full precision.
+    #[cfg(feature = "nccl")]
     pub(crate) fn with_master(len: usize, config: &EngineConfig) -> Result<Self, EngineError> {
         Ok(Self { master: Some(values_of(len, config)?), moments: moments_of(len, config)? })
     }

@@ -36,9 +36,11 @@ pub(crate) trait Weights: Send {
     fn unit(&self, unit: usize) -> &[f32];
 
     /// The bytes of a unit that was gathered.
+    #[cfg(feature = "nccl")]
     fn bytes(&self, unit: usize) -> &[u8];
 
     /// The bytes of this rank's part of a unit, to replace them.
+    #[cfg(feature = "nccl")]
     fn own_bytes_mut(&mut self, unit: usize) -> &mut [u8];
 
     /// Replaces elements of this rank's part of a unit; `range` counts from the begin of the unit.
@@ -304,10 +306,12 @@ impl<E: WeightElement> Weights for StoredWeights<E> {
         E::as_f32(self.elements(unit)).expect("other types are converted")
     }
 
+    #[cfg(feature = "nccl")]
     fn bytes(&self, unit: usize) -> &[u8] {
         bytemuck::cast_slice(self.elements(unit))
     }
 
+    #[cfg(feature = "nccl")]
     fn own_bytes_mut(&mut self, unit: usize) -> &mut [u8] {
         let position = self.position(unit, &self.own_range(unit));
         bytemuck::cast_slice_mut(self.units[unit].stored.slice_mut(&position))
