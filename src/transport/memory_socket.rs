@@ -44,12 +44,9 @@ impl MemorySocket {
 
     /// Appends the available bytes, at most `buffer`'s spare capacity; 0 is the end.
     pub(super) async fn read(&self, buffer: &mut Vec<u8>) -> usize {
-        loop {
-            if let Some(count) = self.try_read(buffer) {
-                return count;
-            }
-            self.incoming.on_added.notified().await;
-        }
+        let piece = self.read_piece(buffer.capacity() - buffer.len()).await;
+        buffer.extend_from_slice(&piece);
+        piece.len()
     }
 
     /// Like [`Self::read`]; `None` if there are no bytes yet.

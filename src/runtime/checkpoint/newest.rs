@@ -20,6 +20,16 @@ pub enum CheckedBytes {
     Sizes,
 }
 
+impl CheckedBytes {
+    /// What a message adds to the word "undamaged".
+    pub fn caveat(self) -> &'static str {
+        match self {
+            Self::All => "",
+            Self::Sizes => ", as far as the sizes of its files show",
+        }
+    }
+}
+
 /// The newest undamaged checkpoint of a directory.
 #[derive(Debug)]
 pub struct NewestCheckpoint {

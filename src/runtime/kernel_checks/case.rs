@@ -119,16 +119,8 @@ impl CaseMemory {
 
 /// Rounds numbers to elements.
 pub fn encode(element: ElementType, values: &[f64]) -> Vec<u8> {
-    let narrow = |value: &f64| match element {
-        ElementType::F32 => (*value as f32).to_ne_bytes().to_vec(),
-        ElementType::Half(HalfType::Bf16) => {
-            Bf16::round(*value as f32).to_bits().to_ne_bytes().to_vec()
-        }
-        ElementType::Half(HalfType::F16) => {
-            F16::round(*value as f32).to_bits().to_ne_bytes().to_vec()
-        }
-    };
-    values.iter().flat_map(narrow).collect()
+    let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
+    element.encode(&values)
 }
 
 /// Reads elements.

@@ -26,6 +26,8 @@ use crate::transport::{Absence, Link, SessionInfo, memory_link};
 /// Handshakes that run at the same time. Further connections wait in the kernel's queue and are not
 /// closed.
 pub const HANDSHAKES_MAX: usize = 64;
+/// Why the handshake with a node without a secret fails.
+const OTHER_JOB: &str = "the peer has a different run id, or a key";
 /// Longest time of one handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// Longest time of one handshake while [`HANDSHAKES_MAX`] handshakes run and others wait.
@@ -299,18 +301,14 @@ impl Service {
                 if let (Rejection::OtherKey(node, _), Some(peer)) = (&why, peer) {
                     self.nodes[node.index()].wrong_keys.record(peer.ip().to_canonical());
                 }
+                // What nodes without a secret have in common is the name of the job.
                 match &why {
-                    // What nodes without a secret have in common is the name of the job.
-                    Rejection::OtherKey(node, _) if !self.rules.key_origin.is_secret() => {
-                        let why =
-                            format!("as node {node}: the peer has a different run id, or a key");
-                        self.report_rejection(peer, &why);
+                    _ if self.rules.key_origin.is_secret() => self.report_rejection(peer, &why),
+                    Rejection::OtherKey(node, _) => {
+                        self.report_rejection(peer, &format!("as node {node}: {OTHER_JOB}"));
                     }
-                    Rejection::Handshake(HandshakeError::Key)
-                        if !self.rules.key_origin.is_secret() =>
-                    {
-                        let why = "the peer has a different run id, or a key";
-                        self.report_rejection(peer, &why);
+                    Rejection::Handshake(HandshakeError::Key) => {
+                        self.report_rejection(peer, &OTHER_JOB);
                     }
                     _ => self.report_rejection(peer, &why),
                 }

@@ -8,7 +8,7 @@ use crate::base::{Diagnostic, Status};
 use crate::cli::command::checkpoint::codes::{DAMAGED, NEWER_FORMAT, NO_CHECKPOINT};
 use crate::cli::error::CliError;
 use crate::cli::line::{ArgvSpan, CommandLine};
-use crate::runtime::checkpoint::{CheckedBytes, NewestCheckpoint, OpenError, newest_undamaged};
+use crate::runtime::checkpoint::{NewestCheckpoint, OpenError, newest_undamaged};
 
 /// Limit of the search for a checkpoint in the place of a damaged one.
 const UNDAMAGED_LIMIT: Duration = Duration::from_secs(10);
@@ -65,11 +65,8 @@ fn help_for_damaged(path: &Path) -> String {
 /// Names the newest undamaged checkpoint beside a damaged one, if there is one.
 pub(super) fn name_undamaged(damaged: &Path) -> Option<String> {
     let NewestCheckpoint { reader, checked } = newest_undamaged(damaged, UNDAMAGED_LIMIT)?;
-    let unread = match checked {
-        CheckedBytes::All => "",
-        CheckedBytes::Sizes => ", as far as the sizes of its files show",
-    };
-    Some(format!("the newest undamaged checkpoint is `{}`{unread}", reader.path().display()))
+    let (path, caveat) = (reader.path().display(), checked.caveat());
+    Some(format!("the newest undamaged checkpoint is `{path}`{caveat}"))
 }
 
 /// Error of a checkpoint that was named on the command line.

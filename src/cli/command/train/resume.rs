@@ -78,12 +78,8 @@ pub(super) fn find_saved(
 fn help_of_damaged(path: &Path) -> String {
     match find_undamaged(path, UNDAMAGED_LIMIT) {
         Some((SavedTraining { path, step, .. }, checked)) => {
-            let unread = match checked {
-                CheckedBytes::All => "",
-                CheckedBytes::Sizes => ", as far as the sizes of its files show",
-            };
-            let path = quoted(&path);
-            format!("the newest undamaged checkpoint has step {step}{unread}: `--resume {path}`")
+            let (path, caveat) = (quoted(&path), checked.caveat());
+            format!("the newest undamaged checkpoint has step {step}{caveat}: `--resume {path}`")
         }
         None => OTHER_CHECKPOINT_HELP.to_owned(),
     }

@@ -8,7 +8,7 @@ use super::config_file;
 use super::environment::{LaunchFacts, WorkerVariable, slow_links, variables};
 use super::hosts::{self, Split};
 use super::made_lines::{applied_variables, made_line};
-use super::notes::{note_of_forgotten_machines, note_of_shares};
+use super::notes::note_of_shares;
 use super::settings::{Settings, refuse_setting};
 use crate::base::diagnostic::Severity;
 use crate::base::{Diagnostic, Findings, Slot, Status, env_vars};
@@ -17,7 +17,7 @@ use crate::cli::command::run;
 use crate::cli::command::torchrun;
 use crate::cli::error::CliError;
 use crate::cli::face::torchrun::job::{self as torch_job, TorchLauncher};
-use crate::cli::face::torchrun::notes::note_of_hosts;
+use crate::cli::face::torchrun::notes::{note_of_hosts, warning_of_one};
 use crate::cli::line::{CommandLine, cannot_combine, codes, needs_other, python_int};
 use crate::cli::resolve::environment::working_directory;
 use crate::cli::resolve::{self, ResolvedCluster};
@@ -316,7 +316,8 @@ impl<'a> AccelerateJob<'a> {
             (1, None) => ["machine_rank", "main_process_ip"].into_iter().find(is_typed),
             _ => None,
         };
-        let of_machine = alone.map(note_of_forgotten_machines);
+        let of_machine =
+            alone.map(|option| warning_of_one("machine", &format!("--{option}"), "--num_machines"));
         for note in note_of_shares(self.split()).into_iter().chain(of_hosts).chain(of_machine) {
             print_error(&paint_message(&note, terminal.paint));
         }

@@ -16,11 +16,3 @@ pub(super) fn note_of_shares(split: Split) -> Option<String> {
         )
     })
 }
-
-/// Returns a warning about an option that one of several machines has, on a line that does not say how many there are.
-pub(super) fn note_of_forgotten_machines(option: &str) -> String {
-    format!(
-        "warning: the job is this machine alone, and `--{option}` has no effect; for a job of several machines, type \
-         `--num_machines N` on each\n"
-    )
-}

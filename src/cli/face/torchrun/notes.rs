@@ -50,10 +50,16 @@ fn note_of_forgotten_nodes(
         (None, Some(endpoint)) => ("rdzv-endpoint", endpoint.text),
         (None, None) => return None,
     };
-    Some(format!(
-        "warning: the job is this node alone, and `--{flag} {value}` has no effect; for a job of several nodes, type \
-         `{nodes_option} N` on each\n"
-    ))
+    Some(warning_of_one("node", &format!("--{flag} {value}"), nodes_option))
+}
+
+/// Returns the warning about an option of one of several nodes, on a line that does not say how many there are; `noun`
+/// is what the launcher calls a node.
+pub(in crate::cli::face) fn warning_of_one(noun: &str, option: &str, count_option: &str) -> String {
+    format!(
+        "warning: the job is this {noun} alone, and `{option}` has no effect; for a job of several {noun}s, type \
+         `{count_option} N` on each\n"
+    )
 }
 
 /// The option that sets the number of nodes, of the launcher with these options.

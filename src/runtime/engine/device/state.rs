@@ -64,14 +64,6 @@ impl<M: DeviceModel> OwnSections for DeviceReplica<M> {
         &self.parts
     }
 
-    fn table(&self) -> &ParameterTable {
-        self.model.parameters()
-    }
-
-    fn sections(&self) -> Vec<Section> {
-        sections_of(self.optimizer)
-    }
-
     /// Copies the elements of a device; the host waits for it.
     fn read(
         &self,

@@ -17,14 +17,6 @@ impl<M: Model> OwnSections for HostReplica<M> {
         &self.parts
     }
 
-    fn table(&self) -> &ParameterTable {
-        self.model.parameters()
-    }
-
-    fn sections(&self) -> Vec<Section> {
-        sections_of(self.optimizer)
-    }
-
     fn read(
         &self,
         unit: usize,

@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::runtime::comm::group::Group;
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::parameters::{Parameter, ParameterTable};
-use crate::runtime::engine::state::{NeededRange, ReadState, Section, StatePiece};
+use crate::runtime::engine::state::{NeededRange, ReadState, ReplicaState, Section, StatePiece};
 use crate::runtime::flat::norm::fold_block_sums;
 use crate::runtime::optim::DecayRange;
 use crate::runtime::parallel::zero::shard_ranges::{NORM_BLOCK, ShardLayout};
@@ -74,15 +74,9 @@ impl OwnedParts {
 }
 
 /// Rank that keeps the sections of its part of every unit.
-pub(crate) trait OwnSections {
+pub(crate) trait OwnSections: ReplicaState {
     /// Division of the units.
     fn parts(&self) -> &OwnedParts;
-
-    /// Table of parameters.
-    fn table(&self) -> &ParameterTable;
-
-    /// Sections of the state, in the order in which they are saved.
-    fn sections(&self) -> Vec<Section>;
 
     /// Elements of a section of a unit; the range counts from the begin of this rank's part.
     fn read(
