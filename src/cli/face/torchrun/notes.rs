@@ -21,27 +21,27 @@ pub(super) fn notes_of_one_node(
     is_standalone: bool,
     flags: &[LauncherFlag],
 ) -> Result<Vec<String>, CliError> {
-    let count = values.text("nnodes", args.size.nnodes.as_deref(), "1").parse(parse_nnodes)?.max;
+    let nodes = values.text("nnodes", args.size.nnodes.as_deref(), "1");
+    let count = nodes.parse(parse_nnodes)?.max;
     let is_dropped = is_standalone && 1 < count;
     let note =
         || format!("note: `--standalone` is this node alone; `--nnodes {count}` has no effect\n");
     let option = nodes_option(flags);
     let tasks = resolve::separate_tasks_note(option);
     // A node whose line has no number of nodes would train alone, and so would every other one.
-    let alone =
-        (!is_standalone && count == 1).then(|| note_of_forgotten_nodes(values, args, option));
+    let forgotten = || warning_of_forgotten_nodes((args, values), nodes.is_given(), option);
+    let alone = (!is_standalone && count == 1).then(forgotten);
     Ok(tasks.into_iter().chain(is_dropped.then(note)).chain(alone.flatten()).collect())
 }
 
 /// Returns a warning if options say that there are several nodes, but not how many.
-fn note_of_forgotten_nodes(
-    values: Values<'_>,
-    args: &TorchrunArgs,
+fn warning_of_forgotten_nodes(
+    (args, values): (&TorchrunArgs, Values<'_>),
+    is_counted: bool,
     nodes_option: &str,
 ) -> Option<String> {
     let rank = values.number("node-rank", args.rendezvous.node_rank.as_deref());
     let rank = rank.filter(|rank| !matches!(rank.text.as_str(), "0" | "-1"));
-    let is_counted = values.text("nnodes", args.size.nnodes.as_deref(), "1").is_given();
     let endpoint = values.optional("rdzv-endpoint", args.rendezvous.rdzv_endpoint.as_deref());
     // Port 0 is how one node gets a port of its own.
     let endpoint = endpoint.filter(|endpoint| !is_counted && !endpoint.text.ends_with(":0"));
