@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use remuda::runtime::checkpoint::{
-    CheckedBytes, CheckpointReader, LoadChoice, OpenError, TensorInfo, load_checkpoint,
+    CheckedBytes, CheckpointReader, LoadChoice, OpenError, TensorInfo, TensorRead, load_checkpoint,
     newest_undamaged, open_newest, verify_checkpoint,
 };
 use remuda::runtime::{Dtype, Group};
@@ -99,6 +99,33 @@ fn flipped_bit_of_any_file_is_found() {
         }
         fs::write(&path, whole).expect("it is written");
         assert_eq!(damage_of(&step), [""; 0]);
+    }
+}
+
+/// Several threads read, and the report is that of one: it names the first damaged block.
+#[test]
+fn first_damaged_block_is_reported() {
+    let dir = TestDir::new("first-block");
+    save_all(1, &dir.0, &[2]);
+    let path = dir.path("step-00000002/rank-00000.safetensors");
+    let mut bytes = fs::read(&path).expect("a file");
+    let damaged = [bytes.len() - 1, bytes.len() / 2, bytes.len() / 3];
+    damaged.into_iter().for_each(|at| bytes[at] ^= 1);
+    fs::write(&path, &bytes).expect("it is written");
+    let first = damage_of(&dir.path("step-00000002"))[0].clone();
+    for _ in 0..50 {
+        let reader = CheckpointReader::open(&dir.0).expect("sizes are good");
+        let infos: Vec<TensorInfo> = reader.tensors().collect();
+        let mut all: Vec<_> = infos.iter().map(|tensor| vec![0.0; tensor.elements()]).collect();
+        let reads = infos.iter().zip(&mut all).map(|(tensor, out)| TensorRead {
+            name: &tensor.name,
+            range: 0..tensor.elements(),
+            out,
+        });
+        let Err(OpenError::Damaged { damage, .. }) = reader.read_all(reads) else {
+            panic!("it is damaged")
+        };
+        assert_eq!(damage.iter().map(ToString::to_string).collect::<Vec<_>>(), [&*first]);
     }
 }
 

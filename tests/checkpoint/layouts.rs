@@ -5,7 +5,7 @@ use std::ops::Range;
 use proptest::prelude::*;
 use remuda::runtime::Group;
 use remuda::runtime::checkpoint::{
-    CheckpointReader, CheckpointWriter, LoadChoice, OpenError, SavedState, TensorPiece,
+    CheckpointReader, CheckpointWriter, LoadChoice, SavedState, TensorPiece, TensorRead,
     WriterOptions, load_checkpoint, verify_checkpoint,
 };
 use remuda::runtime::{Bf16, F16};
@@ -106,12 +106,22 @@ proptest! {
         let read = |group: &Group| {
             let own = layout.reads.iter().filter(|(_, _, rank)| *rank == group.rank());
             let loaded = load_checkpoint(group, &dir.0, LoadChoice::Exact, |reader| {
-                let read = |(tensor, range, _): &Owned| {
-                    let mut values = vec![0.0; range.len()];
-                    reader.read(&tensors[*tensor].0.name, range.clone(), &mut values)?;
-                    Ok((*tensor, range.clone(), values))
-                };
-                own.clone().map(read).collect::<Result<Vec<_>, OpenError>>()
+                let name = |tensor: usize| tensors[tensor].0.name.as_str();
+                let mut all: Vec<_> = own
+                    .clone()
+                    .map(|(tensor, range, _)| (*tensor, range.clone(), vec![0.0; range.len()]))
+                    .collect();
+                reader.read_all(all.iter_mut().map(|(tensor, range, values)| TensorRead {
+                    name: name(*tensor),
+                    range: range.clone(),
+                    out: values,
+                }))?;
+                for (tensor, range, values) in &all {
+                    let mut alone = vec![0.0; range.len()];
+                    reader.read(name(*tensor), range.clone(), &mut alone)?;
+                    assert_eq!(bits(&alone), bits(values), "read again, without a check");
+                }
+                Ok(all)
             });
             Ok(loaded.expect("it is loaded").value)
         };

@@ -3,23 +3,26 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::base::show_io_error;
 use crate::os::files::input_file::open_regular;
 use crate::os::files::writeback::start_reading;
+use crate::runtime::checkpoint::block_read::{BlockPlace, BlockRead};
 use crate::runtime::checkpoint::digest::BlockDigest;
 use crate::runtime::checkpoint::error::Damage;
 use crate::runtime::checkpoint::index::CheckpointIndex;
 use crate::runtime::checkpoint::shard;
+use crate::runtime::checkpoint::threads::on_threads;
 
 /// Largest number of files that are open at a time: a process may have no more than 1024.
 const OPEN_MAX: usize = 64;
-/// Bytes that the kernel reads while those before them are checked.
-const AHEAD_BYTES: u64 = 16 << 20;
+/// Blocks that the kernel reads while those before them are checked.
+const AHEAD_BLOCKS: usize = 4;
 /// Bytes in which the header of a file is looked for, to recognize a file in the wrong place.
 const HEAD_BYTES: u64 = 16 << 20;
 
@@ -83,69 +86,109 @@ impl CheckpointFiles {
         Err(Damage::Size { file: name.clone(), bytes: found, expected: *bytes })
     }
 
-    /// Reads a range of a file that begins at `offset`; `index` names the tensors of damaged blocks.
+    /// Reads blocks with up to this number of threads; `index` names the tensors of damaged blocks.
+    ///
+    /// # Errors
+    /// The damage of the first damaged block; the memory of later ones is unspecified.
     pub(super) fn read(
         &self,
         index: &CheckpointIndex,
-        file: usize,
-        offset: u64,
-        out: &mut [u8],
+        blocks: Vec<BlockRead<'_>>,
+        threads: usize,
     ) -> Result<(), Damage> {
-        let CheckedFile { bytes, blocks, .. } = &self.files[file];
-        let opened = self.open(file)?;
-        let read = |out: &mut [u8], at| {
-            opened.read_exact_at(out, at).map_err(|error| self.unreadable(file, &error))
-        };
-        let mut rest = out;
-        let mut at = offset;
-        let end = offset + rest.len() as u64;
-        while !rest.is_empty() {
-            let number = (at / self.block_bytes) as usize;
-            let block_start = number as u64 * self.block_bytes;
-            let block_end = (block_start + self.block_bytes).min(*bytes);
-            let (now, later) = rest.split_at_mut((rest.len() as u64).min(block_end - at) as usize);
-            rest = later;
-            let next = at + now.len() as u64;
-            start_reading(&opened, &(next..end.min(next + AHEAD_BYTES)));
-            let block = blocks.get(number);
-            let unchecked = block.filter(|block| !block.is_valid.load(Ordering::Relaxed));
-            match unchecked {
-                None => read(now, at)?,
-                Some(block) if at == block_start && next == block_end => {
-                    read(now, at)?;
-                    self.check_block(index, (file, number), block, now)?;
+        let places: Vec<BlockPlace> = blocks.iter().map(|block| block.place).collect();
+        places.iter().take(AHEAD_BLOCKS).for_each(|place| self.start_reading(*place));
+        // What was checked before is only copied, which needs no other threads.
+        let unchecked = places.iter().filter(|place| self.unchecked(**place).is_some()).count();
+        let blocks = Mutex::new(blocks.into_iter().enumerate());
+        let first = Mutex::new(None::<(usize, Damage)>);
+        let next = || if lock(&first).is_some() { None } else { lock(&blocks).next() };
+        let work = || {
+            let mut scratch = Vec::new();
+            while let Some((at, block)) = next() {
+                if let Some(ahead) = places.get(at + AHEAD_BLOCKS) {
+                    self.start_reading(*ahead);
                 }
-                Some(block) => {
-                    let mut whole = vec![0; (block_end - block_start) as usize];
-                    read(&mut whole, block_start)?;
-                    self.check_block(index, (file, number), block, &whole)?;
-                    let start = (at - block_start) as usize;
-                    now.copy_from_slice(&whole[start..start + now.len()]);
+                if let Err(damage) = self.read_block(index, block, &mut scratch) {
+                    let mut first = lock(&first);
+                    if first.as_ref().is_none_or(|(known, _)| at < *known) {
+                        *first = Some((at, damage));
+                    }
                 }
             }
-            at = next;
+        };
+        on_threads(threads.min(unchecked), &work);
+        match first.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some((_, damage)) => Err(damage),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Reads parts of a block; `scratch` is memory for a block of which only parts are needed.
+    fn read_block(
+        &self,
+        index: &CheckpointIndex,
+        block: BlockRead<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), Damage> {
+        let BlockRead { place, mut parts } = block;
+        let opened = self.open(place.file)?;
+        let bytes = self.bytes_of(place);
+        let read = |out: &mut [u8], start: usize| {
+            let read = opened.read_exact_at(out, bytes.start + start as u64);
+            read.map_err(|error| self.unreadable(place.file, &error))
+        };
+        let length = (bytes.end - bytes.start) as usize;
+        match (self.unchecked(place), &mut parts[..]) {
+            (None, parts) => parts.iter_mut().try_for_each(|part| read(part.out, part.start)),
+            (Some(block), [part]) if part.range() == (0..length) => {
+                read(part.out, 0)?;
+                self.check_block(index, place, block, part.out)
+            }
+            (Some(block), parts) => {
+                scratch.resize(length, 0);
+                read(scratch, 0)?;
+                self.check_block(index, place, block, scratch)?;
+                parts.iter_mut().for_each(|part| part.out.copy_from_slice(&scratch[part.range()]));
+                Ok(())
+            }
+        }
     }
 
     /// Checks a block; `scratch` is memory for it.
     pub(super) fn verify_block(
         &self,
         index: &CheckpointIndex,
-        file: usize,
-        number: usize,
+        place: BlockPlace,
         scratch: &mut Vec<u8>,
     ) -> Result<(), Damage> {
-        let start = number as u64 * self.block_bytes;
-        let length = self.block_bytes.min(self.files[file].bytes - start);
-        scratch.resize(length as usize, 0);
-        self.read(index, file, start, scratch)
+        self.read_block(index, BlockRead { place, parts: Vec::new() }, scratch)
+    }
+
+    /// A block that no reader has checked yet; `None` if its file has no digests.
+    fn unchecked(&self, place: BlockPlace) -> Option<&Block> {
+        let block = self.files[place.file].blocks.get(place.number)?;
+        (!block.is_valid.load(Ordering::Relaxed)).then_some(block)
+    }
+
+    /// Range of a block in its file.
+    fn bytes_of(&self, place: BlockPlace) -> Range<u64> {
+        let start = place.number as u64 * self.block_bytes;
+        start..(start + self.block_bytes).min(self.files[place.file].bytes)
+    }
+
+    /// Lets the kernel read a block while those before it are checked.
+    fn start_reading(&self, place: BlockPlace) {
+        // A file that cannot be opened is told when it is read.
+        if let Ok(opened) = self.open(place.file) {
+            start_reading(&opened, &self.bytes_of(place));
+        }
     }
 
     fn check_block(
         &self,
         index: &CheckpointIndex,
-        place: (usize, usize),
+        place: BlockPlace,
         block: &Block,
         bytes: &[u8],
     ) -> Result<(), Damage> {
@@ -153,10 +196,9 @@ impl CheckpointFiles {
             block.is_valid.store(true, Ordering::Relaxed);
             return Ok(());
         }
-        let (file, number) = place;
+        let file = place.file;
         self.check_origin(file)?;
-        let start = number as u64 * self.block_bytes;
-        let bytes = start..start + bytes.len() as u64;
+        let bytes = self.bytes_of(place);
         let tensors = index.tensors_in(file, &bytes);
         Err(Damage::Changed { file: self.files[file].name.clone(), bytes, tensors })
     }
@@ -198,7 +240,7 @@ impl CheckpointFiles {
     }
 
     fn open(&self, file: usize) -> Result<Arc<File>, Damage> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&self.open);
         if let Some(at) = open.iter().position(|(known, _)| *known == file) {
             let entry = open.remove(at).expect("it was found");
             let opened = entry.1.clone();
@@ -214,4 +256,9 @@ impl CheckpointFiles {
         open.push_back((file, opened.clone()));
         Ok(opened)
     }
+}
+
+/// Locks shared data, which stays usable after a panic: it is changed in one step.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,7 +13,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `writer`, `settings`, `save`, `commit`, `durable`, `space` | saving: interface, settings, protocol of the ranks, files; full disks |
-//! | `reader`, `files`, `load`, `verify` | reading: interface, files, loading by a group, verification |
+//! | `reader`, `block_read`, `files`, `threads`, `load`, `verify` | reading: interface, blocks, files, threads, loading by a group, verification |
 //! | `directory`, `newest`, `lock`, `probe` | checkpoints of a directory; the newest undamaged one; lock; whether all ranks share it |
 //! | `index`, `assemble`, `shard`, `names`, `digest`, `tensor`, `state` | the format, as functions of data |
 //! | `single_file` | checkpoints of earlier builds |
@@ -21,6 +21,7 @@
 
 mod agree;
 mod assemble;
+mod block_read;
 mod commit;
 mod digest;
 mod directory;
@@ -42,6 +43,7 @@ mod single_file;
 mod space;
 mod state;
 mod tensor;
+mod threads;
 mod verify;
 mod writer;
 
@@ -57,7 +59,7 @@ pub use lock::{DirectoryInUse, DirectoryLock};
 pub use names::{split_tensor, state_tensor};
 pub use newest::{CheckedBytes, NewestCheckpoint, newest_undamaged};
 pub use probe::check_shared_directory;
-pub use reader::{CheckpointReader, SavedFile};
+pub use reader::{CheckpointReader, SavedFile, TensorRead};
 pub use save::SaveReport;
 pub use settings::{SaveStage, StageObserver};
 pub use space::DiskSpace;

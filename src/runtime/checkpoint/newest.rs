@@ -1,14 +1,13 @@
 //! The newest undamaged checkpoint of a directory: the one that [`LoadChoice::NewestValid`] loads, found by one
 //! process within a limited time.
 
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::base::clock;
 use crate::runtime::checkpoint::directory::{LoadCandidates, LoadChoice, find, is_checkpoint};
 use crate::runtime::checkpoint::reader::CheckpointReader;
+use crate::runtime::checkpoint::threads::reading_threads;
 use crate::runtime::checkpoint::verify::{Verification, verify_until};
 
 /// What was read of a checkpoint that is called undamaged.
@@ -50,9 +49,9 @@ pub fn newest_undamaged(path: &Path, limit: Duration) -> Option<NewestCheckpoint
 
 /// Returns the checkpoint if nothing of it that is read before `end` is damaged.
 fn check(path: &Path, end: Instant) -> Option<NewestCheckpoint> {
-    let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let is_over = || end <= clock::now();
-    let Verification { damage, is_complete } = verify_until(path, threads, &is_over).ok()?;
+    let Verification { damage, is_complete } =
+        verify_until(path, reading_threads(), &is_over).ok()?;
     if !damage.is_empty() {
         return None;
     }

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::base::show_io_error;
+use crate::runtime::checkpoint::block_read::{FileRead, divide};
 use crate::runtime::checkpoint::directory::{LoadChoice, find};
 use crate::runtime::checkpoint::error::{Damage, OpenError};
 use crate::runtime::checkpoint::files::CheckpointFiles;
@@ -15,6 +16,7 @@ use crate::runtime::checkpoint::names::{INDEX, parse_step};
 use crate::runtime::checkpoint::single_file;
 use crate::runtime::checkpoint::state::SavedState;
 use crate::runtime::checkpoint::tensor::{TensorInfo, differences};
+use crate::runtime::checkpoint::threads::reading_threads;
 use crate::runtime::dtype::element::{Dtype, Element};
 use crate::runtime::dtype::half::{Bf16, F16};
 
@@ -38,6 +40,17 @@ enum SavedLayout {
     Directory,
     /// One file, which was checked as a whole when it was opened.
     File,
+}
+
+/// Range of a tensor, and the memory into which its elements are read.
+#[derive(Debug)]
+pub struct TensorRead<'a> {
+    /// Name of the tensor.
+    pub name: &'a str,
+    /// Range of its elements, in row-major order.
+    pub range: Range<usize>,
+    /// Memory for them; it has their number.
+    pub out: &'a mut [f32],
 }
 
 /// File of a checkpoint and its size.
@@ -156,25 +169,43 @@ impl CheckpointReader {
     /// [`OpenError::Request`] if there is no such tensor or range, `out` has another length, or the tensor has
     /// another type; [`OpenError::Damaged`] if the bytes are not those that were saved.
     pub fn read(&self, name: &str, range: Range<usize>, out: &mut [f32]) -> Result<(), OpenError> {
-        let tensor = self.checked_range(name, &range)?;
-        if out.len() != range.len() {
-            let problem = format!("{} elements of `{name}` into {}", range.len(), out.len());
-            return Err(self.request(problem));
-        }
-        match tensor.dtype {
-            Dtype::F32 => self.read_bytes(name, range, bytemuck::cast_slice_mut(out)),
-            Dtype::F16 => self.read_widened::<F16>(name, range, out),
-            Dtype::Bf16 => self.read_widened::<Bf16>(name, range, out),
-            Dtype::F64 | Dtype::I32 | Dtype::I64 | Dtype::U8 => {
-                let dtype = tensor.dtype;
-                Err(self.request(format!("`{name}` has the type {dtype} and is not read as f32")))
+        self.read_all([TensorRead { name, range, out }])
+    }
+
+    /// Reads ranges of many tensors, as [`Self::read`] reads one: every block once, by one thread for each
+    /// processor.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_all<'a>(
+        &self,
+        reads: impl IntoIterator<Item = TensorRead<'a>>,
+    ) -> Result<(), OpenError> {
+        let mut of_files = Vec::new();
+        for TensorRead { name, range, out } in reads {
+            let tensor = self.checked_range(name, &range)?;
+            if out.len() != range.len() {
+                let problem = format!("{} elements of `{name}` into {}", range.len(), out.len());
+                return Err(self.request(problem));
+            }
+            match tensor.dtype {
+                Dtype::F32 => {
+                    of_files.extend(self.file_reads(&tensor, range, bytemuck::cast_slice_mut(out)))
+                }
+                Dtype::F16 => self.read_widened::<F16>(&tensor, range, out)?,
+                Dtype::Bf16 => self.read_widened::<Bf16>(&tensor, range, out)?,
+                dtype @ (Dtype::F64 | Dtype::I32 | Dtype::I64 | Dtype::U8) => {
+                    let problem = format!("`{name}` has the type {dtype} and is not read as f32");
+                    return Err(self.request(problem));
+                }
             }
         }
+        self.read_files(of_files)
     }
 
     fn read_widened<T: Element<Sum = f32>>(
         &self,
-        name: &str,
+        tensor: &TensorInfo,
         range: Range<usize>,
         out: &mut [f32],
     ) -> Result<(), OpenError> {
@@ -183,7 +214,7 @@ impl CheckpointReader {
         for part in out.chunks_mut(CONVERTED) {
             let narrow = &mut narrow[..part.len()];
             let bytes = bytemuck::cast_slice_mut(narrow);
-            self.read_bytes(name, start..start + part.len(), bytes)?;
+            self.read_files(self.file_reads(tensor, start..start + part.len(), bytes))?;
             T::widen(narrow, part);
             start += part.len();
         }
@@ -206,19 +237,35 @@ impl CheckpointReader {
             let problem = format!("{} elements of `{name}` into {} bytes", range.len(), out.len());
             return Err(self.request(problem));
         }
-        let pieces = &self.index.tensors[name].pieces;
+        self.read_files(self.file_reads(&tensor, range, out))
+    }
+
+    /// Where the elements of a range are.
+    fn file_reads<'a>(
+        &self,
+        tensor: &TensorInfo,
+        range: Range<usize>,
+        out: &'a mut [u8],
+    ) -> Vec<FileRead<'a>> {
+        let size = tensor.dtype.bytes();
+        let pieces = &self.index.tensors[&tensor.name].pieces;
         let first = pieces.partition_point(|piece| piece.end <= range.start);
         let mut rest = out;
+        let mut reads = Vec::new();
         for piece in pieces[first..].iter().take_while(|piece| piece.start < range.end) {
             let (start, end) = (piece.start.max(range.start), piece.end.min(range.end));
-            let (now, later) = rest.split_at_mut((end - start) * size);
+            let (out, later) = rest.split_at_mut((end - start) * size);
             rest = later;
             let offset = piece.offset + ((start - piece.start) * size) as u64;
-            self.files
-                .read(&self.index, piece.file, offset, now)
-                .map_err(|damage| self.damaged(damage))?;
+            reads.push(FileRead { file: piece.file, offset, out });
         }
-        Ok(())
+        reads
+    }
+
+    fn read_files(&self, reads: Vec<FileRead<'_>>) -> Result<(), OpenError> {
+        let blocks = divide(reads, self.index.block_bytes);
+        let read = self.files.read(&self.index, blocks, reading_threads());
+        read.map_err(|damage| self.damaged(damage))
     }
 
     fn checked_range(&self, name: &str, range: &Range<usize>) -> Result<TensorInfo, OpenError> {

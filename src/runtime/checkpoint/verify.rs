@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 
+use crate::runtime::checkpoint::block_read::BlockPlace;
 use crate::runtime::checkpoint::directory::{latest_damage, list};
 use crate::runtime::checkpoint::error::{Damage, OpenError};
 use crate::runtime::checkpoint::reader::CheckpointReader;
+use crate::runtime::checkpoint::threads::on_threads;
 
 /// Checks all bytes of a checkpoint with several threads, and returns all damage, in the order of the files.
 ///
@@ -40,44 +41,40 @@ pub(super) fn verify_until(
     };
     let files = 0..reader.index().files.len();
     let sizes: Vec<_> = files.map(|file| reader.checked_files().check_size(file).err()).collect();
-    let blocks: Vec<(usize, usize)> = (0..sizes.len())
-        .filter(|file| sizes[*file].is_none())
-        .flat_map(|file| (0..reader.checked_files().blocks(file)).map(move |block| (file, block)))
-        .collect();
-    let mut found: Vec<(usize, usize, Damage)> = Vec::new();
-    found.extend(sizes.into_iter().enumerate().filter_map(|(file, size)| Some((file, 0, size?))));
+    let blocks_of = |file| {
+        let numbers = 0..reader.checked_files().blocks(file);
+        numbers.map(move |number| BlockPlace { file, number })
+    };
+    let readable = (0..sizes.len()).filter(|file| sizes[*file].is_none());
+    let blocks: Vec<BlockPlace> = readable.flat_map(blocks_of).collect();
+    let of_sizes = sizes.into_iter().enumerate();
+    let mut found: Vec<(BlockPlace, Damage)> =
+        of_sizes.filter_map(|(file, size)| Some((BlockPlace { file, number: 0 }, size?))).collect();
     let taken = AtomicUsize::new(0);
     let next = || if is_over() { None } else { blocks.get(taken.fetch_add(1, Ordering::Relaxed)) };
     found.extend(verify_blocks(&reader, &next, threads.min(blocks.len())));
-    found.sort_by_key(|(file, block, _)| (*file, *block));
-    let damage = join(found.into_iter().map(|(_, _, damage)| damage));
+    found.sort_by_key(|(place, _)| *place);
+    let damage = join(found.into_iter().map(|(_, damage)| damage));
     Ok(Verification { damage, is_complete: blocks.len() <= taken.into_inner() })
 }
 
 /// Checks blocks of files until there is no next one; returns the damaged ones.
 fn verify_blocks<'a>(
     reader: &CheckpointReader,
-    next: &(dyn Fn() -> Option<&'a (usize, usize)> + Sync),
+    next: &(dyn Fn() -> Option<&'a BlockPlace> + Sync),
     threads: usize,
-) -> Vec<(usize, usize, Damage)> {
+) -> Vec<(BlockPlace, Damage)> {
     let found = Mutex::new(Vec::new());
     let work = || {
         let mut scratch = Vec::new();
-        while let Some(&(file, block)) = next() {
+        while let Some(&place) = next() {
             let checked = reader.checked_files();
-            if let Err(damage) = checked.verify_block(reader.index(), file, block, &mut scratch) {
-                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-                found.push((file, block, damage));
+            if let Err(damage) = checked.verify_block(reader.index(), place, &mut scratch) {
+                found.lock().unwrap_or_else(PoisonError::into_inner).push((place, damage));
             }
         }
     };
-    thread::scope(|scope| {
-        for _ in 1..threads {
-            // Without a thread, the others do its part.
-            let _ = thread::Builder::new().spawn_scoped(scope, work);
-        }
-        work();
-    });
+    on_threads(threads, &work);
     found.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::runtime::checkpoint::{
     CheckpointReader, CheckpointWriter, Division, LoadChoice, LoadedCheckpoint, OpenError,
-    SavedState, StartedSave, TensorInfo, TensorPiece, load_checkpoint, state_tensor,
+    SavedState, StartedSave, TensorInfo, TensorPiece, TensorRead, load_checkpoint, state_tensor,
 };
 use crate::runtime::dtype::element::Dtype;
 use crate::runtime::engine::error::EngineError;
@@ -174,7 +174,7 @@ impl ReadValues {
     }
 }
 
-/// Reads ranges of tensors, one after the other; the first one is at the end.
+/// Reads ranges of tensors; the first one is at the end.
 fn read_ranges(
     reader: &CheckpointReader,
     needed: &[(String, Range<usize>)],
@@ -182,11 +182,13 @@ fn read_ranges(
     let len = needed.iter().map(|(_, range)| range.len()).sum();
     let mut values = vec![0.0; len];
     let mut rest = &mut values[..];
+    let mut reads = Vec::new();
     for (name, range) in needed {
-        let (later, now) = rest.split_at_mut(rest.len() - range.len());
-        reader.read(name, range.clone(), now)?;
+        let (later, out) = rest.split_at_mut(rest.len() - range.len());
+        reads.push(TensorRead { name, range: range.clone(), out });
         rest = later;
     }
+    reader.read_all(reads)?;
     Ok(ReadValues(values))
 }
 
