@@ -100,7 +100,7 @@ fn mpich_job_is_restarted() {
     let attempts = lines(&outcome).into_iter().filter(|line| line.ends_with(" 2"));
     assert_eq!(attempts.collect::<Vec<_>>(), ["0 in attempt 2", "1 in attempt 2"]);
     let outcome = outcome.says("rank 1 (localhost) exited with code 7");
-    drop(outcome.says("the agent on localhost was killed by signal 9 (SIGKILL); restart 2 of 2"));
+    drop(outcome.says("node localhost was lost: its remuda process was killed by signal 9 (SIGKILL); restart 2 of 2"));
 }
 
 /// A job whose agents an MPI starts on these hosts.
