@@ -95,6 +95,7 @@ pub(in crate::cli) fn start(mut args: RunArgs, typed: &CommandLine) -> Result<St
     let terminal = Terminal::detect();
     print_replacements(&args.watch, typed, terminal);
     let mut cluster = resolve::resolve_cluster(&args.cluster, typed, terminal)?;
+    resolve::check_script_is_no_host(&args.program, &cluster, typed)?;
     cluster.set_elastic(resolve::elastic(&args.elastic, &cluster, typed)?);
     check::stdin(&args.watch, cluster.workers(), typed)?;
     let notes = [

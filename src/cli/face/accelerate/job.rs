@@ -542,7 +542,9 @@ fn one_process_words(env: &[WorkerVariable]) -> Vec<OsString> {
 fn start_one(args: RunArgs, made: &CommandLine, terminal: Terminal) -> Result<Status, CliError> {
     let RunArgs { watch, workers, program, .. } = args;
     let mut cluster = ResolvedCluster::here(vec![Slot(0)], None);
-    if let Some(note) = resolve::separate_tasks_note("--num_machines") {
+    const OPTION: &str = "--num_machines";
+    let tasks = resolve::separate_tasks_note(OPTION);
+    for note in tasks.into_iter().chain(resolve::unused_nodes_note(OPTION)) {
         cluster.warnings += &paint_message(&note, terminal.paint);
     }
     let settings = made.applied_settings();
