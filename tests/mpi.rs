@@ -52,9 +52,41 @@ fn mpich_starts_agents() {
 fn options_for_ssh_are_noted_beside_mpi() {
     if has("mpich", "options_for_ssh_are_noted_beside_mpi") {
         let launch = job("mpich").options(["--ssh_config=none", "--fanout", "2"]);
-        let note =
-            "note: --ssh_config, --fanout have no effect: MPICH starts the agents, not ssh\n";
+        let note = "note: --ssh_config, --fanout have no effect: MPICH starts the agents, not ssh\n\
+                    help: `HYDRA_LAUNCHER_EXTRA_ARGS='-F none'` in the environment passes the file to the ssh that \
+                    MPICH starts\n";
         launch.sh("true").end().code(0).says(note);
+    }
+    if has("openmpi", "options_for_ssh_are_noted_beside_mpi") {
+        let launch = job("openmpi").options(["--ssh_config", "/my files/config"]);
+        let note = "note: --ssh_config has no effect: Open MPI starts the agents, not ssh\n\
+                    help: `--launcher_args='--mca plm_rsh_args \"-F '\\''/my files/config'\\''\"'` passes the file to \
+                    the ssh that Open MPI starts\n";
+        launch.sh("true").end().code(0).says(note);
+    }
+}
+
+/// The ssh that the MPI starts reads the file that the help says.
+#[test]
+fn words_of_the_help_pass_a_file_to_ssh() {
+    let check = |manager: &str, words: fn(&str) -> (&'static str, String)| {
+        let launch = job_on(manager, "alias:1");
+        let (config, used) = (launch.dir().join("config"), launch.dir().join("used"));
+        let text = format!("Host alias\n ProxyCommand touch {}\n", used.display());
+        fs::write(&config, text).expect("a file");
+        let (place, value) = words(config.to_str().expect("text"));
+        let launch = match place {
+            "--launcher_args" => launch.option(format!("{place}={value}")),
+            variable => launch.env(variable, value),
+        };
+        let outcome = launch.options(["--agent_timeout", "5s"]).program(["true"]).end().code(69);
+        assert!(used.exists(), "{manager}: {outcome:#?}");
+    };
+    if has("openmpi", "words_of_the_help_pass_a_file_to_ssh") {
+        check("openmpi", |file| ("--launcher_args", format!("--mca plm_rsh_args \"-F {file}\"")));
+    }
+    if has("mpich", "words_of_the_help_pass_a_file_to_ssh") {
+        check("mpich", |file| ("HYDRA_LAUNCHER_EXTRA_ARGS", format!("-F {file}")));
     }
 }
 
@@ -100,7 +132,7 @@ fn mpich_job_is_restarted() {
     let attempts = lines(&outcome).into_iter().filter(|line| line.ends_with(" 2"));
     assert_eq!(attempts.collect::<Vec<_>>(), ["0 in attempt 2", "1 in attempt 2"]);
     let outcome = outcome.says("rank 1 (localhost) exited with code 7");
-    drop(outcome.says("the agent on localhost was killed by signal 9 (SIGKILL); restart 2 of 2"));
+    drop(outcome.says("node localhost was lost: its remuda process was killed by signal 9 (SIGKILL); restart 2 of 2"));
 }
 
 /// A job whose agents an MPI starts on these hosts.
@@ -220,6 +252,24 @@ const OPEN_MPI: [&str; 5] =
 fn tasks_of_open_mpi_are_nodes_of_one_job() {
     if has("openmpi", "tasks_of_open_mpi_are_nodes_of_one_job") {
         check_tasks(&OPEN_MPI);
+    }
+}
+
+#[test]
+fn failure_of_tasks_is_shown_by_node_0_alone() {
+    for (manager, mpirun) in [("openmpi", &OPEN_MPI[..]), ("mpich", &["mpiexec.mpich", "-n", "2"])]
+    {
+        if !has(manager, "failure_of_tasks_is_shown_by_node_0_alone") {
+            continue;
+        }
+        let launch =
+            Launch::new().options(["--no_python", "--no_local_rank", "--accelerator", "cpu"]);
+        let launch = launch.env("NO_COLOR", "1").sh("[ $RANK = 1 ] && exit 7; sleep 1000");
+        let outcome = launch.through(mpirun).end().code(7);
+        let count = |text: &str| outcome.stderr.matches(text).count();
+        assert_eq!(count("error[R101]: rank 1 (node-1) exited with code 7"), 1, "{outcome:#?}");
+        let other = "     Ended  the job exited with status 7; node 0 shows the cause\n";
+        assert_eq!(count(other), 1, "{outcome:#?}");
     }
 }
 

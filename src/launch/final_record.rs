@@ -6,6 +6,7 @@ use crate::launch::history::WorkerHistory;
 use crate::launch::progress::WorkerProgress;
 use crate::launch::run_record;
 use crate::launch::screen::job_report::JobReport;
+use crate::os::machine::machine_name;
 use crate::report::record::{
     CauseRecord, EpochRecord, ExitSource, LeakedRecord, RunRecord, RunState, WorkerRecord,
     code_and_signal,
@@ -44,7 +45,19 @@ impl JobReport<'_> {
 
     /// The cause, for the run record.
     pub(in crate::launch) fn cause(&self) -> Option<CauseRecord> {
-        self.verdict.cause.as_ref().map(|cause| self.cause_record(cause))
+        let failure = self.verdict.cause.as_ref().map(|cause| self.cause_record(cause));
+        failure.or_else(|| self.request_record())
+    }
+
+    /// The request that ended the job, if nothing failed: a signal to the launcher, or its own at the end of the
+    /// allocation.
+    fn request_record(&self) -> Option<CauseRecord> {
+        let Status::Interrupted(signal) = self.verdict.status else { return None };
+        let kind = match self.recorder.allocation_end() {
+            Some(_) => "allocation_ended",
+            None => "interrupted",
+        };
+        Some(CauseRecord { signal: Some(signal), ..CauseRecord::of_host(kind, machine_name()) })
     }
 
     /// All epochs. The last one ends with the job, unless it has ended already and could not be
@@ -84,16 +97,7 @@ impl JobReport<'_> {
             FailureCause::NotStarted { rank, .. } => {
                 of_worker("worker_not_started", *rank, (None, None))
             }
-            FailureCause::Node { node, .. } => CauseRecord {
-                kind: "node_lost",
-                rank: None,
-                host: self.host(*node),
-                pid: None,
-                code: None,
-                signal: None,
-                exception: None,
-                evidence: None,
-            },
+            FailureCause::Node { node, .. } => CauseRecord::of_host("node_lost", self.host(*node)),
         }
     }
 

@@ -32,7 +32,7 @@ pub use options::{
     AllocationEnd, CauseRule, CommandOptions, ContinueWith, Cores, DeviceOptions, DialOptions,
     FailureOptions, FileOf, Framing, GpuSharing, KeptState, LaunchError, LimitOptions, NewestStep,
     NodeOptions, Options, OutputOptions, PortOrigin, StdinTo, SupervisorOptions, Transport,
-    WorkersFile,
+    WaitHelp, WorkersFile,
 };
 pub use pod::member::join;
 pub use pod::member_options::MemberOptions;

@@ -15,7 +15,7 @@ use crate::os::files::fds::TooFewFiles;
 use crate::plan::NumaBinding;
 use crate::report::{LogDir, RunDir, Style};
 use crate::secure::JobKey;
-use crate::transport::dial::{BindError, BoundListener, KeyOrigin};
+use crate::transport::dial::{BindError, BoundListener, JoinWait, KeyOrigin, NameStart};
 use crate::transport::manager::ManagerOptions;
 use crate::transport::ssh::SshOptions;
 use crate::wire::{Problem, RequiredFile};
@@ -285,6 +285,28 @@ pub struct DialOptions {
     pub is_task: bool,
     /// Options of the line, for messages.
     pub options: NodeOptions,
+    /// What to type if the wait of this node does not end.
+    pub wait_help: WaitHelp,
+}
+
+/// What to type if the wait of a node for others does not end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WaitHelp {
+    /// If the name of node 0 does not resolve.
+    pub unresolved: Option<String>,
+    /// If nothing starts the others.
+    pub not_started: Option<String>,
+}
+
+impl WaitHelp {
+    /// The help for this reason of the wait for node 0.
+    pub(super) fn of(&self, why: &JoinWait) -> Option<&str> {
+        match why {
+            JoinWait::Unresolved(_) => self.unresolved.as_deref(),
+            JoinWait::Unreachable(_) => self.not_started.as_deref(),
+            JoinWait::NotAccepted(_) => None,
+        }
+    }
 }
 
 /// Where the port for agents is from.
@@ -315,6 +337,11 @@ impl Options {
 }
 
 impl DialOptions {
+    /// When the name of node 0 begins to exist.
+    pub(super) fn name_start(&self) -> NameStart {
+        if self.is_task { NameStart::Early } else { NameStart::Late }
+    }
+
     /// The port at which node 0 accepts agents, with its origin where the user has typed another number.
     pub fn show_port(&self) -> String {
         let port = self.port;

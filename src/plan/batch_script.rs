@@ -22,7 +22,7 @@ pub struct BatchScript {
     pub array: Option<String>,
     /// Further options of sbatch, with their values.
     pub further: Vec<(String, Option<String>)>,
-    /// Whether Slurm queues the job again after the failure of a node.
+    /// Whether Slurm may queue the job again: after the failure of a node, a preemption, or `scontrol requeue`.
     pub requeue: bool,
     /// Directory of the log.
     pub log_dir: String,

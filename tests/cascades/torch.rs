@@ -67,6 +67,15 @@ fn torch_rank_that_hangs_is_named() {
 }
 
 #[test]
+fn torch_rank_that_ends_before_it_joins_is_named() {
+    let Some(outcome) = cascade("torch_rank_that_ends_before_it_joins_is_named", "early") else {
+        return;
+    };
+    let outcome = outcome.code(1).says("error[R101]: rank 2 (localhost) exited with code 0 after ");
+    drop(outcome.says(", before it joined the process group: rank"));
+}
+
+#[test]
 fn torch_exception_of_a_data_loader_worker_is_named() {
     let Some(outcome) = cascade("torch_exception_of_a_data_loader_worker_is_named", "sample")
     else {

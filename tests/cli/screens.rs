@@ -91,6 +91,11 @@ fn grammar_of_lines() {
 }
 
 #[test]
+fn line_with_nothing_after_its_command_shows_the_usage() {
+    check("bare");
+}
+
+#[test]
 fn invalid_values_of_options() {
     check("values");
 }
@@ -148,6 +153,7 @@ fn every_screen_has_an_expectation_and_a_test() {
         .collect();
     names.sort_unstable();
     let expect = [
+        "bare",
         "commands",
         "explain",
         "grammar",

@@ -460,18 +460,18 @@ fn values_for_torchrun_are_refused_where_they_were_written() {
         drop(outcome.does_not_say("remuda torchrun").does_not_say("remuda run"));
     };
     check_refused(
-        &["--tee", "9", "--num_processes", "2"],
+        &["--tee", "9", "--num_processes", "2", "--cpu"],
         2,
         "error[C006]: `--tee` cannot be `9`\n --> command line:1:32\n  |\n\
-         1 | remuda accelerate launch --tee 9 --num_processes 2 -- x.py\n  |                                ^ expected 0, \
+         1 | remuda accelerate launch --tee 9 --num_processes 2 --cpu -- x.py\n  |                                ^ expected 0, \
          1, 2, 3, or RANK:NUMBER pairs\n  |\nhelp: 0 is no stream, 1 stdout, 2 stderr, 3 both; `0:3,1:1` sets those \
          of local ranks 0 and 1\n",
     );
     check_refused(
-        &["--num_processes=2", "--rdzv_backend=etcd"],
+        &["--num_processes=2", "--rdzv_backend=etcd", "--cpu"],
         2,
         "error[C006]: `--rdzv_backend` cannot be `etcd`\n --> command line:1:59\n  |\n\
-         1 | remuda accelerate launch --num_processes=2 --rdzv_backend=etcd -- x.py\n  \
+         1 | remuda accelerate launch --num_processes=2 --rdzv_backend=etcd --cpu -- x.py\n  \
          |                                                           ^^^^ remuda does not use etcd\n  |\n\
          help: write `c10d`, and the first node as the address: it needs no server\n",
     );
@@ -557,5 +557,38 @@ fn workers_that_machines_do_not_share_equally_are_noted() {
     let options = [&options[..], &["--main_process_ip=n1", "--dry-run"]].concat();
     accelerate(&options, "true").end().code(0).says(
         "note: `--machine_rank` and `--main_process_ip` have no effect with `-H`: one command starts all nodes\n",
+    );
+}
+
+/// A line of accelerate on a machine of which nothing shows a GPU.
+fn without_gpus(options: &[&str]) -> Launch {
+    let launch = face("accelerate").option("launch").options(options).option("--no_python");
+    let launch = launch.env("HF_HOME", "/nonexistent").env("CUDA_VISIBLE_DEVICES", "");
+    launch.env("ZE_AFFINITY_MASK", "")
+}
+
+#[test]
+fn workers_without_gpus_are_told_what_they_do() {
+    let note = "note: no GPU was found on this machine: the 2 workers train together on CPUs, as with `--cpu`\n";
+    let outcome = without_gpus(&["--num_processes=2"]).sh("echo $WORLD_SIZE").end().code(0);
+    assert_eq!(outcome.stdout_text(), "2\n2\n");
+    drop(outcome.says(note));
+    let silent = without_gpus(&["--num_processes=2", "--cpu"]).sh("true").end().code(0);
+    assert!(!silent.stderr.contains("note: "), "{}", silent.stderr);
+    without_gpus(&["--num_processes=2", "--multi_gpu"]).sh("true").end().code(0).says(
+        "warning: no GPU was found on this machine: each of the 2 workers may train a copy of its own\n\
+         help: to train together on CPUs, type `remuda accelerate launch --num_processes=2 --cpu --no_python -- sh -c true`\n",
+    );
+}
+
+#[test]
+fn gpus_that_are_not_there_are_no_number_of_workers() {
+    let outcome = without_gpus(&["--multi_gpu"]).program(["train.py"]).end().code(2);
+    assert_eq!(
+        outcome.stderr,
+        "error[C010]: no GPU was found on this machine\n --> command line:1:26\n  |\n\
+         1 | remuda accelerate launch --multi_gpu --no_python -- train.py\n  |                          ^^^^^^^^^^^ one worker for each \
+         GPU\n  |\nhelp: for two workers on CPUs, type `remuda accelerate launch --cpu --num_processes 2 --no_python -- train.py`; \
+         for GPUs that remuda does not count, add `--num_processes N`\n"
     );
 }

@@ -85,7 +85,7 @@ fn node_that_is_killed_and_put_back_changes_the_ranks() {
         .says("Nodes  4 workers on 2 nodes: node-0, node-1 (minimum 2, maximum 3); more nodes may join")
         .says("Stopping  4 workers: a node has joined")
         .says("Restart  a node has joined; attempt 2 starts with it")
-        .says("Restart  the connection to the agent on node-1 closed; restart 1 of 1\n")
+        .says("Restart  node node-1 was lost: the connection to its remuda process closed; restart 1 of 1\n")
         .says("attempt 4 starts with it")
         .says("Finished  6 workers");
     third.end().code(0);
@@ -145,7 +145,9 @@ fn job_without_enough_nodes_ends_with_the_loss() {
     wait_for_attempt(&first, 0, 2);
     second.signal(Signal::KILL);
     let outcome = first.end().code(75);
-    outcome.says("did not join within 1.0 s").says("the connection to the agent on node-1 closed");
+    outcome
+        .says("did not join within 1.0 s")
+        .says("node node-1 was lost: the connection to its remuda process closed");
     second.end().killed_by(Signal::KILL);
 }
 

@@ -4,5 +4,5 @@ mod accelerate;
 mod elastic;
 mod error_files;
 mod nodes;
-mod torchrun;
+pub(crate) mod torchrun;
 mod upstream;

@@ -384,10 +384,8 @@ fn nodes_of_a_rendezvous_get_their_numbers_there() {
     fs::write(place.join("go"), "").expect("a file");
     let (first, second) = (first.end().code(5), second.end().code(5));
     let screens = [&first, &second].map(|outcome| outcome.stderr.clone());
-    let warned = screens.iter().filter(|screen| {
-        screen.contains("note: the nodes have no key in common: every process that")
-    });
-    assert_eq!(warned.count(), 1, "node 0 listens: {screens:?}");
+    let noted = screens.iter().filter(|screen| screen.contains("no key in common"));
+    assert_eq!(noted.count(), 0, "all nodes are on this machine: {screens:?}");
     let joined = screens.iter().filter(|screen| screen.contains("Joined  as node 1; node 0 ("));
     assert_eq!(joined.count(), 1, "{screens:?}");
     let mut shown = [values(&first), values(&second)].concat();
@@ -418,6 +416,38 @@ fn rendezvous_restarts_all_nodes_with_the_same_numbers() {
     assert_eq!(lines, [line(0), line(1), line(2)], "all have the port that node 0 chose");
 }
 
+/// The address is reserved for documents, and no machine has it.
+#[test]
+fn nodes_on_several_machines_are_told_of_a_key() {
+    let options = ["--nnodes=2", "--master-addr=192.0.2.1", "--master-port=29600"];
+    let outcome = torchrun(&options, "true").end();
+    outcome.says(
+        "note: the nodes have no key in common: every process that reaches port 24601 (for master port 29600) of \
+         192.0.2.1 can join the job, read its output and stop it; every node executes its own command line only\n\
+         help: `(umask 077; head -c 32 /dev/urandom > key)` makes a key; copy it to every node, and add `--key-file \
+         key` to each line\n",
+    );
+}
+
+#[test]
+fn node_with_a_number_that_the_job_does_not_have_is_rejected() {
+    let port = free_port().to_string();
+    let line = |nodes: &str, number: &str| {
+        let options = ["--master-addr=127.0.0.1", "--master-port", &port];
+        let launch = torchrun(&["--nnodes", nodes, "--node-rank", number], "true");
+        launch.options(options).start()
+    };
+    let first = line("2", "0");
+    first.wait_for_error("Waiting");
+    let other = line("3", "2");
+    first.wait_for_error(
+        "note: rejected connection from 127.0.0.1: node 2 is not expected: this job has 2 nodes\n",
+    );
+    other.end().code(77);
+    first.signal(Signal::TERM);
+    first.end().code(143);
+}
+
 #[test]
 fn node_of_another_rendezvous_is_rejected() {
     let endpoint = format!("127.0.0.1:{}", free_port());
@@ -426,8 +456,11 @@ fn node_of_another_rendezvous_is_rejected() {
         torchrun(&options, "true").options(["--rdzv-id", id]).start()
     };
     let first = line("a");
-    first.wait_for_error("have no key in common");
+    first.wait_for_error("Waiting");
     let outcome = line("b").end().code(77);
+    first.wait_for_error(
+        "note: rejected connection from 127.0.0.1: the peer has another run id than this job (`a`), or a key file\n",
+    );
     outcome
         .says(": its run id, its number of nodes or its key file differs; nothing was started\n")
         .says("start every node with remuda, the same `--rdzv-id` (here `b`) and number of nodes, and give all or none");
@@ -437,7 +470,7 @@ fn node_of_another_rendezvous_is_rejected() {
 
 /// A port that is free, as is the one for agents of a static rendezvous at it. It lies below the ports that the kernel gives to other sockets: it could
 /// give one to another test before the job listens there.
-pub(super) fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     const FIRST: u32 = 10_240;
     static CALLS: AtomicU32 = AtomicU32::new(0);
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").expect("a range");

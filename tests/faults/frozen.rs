@@ -38,7 +38,7 @@ fn stopped_shim_is_killed_with_its_workers() {
     let shim = shims.into_iter().find(of_n1).expect("every agent has one");
     let outcome = while_stopped(&shim, || job.end()).code(75);
     let outcome = outcome.says(
-        "error[R103]: `remuda-shim` on n1, which starts the workers, did not answer for 10 s \
+        "error[R103]: node n1 was lost: its `remuda-shim`, which starts the workers, did not answer for 10 s \
          (--lease); remuda killed it and its workers; ",
     );
     let record = outcome.says("lost with it: ranks 2-3").record();
@@ -98,6 +98,6 @@ fn stopped_agent_leaves_no_process_and_no_warning() {
     job.wait_for_lines("ready", 2);
     let agent = job.the(Role::Agent);
     let outcome = while_stopped(&agent, || job.end()).code(75);
-    let outcome = outcome.says("received no heartbeat from localhost for 10 s (--lease)");
+    let outcome = outcome.says("received no heartbeat from it for 10 s (--lease)");
     drop(outcome.does_not_say("still running"));
 }

@@ -69,7 +69,7 @@ fn killed_shim_stops_its_workers_and_is_the_cause() {
     let outcome = job
         .end()
         .code(75)
-        .says("`remuda-shim` on n1, which starts the workers, was killed or crashed; ")
+        .says("node n1 was lost: its `remuda-shim`, which starts the workers, was killed or crashed; ")
         .says("; ranks 2-3 exited with it");
     let record = outcome.record();
     assert_eq!(record["cause"]["kind"], "node_lost");
@@ -80,7 +80,10 @@ fn killed_shim_stops_its_workers_and_is_the_cause() {
 fn killed_agent_is_the_cause_and_stops_other_nodes() {
     let job = two_hosts();
     of_n1(&job, Role::Agent).signal(Signal::KILL);
-    let outcome = job.end().code(75).says("the agent on n1 was killed by signal 9 (SIGKILL)");
+    let outcome = job
+        .end()
+        .code(75)
+        .says("node n1 was lost: its remuda process was killed by signal 9 (SIGKILL)");
     assert_eq!(outcome.record()["exit_of"], "remuda");
 }
 
@@ -89,7 +92,9 @@ fn killed_agent_of_a_single_node_is_the_cause() {
     let job = workers(1).sh(POLITE).start();
     job.wait_for_lines("ready", 1);
     job.the(Role::Agent).signal(Signal::KILL);
-    job.end().code(75).says("the agent on localhost was killed by signal 9 (SIGKILL)");
+    job.end()
+        .code(75)
+        .says("node localhost was lost: its remuda process was killed by signal 9 (SIGKILL)");
 }
 
 /// Only the launcher is left to clean up: it inherits all processes of the node.
@@ -102,7 +107,9 @@ fn agent_and_shim_killed_together_leave_nothing() {
         shim.signal(signal);
         agent.signal(signal);
     }
-    job.end().code(75).says("the agent on n1 was killed by signal 9 (SIGKILL)");
+    job.end()
+        .code(75)
+        .says("node n1 was lost: its remuda process was killed by signal 9 (SIGKILL)");
 }
 
 #[test]
@@ -177,7 +184,7 @@ fn suspended_launcher_loses_its_lease() {
     let outcome = job.end().code(75).says("stopping the workers");
     let outcome = outcome.says("Stalled  launcher was suspended for ");
     outcome
-        .says("localhost received no heartbeat from the launcher for 10 s (--lease) and stopped its workers");
+        .says("node localhost was lost: it received no heartbeat from the launcher for 10 s (--lease) and stopped its workers");
 }
 
 #[test]
@@ -192,7 +199,7 @@ fn suspended_agents_are_lost_together() {
     let outcome = job
         .end()
         .code(75)
-        .says("the launcher received no heartbeat from n")
+        .says("the launcher received no heartbeat from it")
         .says(" for 10 s (--lease)");
     outcome.says("lost too: n").says("to continue without them: --exclude n");
 }

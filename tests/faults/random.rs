@@ -46,7 +46,11 @@ fn prove_random_stop_of_a_shim() {
         let victim = victims[random.below(victims.len())].clone();
         let outcome = while_stopped(&victim, || job.end()).code(75);
         let why = "did not answer for 10 s (--lease); remuda killed it and its workers";
-        drop(outcome.says(&format!("`remuda-shim` on n{},", node_of(&victim))).says(why));
+        drop(
+            outcome
+                .says(&format!("node n{} was lost: its `remuda-shim`,", node_of(&victim)))
+                .says(why),
+        );
     }
 }
 
@@ -64,9 +68,11 @@ fn kill_one(role: Role, moment_us: u64, which: usize, script: &str) {
         Role::Launcher => drop(outcome.killed_by(Signal::KILL)),
         Role::Agent => {
             let outcome = outcome.code(75).says(" was killed by signal 9 (SIGKILL); ");
-            drop(outcome.says(&format!("the agent on n{node}")));
+            drop(outcome.says(&format!("node n{node} was lost: its remuda process ")));
         }
-        Role::Shim => drop(outcome.code(75).says(&format!("`remuda-shim` on n{node},"))),
+        Role::Shim => {
+            drop(outcome.code(75).says(&format!("node n{node} was lost: its `remuda-shim`,")))
+        }
         Role::Worker | Role::Other => check_worker(&outcome),
     }
 }

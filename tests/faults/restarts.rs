@@ -171,7 +171,7 @@ fn killed_agent_is_replaced() {
     let job = two_hosts().options(["--max_restarts", "1"]).sh(&script).start();
     job.wait_for_lines("in epoch 0", 4);
     job.wait_for_role(Role::Agent, 2)[1].signal(Signal::KILL);
-    let outcome = job.end().code(0).says("the agent on n").says("restart 1 of 1");
+    let outcome = job.end().code(0).says("was lost: its remuda process ").says("restart 1 of 1");
     assert_eq!(count(&outcome, "in epoch 1"), 4, "{outcome:#?}");
 }
 

@@ -97,6 +97,41 @@ fn early_exit_is_named() {
     );
 }
 
+/// Rank 0 waits in `init_process_group` for rank 1, which has exited before.
+#[test]
+fn rank_that_ended_before_it_joined_the_group_is_named() {
+    let launch = workers(2);
+    let pid = launch.dir().join("pid");
+    let pid = pid.display();
+    let script = format!(
+        "[ $RANK = 1 ] && {{ echo $$ >{pid}.new; mv {pid}.new {pid}; exit 0; }}\n\
+         until [ -e {pid} ]; do sleep 0.01; done; while [ -e /proc/$(cat {pid}) ]; do sleep 0.01; done\n\
+         cat >&2 <<'END'\nTraceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    \
+         dist.init_process_group(\"gloo\")\n  File \"/v/site-packages/torch/distributed/distributed_c10d.py\", line \
+         2714, in init_process_group\n    store, rank, world_size = next(rendezvous_iterator)\n\
+         torch.distributed.DistStoreError: wait timeout after 5000ms, keys: /default_pg/0//cpu//0/0\nEND\nexit 1"
+    );
+    check_end(
+        launch.sh(&script),
+        1,
+        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
+         localhost:0 │ Traceback (most recent call last):\nlocalhost:0 │   File \"train.py\", line 3, in <module>\n\
+         localhost:0 │     dist.init_process_group(\"gloo\")\n\
+         localhost:0 │   File \"/v/site-packages/torch/distributed/distributed_c10d.py\", line 2714, in \
+         init_process_group\nlocalhost:0 │     store, rank, world_size = next(rendezvous_iterator)\n\
+         localhost:0 │ torch.distributed.DistStoreError: wait timeout after 5000ms, keys: /default_pg/0//cpu//0/0\n\
+         error[R101]: rank 1 (localhost) exited with code 0 after TIME, before it joined the process group: rank 0 \
+         timed out in `init_process_group`; 1 other worker failed too\n\
+         \x20 host localhost   local rank 1   slot 1   pid PID\n\
+         \x20 rank 0 (localhost) then failed: torch.distributed.DistStoreError: wait timeout after 5000ms, keys: \
+         /default_pg/0//cpu//0/0\n\
+         \x20 rank 0's traceback is above\n\
+         \x20 log: DIR/runs/RUN/rank0.stderr\n\
+         help: every rank must call `init_process_group` before it exits: see why rank 1 did not, for example a \
+         condition such as `if rank == 0`\n",
+    );
+}
+
 /// A program without remuda's runtime hangs until it is stopped.
 #[test]
 fn stopped_job_has_no_hint_about_early_exits() {
@@ -372,7 +407,7 @@ fn lost_agent_screen() {
         &job.end().code(75),
         "    Launch  3 workers on 2 nodes (DIR/hostfile), job JOB\n      Logs  DIR/runs/RUN\n\
          \x20 Stopping  1 worker after a failure, grace 10 s\n\
-         error[R103]: the agent on n1 was killed by signal 9 (SIGKILL); 1 other worker was stopped\n\
+         error[R103]: node n1 was lost: its remuda process was killed by signal 9 (SIGKILL); 1 other worker was stopped\n\
          \x20 lost with it: ranks 1-2\n\
          help: if no user killed it, check `dmesg` on n1 for the OOM killer\nhelp: to continue without it: --exclude n1\n",
     );
@@ -386,8 +421,8 @@ fn lost_shim_screen() {
     check(
         &job.end().code(75),
         "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
-         error[R103]: `remuda-shim` on localhost, which starts the workers, was killed or crashed; ranks \
-         0-1 exited with it; no other worker had to be stopped\n\
+         error[R103]: node localhost was lost: its `remuda-shim`, which starts the workers, was killed or \
+         crashed; ranks 0-1 exited with it; no other worker had to be stopped\n\
          help: if no user killed it, check `dmesg` on localhost for the OOM killer\n",
     );
 }

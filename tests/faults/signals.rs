@@ -31,7 +31,9 @@ fn first_sigint_is_forwarded_and_becomes_sigterm() {
         job.end().code(130).says("SIGINT received, grace 5.0 s; send it again to kill them now");
     let outcome = outcome.says("Killing").says("the job was stopped by SIGINT");
     assert_eq!(outcome.record()["exit_of"], "remuda");
-    assert_eq!(outcome.record()["cause"], serde_json::Value::Null);
+    let cause = &outcome.record()["cause"];
+    assert_eq!((&cause["kind"], &cause["signal"]), (&"interrupted".into(), &2.into()));
+    assert_eq!(cause["rank"], serde_json::Value::Null);
 }
 
 #[test]

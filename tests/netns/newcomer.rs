@@ -106,11 +106,17 @@ impl Place {
                 let said = one_error(&outcome, title);
                 assert!(said.contains(&format!("pid {}", victim.pid)), "{outcome:#?}");
             }
-            "the shim" => drop(one_error(&outcome, "[R103]: `remuda-shim` on n5, ")),
+            "the shim" => {
+                one_error(&outcome, "[R103]: node n5 was lost: its `remuda-shim`, ");
+            }
             _ => {
                 let title = match who {
-                    "the agent" => "[R103]: the agent on n5 was killed by a signal; ",
-                    _ => "[R103]: the connection to the agent on n5 closed: the ssh process ",
+                    "the agent" => {
+                        "[R103]: node n5 was lost: its remuda process was killed by a signal; "
+                    }
+                    _ => {
+                        "[R103]: node n5 was lost: the connection to its remuda process closed: the ssh process "
+                    }
                 };
                 one_error(&outcome, title);
                 let why = match who {
@@ -132,7 +138,7 @@ impl Place {
         let outcome = job.end().code(75);
         let said = one_error(
             &outcome,
-            "[R103]: the launcher received no heartbeat from n5 for 10 s (--lease)",
+            "[R103]: node n5 was lost: the launcher received no heartbeat from it for 10 s (--lease)",
         );
         assert!(said.contains("help: to continue without it: --exclude n5"), "{outcome:#?}");
         // A cut link does not notify the workers at its other end; the launcher does.

@@ -66,7 +66,7 @@ fn disconnected_pod_0_ends_the_job_on_all_pods() {
     third.end().code(75).says(LEADER_LOST);
     let outcome = first.end().code(75);
     // The kernel can report that there is no route before the lease expires.
-    let losses = ["received no heartbeat from train-", "the connection to the agent on "];
+    let losses = ["received no heartbeat from it", "the connection to its remuda process "];
     assert!(losses.iter().any(|loss| outcome.stderr.contains(loss)), "{outcome:#?}");
 }
 

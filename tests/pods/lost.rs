@@ -65,7 +65,10 @@ fn killed_node_0_ends_the_other_nodes() {
 fn killed_node_process_ends_the_job() {
     let (_nodes, first, second) = two();
     second.the(Role::Launcher).signal(Signal::KILL);
-    first.end().code(75).says("error[R103]: the connection to the agent on 127.0.0.2 closed");
+    first
+        .end()
+        .code(75)
+        .says("error[R103]: node 127.0.0.2 was lost: the connection to its remuda process closed");
     second.end().killed_by(Signal::KILL);
 }
 
@@ -84,8 +87,10 @@ fn lost_pod_has_a_help_with_kubectl() {
     second.wait_for_role(Role::Worker, 1);
     first.wait_for_role(Role::Worker, 1);
     second.the(Role::Launcher).signal(Signal::KILL);
-    let first =
-        first.end().code(75).says("error[R103]: the connection to the agent on pod-1 closed");
+    let first = first
+        .end()
+        .code(75)
+        .says("error[R103]: node pod-1 was lost: the connection to its remuda process closed");
     drop(first.does_not_say("uptime").says(
         "help: `kubectl get pods` lists pod-1; `kubectl describe pod NAME` and `kubectl logs NAME \
          --previous` show why it exited; `OOMKilled` means its memory limit\n",
@@ -97,7 +102,8 @@ fn lost_pod_has_a_help_with_kubectl() {
 fn killed_agent_is_named_with_its_signal_on_every_screen() {
     let (_nodes, first, second) = two();
     second.the(Role::Agent).signal(Signal::KILL);
-    let cause = "error[R103]: the agent on 127.0.0.2 was killed by signal 9 (SIGKILL)";
+    let cause =
+        "error[R103]: node 127.0.0.2 was lost: its remuda process was killed by signal 9 (SIGKILL)";
     drop(first.end().code(75).says(cause));
     second.end().code(75).says(cause);
 }
@@ -110,7 +116,7 @@ fn suspended_process_loses_its_node_after_the_lease() {
     second.wait_for_role(Role::Worker, 1);
     first.wait_for_role(Role::Worker, 1);
     second.the(Role::Launcher).signal(Signal::STOP);
-    first.end().code(75).says("no heartbeat from 127.0.0.2 for 10 s (--lease)");
+    first.end().code(75).says("no heartbeat from it for 10 s (--lease)");
     // The agent has a lease of its own, so it ends too.
     second.the(Role::Launcher).signal(Signal::CONT);
     second.end().code(75);

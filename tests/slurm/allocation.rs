@@ -69,6 +69,8 @@ fn scancel_asks_the_workers_of_all_nodes_to_stop() {
     slurm.ask("scancel", &["--name=asked"]);
     let outcome = running.end();
     assert_eq!(lines(&outcome), ["asked", "asked", "up", "up"], "{outcome:?}");
+    assert_eq!(outcome.record()["cause"]["kind"], "interrupted");
+    assert_eq!(outcome.record()["cause"]["signal"], Signal::TERM.as_raw());
     outcome.says("error[R106]: the job was stopped by SIGTERM");
 }
 
@@ -175,6 +177,39 @@ fn sbatch_runs_a_line_as_a_batch_job() {
     for rank in 0..2 {
         assert!(text.contains(&format!("{rank} of 2 on node{:02} it's", rank + 1)), "{text}");
     }
+}
+
+#[test]
+fn error_of_sbatch_names_the_command_that_shows_what_exists() {
+    if !can_run("error_of_sbatch_names_the_command_that_shows_what_exists") {
+        return;
+    }
+    let slurm = Slurm::start();
+    let submit = |options: &[&str]| {
+        let launch = face("sbatch").options(options.iter().copied()).options(["--", "--no_python"]);
+        let launch = launch.env("SLURM_CONF", slurm.dir().join("slurm.conf"));
+        launch.program(["/bin/true"]).end().code(69).stderr
+    };
+    let error = |why: &str, help: &str| {
+        format!(
+            "error[M012]: `sbatch` did not queue the job: it failed (exit status: 1): sbatch: error: {why}\nhelp: {help}\n"
+        )
+    };
+    let (partition, gpus) = (submit(&["-p", "gpu"]), submit(&["--gpus", "1"]));
+    assert_eq!(
+        partition,
+        error(
+            "Batch job submission failed: Invalid partition name specified",
+            "`sinfo -o '%P %a %l %D %G'` lists the partitions, their state, time limit, number of nodes and GPUs"
+        )
+    );
+    assert_eq!(
+        gpus,
+        error(
+            "Invalid generic resource (gres) specification",
+            "`--gpus N` needs nodes with GPUs (GRES) in Slurm; `sinfo -o '%P %D %G'` lists them"
+        )
+    );
 }
 
 /// Variables as Slurm sets them; the nodes do not exist.

@@ -3,3 +3,4 @@
 mod allocation;
 mod chaos;
 mod cluster;
+mod lines;

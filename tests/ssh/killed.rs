@@ -72,7 +72,11 @@ fn stopped_agent_of_a_lost_node_is_killed_there() {
     let agents = named(&running, "remuda-agent");
     let agent = agents.iter().find(|agent| agent.command.contains("node=1")).expect("n2 has one");
     let outcome = while_stopped(agent, || running.end()).code(75);
-    drop(outcome.says("the launcher received no heartbeat from n2 for 10 s (--lease)"));
+    drop(
+        outcome.says(
+            "node n2 was lost: the launcher received no heartbeat from it for 10 s (--lease)",
+        ),
+    );
 }
 
 /// The files of the other workers contain their errors; the screen has the cause.
@@ -101,7 +105,10 @@ fn training_that_loses_an_agent_shows_one_error() {
     let is_fine = |line: &&str| *line == lost || may_stand.iter().any(|may| line.starts_with(may));
     assert!(before.iter().all(is_fine), "{before:#?}");
     let (how, others) = error[0].split_once("; ").expect("what became of the others");
-    assert_eq!(how, "error[R103]: the agent on n2 was killed by a signal", "{outcome:#?}");
+    assert_eq!(
+        how, "error[R103]: node n2 was lost: its remuda process was killed by a signal",
+        "{outcome:#?}"
+    );
     assert!(others.contains(" other worker"), "{outcome:#?}");
     let help = [
         "  lost with it: rank 1",
@@ -276,7 +283,8 @@ fn killed_channel_process_is_named() {
     let is_client = |ssh: &Process| ssh.command.contains("exec sh -c");
     let client = named(&running, "ssh").into_iter().find(is_client).expect("one for each host");
     client.signal(Signal::KILL);
-    let outcome = running.end().code(75).says("the connection to the agent on n");
+    let outcome =
+        running.end().code(75).says("was lost: the connection to its remuda process closed");
     outcome.says("the ssh process of its channel was killed by signal 9 (SIGKILL)");
 }
 
@@ -288,7 +296,7 @@ fn killed_agent_differs_from_a_lost_connection() {
     let mut cluster = None;
     let running = start_with_process_mux(&mut cluster);
     kill_one(&running, "remuda-agent");
-    let outcome = running.end().code(75).says("error[R103]: the agent on n");
+    let outcome = running.end().code(75).says("error[R103]: node n");
     outcome.says("the ssh connection is open, but the agent was killed by a signal");
 }
 
@@ -332,7 +340,7 @@ fn stopped_ssh_master_is_killed_at_the_end() {
     let dir = control_dir(&running);
     let master = named(&running, "ssh").remove(0);
     let outcome = while_stopped(&master, || running.end()).code(75);
-    outcome.says("the launcher received no heartbeat from ").says(" for 10 s (--lease)");
+    outcome.says("the launcher received no heartbeat from it for 10 s (--lease)");
     assert_gone(&dir);
 }
 
@@ -378,7 +386,8 @@ fn broken_connection_is_a_lost_node() {
     let running = start(&mut cluster);
     let dir = control_dir(&running);
     kill_one(&running, "ssh");
-    let outcome = running.end().code(75).says("the connection to the agent on n");
+    let outcome =
+        running.end().code(75).says("was lost: the connection to its remuda process closed");
     outcome.says("to continue without it: --exclude n");
     assert_gone(&dir);
 }
@@ -391,7 +400,7 @@ fn killed_agent_ends_its_workers() {
     let mut cluster = None;
     let running = start(&mut cluster);
     kill_one(&running, "remuda-agent");
-    let outcome = running.end().code(75).says("error[R103]: the agent on n");
+    let outcome = running.end().code(75).says("error[R103]: node n");
     outcome.says("the ssh connection is open, but the agent was killed by a signal");
 }
 

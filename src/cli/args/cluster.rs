@@ -23,7 +23,8 @@ pub struct ClusterArgs {
     /// `remuda`, the allocation of a scheduler; this machine]
     #[arg(short = 'H', long, value_name = "FILE")]
     pub hostfile: Option<PathBuf>,
-    /// With --hostfile: slots of each host for which the file or the list gives no number
+    /// With --hostfile: slots of each host for which the file or the list gives no number; in an
+    /// allocation of Slurm without GPUs: workers of each node
     #[arg(long, value_name = "N", value_parser = parse_slots)]
     pub slots: Option<SlotCount>,
     /// Slots of the hosts of a list without numbers, for commands that do not use slots.

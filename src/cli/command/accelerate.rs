@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::base::{Diagnostic, Status, env_vars};
-use crate::cli::command::parse::{into_args, parse_with_definition};
+use crate::cli::command::parse::{bare, into_args, parse_with_definition, refuse_bare};
 use crate::cli::error::CliError;
 use crate::cli::face::accelerate::args::{
     AccelerateArgs, AccelerateCli, LAUNCH, launch_definition,
@@ -41,12 +41,14 @@ pub(in crate::cli) fn main(program: &str, words: Vec<OsString>) -> Result<Status
             Ok(Status::Success)
         }
         Some(name) if OWN_COMMANDS.contains(&name) => Err(hand_over(program, words)),
+        None if words.is_empty() => Err(no_subcommand(program)),
         _ => Err(not_launch(program, words)),
     }
 }
 
 /// Parses the arguments of `accelerate launch`, and runs the job.
 pub(in crate::cli) fn launch(program: &str, words: Vec<OsString>) -> Result<Status, CliError> {
+    refuse_bare(&words, || launch_definition(program))?;
     let (args, typed) = into_args(parse(program, words)?)?;
     job::start(&args, &typed)
 }
@@ -82,11 +84,17 @@ fn beside_python() -> Option<PathBuf> {
     find_other_program(ACCELERATE, Path::new(&python).parent()?.as_os_str())
 }
 
+/// A line with nothing after the name of accelerate, which exits with 1 itself.
+fn no_subcommand(program: &str) -> CliError {
+    let more = format!("; {} are handed to accelerate itself", OWN_COMMANDS.join(", "));
+    let problem = (codes::NEEDS_OTHER, "a command is missing");
+    bare(Status::Findings, problem, launch_definition(&format!("{program} {LAUNCH}")), &more)
+}
+
 /// Neither `launch` nor a subcommand of accelerate.
 fn not_launch(program: &str, words: Vec<OsString>) -> CliError {
     let typed = CommandLine::new(program, words);
-    let place = if typed.words.is_empty() { typed.end_span() } else { typed.word_span(0) };
-    let refused = typed.refuse(&[place], |spans| {
+    let refused = typed.refuse(&[typed.word_span(0)], |spans| {
         Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], "expected `launch`")
             .label("not a subcommand of remuda")
             .help(format!(

@@ -14,6 +14,7 @@ use crate::cli::help::{self, Length};
 use crate::cli::line::{self, CommandLine, Flags, NotParsed};
 use crate::cli::settings::with_settings;
 use crate::report::diagnostic::Paint;
+use crate::report::text::paint_message;
 use crate::report::{Terminal, print_screen};
 
 /// Parses the arguments of a command. Help and version are printed, and exit with 0.
@@ -123,6 +124,32 @@ pub(super) fn into_args<A>(parsed: line::Parsed<A>) -> Result<(A, CommandLine), 
         line::Parsed::Run(args, typed) => Ok((*args, typed)),
         line::Parsed::Text(text) => Err(print_requested(&text)),
     }
+}
+
+/// Refuses a line of a launcher with nothing after the name of the command: what to type is all that is to be said.
+pub(super) fn refuse_bare(
+    words: &[OsString],
+    definition: impl FnOnce() -> clap::Command,
+) -> Result<(), CliError> {
+    if !words.is_empty() {
+        return Ok(());
+    }
+    Err(bare(Status::Usage, (line::codes::NO_SCRIPT, line::NO_SCRIPT_MESSAGE), definition(), ""))
+}
+
+/// Returns the error of a bare line: the problem with its code, the usage, an example; `more` ends the help.
+pub(super) fn bare(
+    status: Status,
+    (code, problem): (&str, &str),
+    definition: clap::Command,
+    more: &str,
+) -> CliError {
+    let name = definition.get_bin_name().unwrap_or(definition.get_name()).to_owned();
+    let usage = help::usage(definition);
+    let text = format!(
+        "error[{code}]: {problem}\n{usage}help: `{name} -h` lists the most used options{more}\n"
+    );
+    CliError::Screen { status, text: paint_message(&text, Terminal::detect().paint) }
 }
 
 /// Prints a requested text; the error makes the program exit with 0.

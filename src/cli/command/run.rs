@@ -7,7 +7,7 @@ use clap::CommandFactory;
 use crate::base::Status;
 use crate::cli::args::check;
 use crate::cli::command::entry::CommandEntry;
-use crate::cli::command::parse::into_args;
+use crate::cli::command::parse::{into_args, refuse_bare};
 use crate::cli::error::CliError;
 use crate::cli::line::{self, CommandLine, RefusedLine};
 use crate::cli::resolve;
@@ -31,12 +31,15 @@ pub type ParsedRun = line::Parsed<RunArgs>;
 /// Parses the arguments of `program` (`remuda run`, `deepspeed`) with the rules of DeepSpeed's
 /// launcher. Nothing outside the line is read.
 pub fn parse(program: &'static str, words: Vec<OsString>) -> Result<ParsedRun, RefusedLine> {
-    let command = if program == PROGRAM {
-        definition()
-    } else {
-        RunArgs::command().name(program).bin_name(program).about(ABOUT_DEEPSPEED)
-    };
-    line::parse(command, CommandLine::new(program, words))
+    line::parse(definition_of(program), CommandLine::new(program, words))
+}
+
+/// Returns the definition of the command as `program`.
+fn definition_of(program: &'static str) -> clap::Command {
+    if program == PROGRAM {
+        return definition();
+    }
+    RunArgs::command().name(program).bin_name(program).about(ABOUT_DEEPSPEED)
 }
 
 /// Parses the arguments of `remuda run` with the options that files and variables give.
@@ -70,6 +73,7 @@ pub(in crate::cli) fn main(
     words: Vec<OsString>,
     entries: &[CommandEntry],
 ) -> Result<Status, CliError> {
+    refuse_bare(&words, definition)?;
     let (args, typed) = into_args(parse_with_settings(words, entries)?)?;
     start(args, &typed).map_err(|error| with_sources(error, &typed))
 }
@@ -79,6 +83,7 @@ pub(in crate::cli) fn main_as_deepspeed(
     program: &'static str,
     words: Vec<OsString>,
 ) -> Result<Status, CliError> {
+    refuse_bare(&words, || definition_of(program))?;
     let (args, typed) = into_args(parse(program, words)?)?;
     start(args, &typed)
 }
@@ -90,6 +95,7 @@ pub(in crate::cli) fn start(mut args: RunArgs, typed: &CommandLine) -> Result<St
     let terminal = Terminal::detect();
     print_replacements(&args.watch, typed, terminal);
     let mut cluster = resolve::resolve_cluster(&args.cluster, typed, terminal)?;
+    resolve::check_script_is_no_host(&args.program, &cluster, typed)?;
     cluster.set_elastic(resolve::elastic(&args.elastic, &cluster, typed)?);
     check::stdin(&args.watch, cluster.workers(), typed)?;
     let notes = [

@@ -30,8 +30,10 @@ are checked before the job is queued. Inside the job remuda starts its agents by
 ssh is needed.
 
 30 s plus `--grace` before the time limit, workers receive SIGTERM, so that they can save their state.
---requeue queues the job again if a node fails or the job is preempted; the program then resumes from what
-it has saved. --option passes any other option to sbatch.";
+With --requeue, Slurm queues the job again if one of its nodes fails or the job is preempted; the program
+then resumes from what it has saved. Any other end is final: a failed program, a lost agent (R103), the
+time limit. After these, `scontrol requeue JOBID` queues a job again that was submitted with --requeue.
+--option passes any other option to sbatch.";
 
 /// Options of sbatch that this command gives itself.
 const OWN_OPTIONS: [&str; 9] = [
@@ -108,7 +110,7 @@ struct SbatchCli {
     /// Further option of sbatch: `reservation=NAME`, `exclude=n[1-2]`
     #[arg(long, value_name = "NAME[=VALUE]", action = ArgAction::Append, value_parser = parse_option)]
     option: Vec<(String, Option<String>)>,
-    /// Queue the job again after the failure of a node
+    /// Let Slurm queue the job again if a node fails or the job is preempted, and let `scontrol requeue` do so
     #[arg(long)]
     requeue: bool,
     /// Print the batch script and submit nothing
@@ -302,7 +304,8 @@ fn submit(script: &BatchScript, text: &str) -> Result<Status, CliError> {
     let answer = output_for_input(&program, &["--parsable"], directory, text, SUBMIT_LIMIT);
     let answer = answer.map_err(|why| {
         let message = format!("`sbatch` did not queue the job: {why}");
-        CliError::new(Status::Unreachable, NOT_QUEUED, message).help("`--print` shows the script")
+        let help = help_of_slurm(&why).unwrap_or("`--print` shows the script");
+        CliError::new(Status::Unreachable, NOT_QUEUED, message).help(help)
     })?;
     // With several clusters the answer is `ID;CLUSTER`.
     let job = answer.trim().split(';').next().unwrap_or_default();
@@ -316,6 +319,34 @@ fn submit(script: &BatchScript, text: &str) -> Result<Status, CliError> {
     Ok(Status::Success)
 }
 
+/// What shows the values that Slurm accepts, by words of its error.
+const HELP_OF_SLURM: [(&str, &str); 13] = [
+    ("account/partition", ACCOUNTS),
+    ("partition", PARTITIONS),
+    ("account", ACCOUNTS),
+    ("qos", ACCOUNTS),
+    ("association", ACCOUNTS),
+    ("gres", "`--gpus N` needs nodes with GPUs (GRES) in Slurm; `sinfo -o '%P %D %G'` lists them"),
+    ("time limit", PARTITIONS),
+    ("feature", "`sinfo -o '%P %D %f'` lists the features of nodes, for `--constraint`"),
+    ("reservation", "`scontrol show reservation` lists the reservations"),
+    ("node name", "`sinfo -N -o '%N %P %T'` lists the nodes"),
+    ("memory", NODES),
+    ("cpu count", NODES),
+    ("node co", NODES),
+];
+const PARTITIONS: &str = "`sinfo -o '%P %a %l %D %G'` lists the partitions, their state, time limit, number of nodes and GPUs";
+const ACCOUNTS: &str =
+    "`sacctmgr show associations user=$USER format=account,partition,qos` lists what you may use";
+const NODES: &str =
+    "`sinfo -N -o '%N %P %c %m %G %T'` lists the CPUs, memory in MB, GPUs and state of each node";
+
+/// Returns the command that shows what exists, for an error of `sbatch`.
+fn help_of_slurm(why: &str) -> Option<&'static str> {
+    let why = why.to_lowercase();
+    HELP_OF_SLURM.into_iter().find(|(words, _)| why.contains(words)).map(|(_, help)| help)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,6 +355,21 @@ mod tests {
     fn check_limit(text: &str, expect: Option<u64>) {
         let found = parse_limit(text).ok().map(|limit| limit.as_secs());
         assert_eq!(found, expect, "for `{text}`");
+    }
+
+    #[test]
+    fn errors_of_slurm_have_the_command_that_shows_what_exists() {
+        let check =
+            |why: &str, expect: Option<&str>| assert_eq!(help_of_slurm(why), expect, "{why}");
+        check("Invalid partition name specified", Some(PARTITIONS));
+        check("Invalid account or account/partition combination specified", Some(ACCOUNTS));
+        check("Invalid qos specification", Some(ACCOUNTS));
+        check("Requested time limit is invalid (missing or exceeds some limit)", Some(PARTITIONS));
+        check("Requested node configuration is not available", Some(NODES));
+        check("Node count specification invalid", Some(NODES));
+        check("Memory specification can not be satisfied", Some(NODES));
+        check("CPU count per node can not be satisfied", Some(NODES));
+        check("Unable to contact slurm controller (connect failure)", None);
     }
 
     #[test]

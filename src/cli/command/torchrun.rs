@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::CommandFactory;
 
 use crate::base::Status;
-use crate::cli::command::parse::into_args;
+use crate::cli::command::parse::{into_args, refuse_bare};
 use crate::cli::error::CliError;
 use crate::cli::face::torchrun::job::{self, TorchLauncher};
 use crate::cli::line::{self, CommandLine, OriginalLauncher, Parsed, RefusedLine};
@@ -26,10 +26,15 @@ pub fn parse(
     program: &'static str,
     words: Vec<OsString>,
 ) -> Result<Parsed<TorchrunArgs>, RefusedLine> {
+    let typed = CommandLine::new(program, words);
+    line::parse_line_of(OriginalLauncher::Torchrun, definition_of(program), typed)
+}
+
+/// Returns the definition of the command as `program`.
+fn definition_of(program: &'static str) -> clap::Command {
     let definition =
         if program == DISTRIBUTED_LAUNCH { distributed_launch_definition() } else { definition() };
-    let command = definition.name(program).bin_name(program);
-    line::parse_line_of(OriginalLauncher::Torchrun, command, CommandLine::new(program, words))
+    definition.name(program).bin_name(program)
 }
 
 /// Parses a line of torchrun that was made from checked options of another launcher; it requests no text.
@@ -60,6 +65,7 @@ pub(in crate::cli) fn main(
     launcher: TorchLauncher,
     words: Vec<OsString>,
 ) -> Result<Status, CliError> {
+    refuse_bare(&words, || definition_of(program))?;
     let (args, typed) = into_args(parse(program, words)?)?;
     job::start(&args, &typed, launcher, &[], || launcher_flags(&definition()))
 }

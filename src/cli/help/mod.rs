@@ -8,4 +8,4 @@ mod topics;
 
 pub(super) use layout::fit;
 pub(super) use manual::manual_page;
-pub(super) use page::{Length, front_page, page, width};
+pub(super) use page::{Length, front_page, page, usage, width};

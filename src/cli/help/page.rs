@@ -116,11 +116,27 @@ fn footer(command: &Command, topic: Option<&Topic>, length: Length, width: usize
 fn examples(topic: &Topic, name: &str, width: usize) -> String {
     let mut text = "Examples:".to_owned();
     for (what, line) in topic.examples {
-        // If remuda was started by a name of DeepSpeed's launcher, examples show that name.
-        let line = line.replacen(&format!("remuda {} ", topic.command), &format!("{name} "), 1);
+        let line = under_name(line, topic, name);
         let _ = write!(text, "\n  # {what}\n{}", shell_line(&line, width));
     }
     text
+}
+
+/// Returns the usage of a command and its first example, for a line with nothing after the name of the command.
+pub(in crate::cli) fn usage(mut command: Command) -> String {
+    let name = command.get_bin_name().unwrap_or(command.get_name()).to_owned();
+    let usage = command.render_usage().to_string();
+    let topic = topic(&command);
+    let example = topic.map_or_else(String::new, |topic| {
+        let [(_, line), ..] = topic.examples;
+        format!("example: {}\n", under_name(line, topic, &name))
+    });
+    format!("usage: {}\n{example}", usage.trim_start_matches("Usage: ").trim_end())
+}
+
+/// Returns the line of an example as a user types it who started remuda by this name.
+fn under_name(line: &str, topic: &Topic, name: &str) -> String {
+    line.replacen(&format!("remuda {} ", topic.command), &format!("{name} "), 1)
 }
 
 /// Returns the examples of a command as lines for a manual page.

@@ -5,7 +5,7 @@ use super::known_options::Equivalent::{
     self, Devices, Endpoint, OfAccelerate, Options, Same, Script, ScriptSwitch, Selection, Total,
     Unneeded, UnneededValue,
 };
-use super::known_options::{SCHEDULER, names_in_faces};
+use super::known_options::{ON_CPUS, SCHEDULER, names_in_faces};
 use super::unknown_option::{EVERY_GPU, UnknownOption, did_you_mean, endpoint_words, is_automatic};
 use crate::base::shell::quoted;
 use crate::cli::line::flags::{Flags, OriginalLauncher, underscored};
@@ -49,6 +49,8 @@ pub(super) fn explain(
             did_you_mean(flags.shown("use_env")?, None)
         }
         Unneeded(why) | UnneededValue(why) => option.needless(why),
+        Options(ON_CPUS) if is_accelerate => did_you_mean_cpu(option, &name),
+        Options(ON_CPUS) if name != "cpu" => option.needless("the script selects its device"),
         Options(words) => {
             let first = words.trim_start_matches('-').split([' ', '=']).next()?;
             flags.has(first).then(|| format!("did you mean `{words}`?"))?
@@ -138,6 +140,18 @@ fn devices(option: UnknownOption<'_>, flags: &Flags) -> String {
             list.split(',').count()
         ),
     }
+}
+
+/// Returns accelerate's option for workers on CPUs, with their number where the name says that there are several.
+fn did_you_mean_cpu(option: UnknownOption<'_>, name: &str) -> String {
+    const COUNT: &str = "num_processes";
+    let is_count = |word: &String| underscored(word.trim_start_matches('-')).starts_with(COUNT);
+    let is_counted = option.given.iter().any(|given| given.flag == COUNT)
+        || option.words_after.iter().any(is_count);
+    if name.contains("multi") && !is_counted {
+        return format!("did you mean `--cpu --{COUNT} N`? N is the number of all workers");
+    }
+    did_you_mean("cpu", None)
 }
 
 /// Returns the equivalent of `--include` and `--exclude`.

@@ -45,6 +45,8 @@ const DIRECTORY: &str = "workers start in the working directory of remuda, so `c
 const ONE_MACHINE: &str = "without `-H` the job runs on this machine";
 pub(super) const SCHEDULER: &str =
     "`salloc` and `sbatch` request nodes; remuda uses those of the allocation";
+/// Option for workers that use no GPU.
+pub(super) const ON_CPUS: &str = "--accelerator cpu";
 /// Options of `remuda run`, and those of torchrun and accelerate with the same value.
 const NAMES_IN_FACES: &[(&str, &[&str])] = &[
     ("num_nodes", &["nnodes", "num_machines"]),
@@ -158,7 +160,7 @@ const EQUIVALENTS: &[(&[&str], Equivalent)] = &[
     (&["mixed_precision"], Options("--env ACCELERATE_MIXED_PRECISION={}")),
     (&["use_deepspeed"], Options("--env ACCELERATE_USE_DEEPSPEED=true")),
     (&["deepspeed_config_file"], Options("--env ACCELERATE_DEEPSPEED_CONFIG_FILE={}")),
-    (&["cpu", "use_cpu"], Options("--accelerator cpu")),
+    (&["cpu", "use_cpu", "multi_cpu", "cpu_only", "no_cuda"], Options(ON_CPUS)),
     (&["use_gpu", "use_cuda", "cuda"], Unneeded("GPUs are used where there are any")),
     (&["config_file"], OfAccelerate),
     // mpirun and srun: other options.

@@ -15,6 +15,9 @@ use crate::base::shell::quoted;
 use crate::cli::help::Length;
 use crate::cli::line::equivalents::suggestion;
 
+/// What is wrong with a line that has no script.
+pub(in crate::cli) const NO_SCRIPT_MESSAGE: &str = "there is no script to run";
+
 /// Options that DeepSpeed had until 0.19.7.
 const REMOVED: [&str; 4] =
     ["elastic_training", "min_elastic_nodes", "max_elastic_nodes", "enable_elastic_training"];
@@ -244,9 +247,8 @@ impl Lexer<'_> {
         let places =
             [self.typed.end_span(), taken.as_ref().map_or(self.typed.end_span(), |at| at.2)];
         self.typed.refuse(&places[..=usize::from(taken.is_some())], |spans| {
-            let problem =
-                Diagnostic::error(codes::NO_SCRIPT, spans[0], "there is no script to run")
-                    .label("expected the script, then its own arguments");
+            let problem = Diagnostic::error(codes::NO_SCRIPT, spans[0], NO_SCRIPT_MESSAGE)
+                .label("expected the script, then its own arguments");
             match taken {
                 Some((name, flag, place)) => problem
                     .related(spans[1], format!("read as the value of `{name}`"))

@@ -37,6 +37,7 @@ pub(super) use conflicts::{cannot_combine, needs_other};
 pub(super) use flags::{Flags, OriginalLauncher, underscored};
 pub(super) use host_list::as_host_list;
 pub(super) use known_options::{option_with_meaning, setting_as_option};
+pub(super) use lex::NO_SCRIPT_MESSAGE;
 pub(super) use nested_launcher::{is_python, launcher_of_python};
 pub(super) use number::{parse_whole, python_int};
 pub(super) use other_launcher::{Instead, LAUNCHERS, instead_of, is_launcher};

@@ -41,6 +41,9 @@ pub(super) struct StepTask {
     pub(in crate::cli) first_host: Option<String>,
 }
 
+/// Beginning of the name of a job whose nodes are tasks of Slurm.
+const SLURM_RUN: &str = "slurm-";
+
 /// Variables of Slurm about nodes and the number of workers on each.
 const SLURM: [&str; 6] = [
     env_vars::SLURM_STEP_NODELIST,
@@ -50,6 +53,16 @@ const SLURM: [&str; 6] = [
     env_vars::SLURM_STEP_TASKS_PER_NODE,
     env_vars::SLURM_TASKS_PER_NODE,
 ];
+
+/// Those about tasks of each node.
+const TASKS: [&str; 2] = [env_vars::SLURM_STEP_TASKS_PER_NODE, env_vars::SLURM_TASKS_PER_NODE];
+
+/// Whether Slurm gave the nodes GPUs.
+fn has_gpus() -> bool {
+    [env_vars::SLURM_GPUS_PER_NODE, env_vars::SLURM_GPUS_ON_NODE]
+        .into_iter()
+        .any(|name| text(name).is_some())
+}
 
 /// Finds the allocation in the variables of each scheduler in turn. Nodes without a number of slots
 /// get `slots`.
@@ -86,7 +99,10 @@ fn file(name: &str) -> Option<PathBuf> {
 
 fn slurm(options: ReadOptions) -> Result<AllocationSource, LoadError> {
     let mut assignments = String::new();
-    for name in SLURM {
+    // Tasks of an allocation are a default of Slurm, which the number that the user types replaces.
+    let is_counted = options.slots.is_some() && !has_gpus();
+    let names = SLURM.into_iter().filter(|name| !(is_counted && TASKS.contains(name)));
+    for name in names {
         if let Some(value) = text(name) {
             writeln!(assignments, "{name}={value}").expect("writing to a String cannot fail");
         }
@@ -102,12 +118,17 @@ fn slurm(options: ReadOptions) -> Result<AllocationSource, LoadError> {
                 number,
                 count,
                 group: format!("Slurm step {job}.{step}"),
-                run_id: format!("slurm-{job}.{step}"),
+                run_id: format!("{SLURM_RUN}{job}.{step}"),
                 first_host: nodes.nodes().first().map(|(host, _)| host.to_string()),
             }))
         }
         (found, _) => Ok(found),
     }
+}
+
+/// Whether this name of a job is that of a step of Slurm.
+pub(super) fn is_slurm_run(run_id: &str) -> bool {
+    run_id.starts_with(SLURM_RUN)
 }
 
 /// Number of this task and of all tasks of the step, if there are several.

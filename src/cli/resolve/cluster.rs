@@ -21,6 +21,7 @@ use crate::job::OnTerm;
 use crate::launch::{ContinueWith, ElasticNodes, SupervisorOptions, Transport};
 use crate::os::machine::machine_name;
 use crate::plan::MasterAddr;
+use crate::pool::nodeset::fold_set;
 use crate::pool::{
     Dialect, HostSource, Pool, Reading, Selected, SelectorArgs, SlotCount, Users, select,
 };
@@ -170,6 +171,7 @@ pub(in crate::cli) fn resolve_hosts(
         Some(_) => MasterOptions::of_separate_nodes(address, port, &nodes),
         None => MasterOptions::of_transport(&args.transport, &transport),
     };
+    let ssh_note = hosts_outside_note(args, &nodes, &transport);
     let name_warning = node.map_or_else(String::new, |node| no_ssh::name_warning(node, &nodes));
     let selection_warnings = show_all(&selected.findings, terminal.paint);
     let started = StartedNodes::of(node, &transport);
@@ -187,7 +189,11 @@ pub(in crate::cli) fn resolve_hosts(
             hostfile: found.hostfile,
             trust: pool::trust(args),
         },
-        warnings: found.warnings + &selection_warnings + &name_warning + &transport_note,
+        warnings: found.warnings
+            + &selection_warnings
+            + &name_warning
+            + &transport_note
+            + &ssh_note,
     })
 }
 
@@ -243,12 +249,43 @@ fn slurm_step(
 
 /// Returns whether all of these hosts are nodes of the allocation of Slurm in which this process runs.
 fn are_allocated(args: &ClusterArgs, nodes: &[(HostName, Vec<Slot>)]) -> bool {
+    hosts_outside(args, nodes).is_some_and(|outside| outside.is_empty())
+}
+
+/// Returns those of the hosts that are no nodes of the allocation of Slurm in which this process runs; `None`: there is
+/// none.
+fn hosts_outside<'a>(
+    args: &ClusterArgs,
+    nodes: &'a [(HostName, Vec<Slot>)],
+) -> Option<Vec<&'a HostName>> {
     // The line has the slots already.
-    let found = allocation::find(pool::trust(args), SlotCount::new(1));
-    let Ok(AllocationSource::Nodes(found)) = found else { return false };
+    let found = allocation::find(pool::trust(args), SlotCount::new(1)).ok()?;
+    let AllocationSource::Nodes(found) = found else { return None };
     let own = found.reading.hostfile.pool();
     let names: HashSet<&HostName> = own.nodes().iter().map(|(host, _)| host).collect();
-    found.reading.dialect == Dialect::Slurm && nodes.iter().all(|(host, _)| names.contains(host))
+    let outside = nodes.iter().map(|(host, _)| host).filter(|host| !names.contains(host));
+    (found.reading.dialect == Dialect::Slurm).then(|| outside.collect())
+}
+
+/// Returns a note on hosts outside the allocation in which this process runs, unless the line says how agents are
+/// started.
+fn hosts_outside_note(
+    args: &ClusterArgs,
+    nodes: &[(HostName, Vec<Slot>)],
+    transport: &Transport,
+) -> String {
+    let is_open = matches!(args.transport.launcher, None | Some(LauncherArg::Auto));
+    let job = env_vars::get_text(env_vars::SLURM_JOB_ID);
+    let job = job.filter(|_| is_open && matches!(transport, Transport::Ssh(_)));
+    let outside = || hosts_outside(args, nodes).filter(|outside| !outside.is_empty());
+    let Some((job, outside)) = job.and_then(|job| Some((job, outside()?))) else {
+        return String::new();
+    };
+    let are = if outside.len() == 1 { "is not a node" } else { "are not nodes" };
+    let names = fold_set(outside.into_iter().map(HostName::as_str));
+    format!(
+        "note: {names} {are} of Slurm job {job}, so ssh starts all agents; `--launcher ssh` does so without this note\n"
+    )
 }
 
 /// Returns whether a process manager is named for a job that has no hosts: it is a local job, as in

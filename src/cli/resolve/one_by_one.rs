@@ -14,10 +14,12 @@ use crate::cli::resolve::cluster::{ClusterOrigin, ResolvedCluster, StartedNodes}
 use crate::cli::resolve::devices::JobDevices;
 use crate::cli::resolve::dial::{self, DialArgs, KeySource, NodePorts};
 use crate::cli::resolve::master::MasterOptions;
-use crate::cli::resolve::mpi_task;
 use crate::cli::resolve::trust::Trust;
+use crate::cli::resolve::wide_allocation::WideAllocation;
+use crate::cli::resolve::{allocation, mpi_task};
 use crate::launch::{
-    ContinueWith, DialOptions, ElasticNodes, LaunchError, NodeOptions, SupervisorOptions, Transport,
+    ContinueWith, DialOptions, ElasticNodes, LaunchError, NodeOptions, SupervisorOptions,
+    Transport, WaitHelp,
 };
 use crate::plan::MasterAddr;
 use crate::report::Terminal;
@@ -85,6 +87,7 @@ pub(in crate::cli) fn one_by_one(
     };
     let (mut dial, mut warnings) = dial::dial(&options, typed)?;
     (dial.is_task, dial.has_host_names) = (one.is_task, false);
+    dial.wait_help = wait_help(one, typed);
     if one.join_limit.is_none() {
         dial.return_limit.time = RETURN_LIMIT;
     }
@@ -195,9 +198,56 @@ fn listen_if_first(address: &str, port: u16) -> Result<Option<BoundListener>, Cl
     BoundListener::try_first(address, addresses).map_err(|error| LaunchError::Bind(error).into())
 }
 
-/// What the nodes are not protected from. Only node 0 says it, because the others do not listen.
+/// What to type if the wait of this node does not end.
+fn wait_help(one: &OneByOne, typed: &CommandLine) -> WaitHelp {
+    if !one.is_task {
+        return WaitHelp { unresolved: None, not_started: help_to_start_all(one, typed) };
+    }
+    let name = &one.address;
+    let is_of_slurm = allocation::is_slurm_run(&one.run_id) && typed.last("master_addr").is_none();
+    let lookup = if is_of_slurm {
+        format!("; `scontrol show node {name}` shows one as NodeAddr")
+    } else {
+        String::new()
+    };
+    let option = address_option(typed);
+    let unresolved =
+        format!("type `{option}` with an address of {name} that all nodes reach{lookup}");
+    WaitHelp { unresolved: Some(unresolved), not_started: None }
+}
+
+/// How to start the other nodes, if this process is in an allocation of several.
+fn help_to_start_all(one: &OneByOne, typed: &CommandLine) -> Option<String> {
+    let found = WideAllocation::find()?;
+    let options = ["rdzv-endpoint", "master-addr", "node-rank"];
+    let typed_ones = options.into_iter().filter(|name| typed.last(name).is_some());
+    let options: Vec<String> = typed_ones.map(|name| typed.option_name(name)).collect();
+    Some(found.help_to_start_all(&options, !matches!(one.place, NodePlace::Number(_))))
+}
+
+/// The option that gives tasks the address of node 0.
+fn address_option(typed: &CommandLine) -> &'static str {
+    let is_accelerate = typed.option_name("nnodes") == "--num_machines";
+    match typed.program.rsplit(' ').next() {
+        _ if is_accelerate => "--rdzv_backend c10d --main_process_ip ADDR",
+        Some("torchrun" | "torch.distributed.launch") => {
+            "--rdzv-backend c10d --rdzv-endpoint ADDR:29400"
+        }
+        _ => "--master_addr ADDR",
+    }
+}
+
+/// Whether only processes of this machine reach the address.
+fn is_loopback(address: &str) -> bool {
+    let bare = address.trim_start_matches('[').trim_end_matches(']');
+    bare == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// What the nodes are not protected from. Only node 0 says it, because the others do not listen. At a loopback
+/// address all nodes are on this machine.
 fn unprotected(dial: &DialOptions, node: Option<NodeRank>) -> String {
-    if dial.key_origin.is_secret() || node != Some(NodeRank(0)) {
+    let is_secret = dial.key_origin.is_secret();
+    if is_secret || node != Some(NodeRank(0)) || is_loopback(&dial.address) {
         return String::new();
     }
     format!(

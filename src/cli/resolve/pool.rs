@@ -79,7 +79,8 @@ pub(super) fn find_pool(
             let source = HostSource::Named(format!("the {}", found.origin));
             let from = (found.origin, source);
             let (pool, mut found) = from_reading(found.reading, from, Some(note), args, terminal)?;
-            if let Some(note) = allocation::component_note() {
+            let slots = unused_slots_note(args, &pool, &found.origin);
+            for note in allocation::component_note().into_iter().chain(slots) {
                 found.warnings += &paint_message(&note, terminal.paint);
             }
             Ok((pool, found))
@@ -132,6 +133,18 @@ fn unlike_nodes(why: &str) -> CliError {
     let message = format!("the number of GPUs of each node is not known: {why}");
     CliError::usage(DEVICES_UNKNOWN, message)
         .help("name the nodes and their GPUs: `--launcher slurm -H n1:8,n2:4`")
+}
+
+/// Returns a note on a number of slots that was typed, if the scheduler gives the nodes other numbers.
+fn unused_slots_note(args: &ClusterArgs, pool: &Pool, origin: &str) -> Option<String> {
+    let typed = args.slots?.get() as usize;
+    let is_used = pool.nodes().iter().all(|(_, slots)| slots.len() == typed);
+    (!is_used).then(|| {
+        format!(
+            "note: `--slots` has no effect: the {origin} gives the number of slots of each node; `--num_gpus N` uses \
+             fewer of them\n"
+        )
+    })
 }
 
 /// Whether an allocation contains only this machine: then its visible GPUs are read from this

@@ -1,8 +1,10 @@
 //! Converts options to the [`Transport`] to the nodes.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::base::shell::{quoted, quoted_line};
 use crate::base::{HostName, Status};
 use crate::cli::args::pdsh::{self, PdshArgs};
 use crate::cli::args::values::LauncherArg;
@@ -15,7 +17,8 @@ use crate::cli::resolve::no_ssh;
 use crate::launch::Transport;
 use crate::os::files::input_file::{is_pipe, not_regular, open};
 use crate::pool::Users;
-use crate::report::text::show_io_error;
+use crate::report::text::{show_help, show_io_error};
+use crate::transport::manager::kinds::{MPICH, MVAPICH, OPEN_MPI};
 use crate::transport::manager::{ManagerOptions, ProcessManager};
 use crate::transport::ssh::{Kex, Mux, SshConfig, SshOptions, can_send_path};
 
@@ -85,13 +88,31 @@ pub(in crate::cli) fn unused_ssh_options(
     let Transport::Managed(options) = transport else { return None };
     let unused: Vec<_> = SSH_OPTIONS.into_iter().filter_map(|name| typed.spelling(name)).collect();
     let verb = if unused.len() == 1 { "has" } else { "have" };
+    let file = typed.last("ssh_config").and_then(|given| given.value.as_ref());
+    let help = file.and_then(|(file, _)| help_for_ssh_of(options.manager, file));
     (!unused.is_empty()).then(|| {
         format!(
-            "note: {} {verb} no effect: {} starts the agents, not ssh\n",
+            "note: {} {verb} no effect: {} starts the agents, not ssh\n{}",
             unused.join(", "),
-            options.manager.name
+            options.manager.name,
+            show_help(help.as_deref())
         )
     })
+}
+
+/// Returns how a process manager passes a configuration file to the ssh that it starts itself.
+fn help_for_ssh_of(manager: &ProcessManager, file: &OsStr) -> Option<String> {
+    let words = quoted_line(&["-F".into(), file.to_owned()]);
+    let how = match manager.option {
+        option if option == OPEN_MPI.option => {
+            format!("`--launcher_args={}`", quoted(format!("--mca plm_rsh_args \"{words}\"")))
+        }
+        option if option == MPICH.option || option == MVAPICH.option => {
+            format!("`HYDRA_LAUNCHER_EXTRA_ARGS={}` in the environment", quoted(words))
+        }
+        _ => return None,
+    };
+    Some(format!("{how} passes the file to the ssh that {} starts", manager.name))
 }
 
 fn options(port: Option<u16>, args: &SshArgs) -> Result<SshOptions, CliError> {

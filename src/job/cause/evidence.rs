@@ -39,6 +39,8 @@ pub struct Evidence {
     pub place: Option<CodePlace>,
     /// Ranks that it names as missing.
     pub missing: Vec<Rank>,
+    /// Whether the worker was joining the process group of torch.
+    pub is_joining: bool,
     /// Whether it certainly describes what ended the process.
     pub is_final: bool,
     /// Whether it says that a program refused its arguments: the worker, if it exited with 2, or one that the worker
@@ -50,6 +52,9 @@ pub struct Evidence {
     /// The traceback in the error file.
     pub recorded_stack: Option<String>,
 }
+
+/// What a frame of a traceback says of a worker that was joining the process group.
+const JOINING: &[u8] = b" in init_process_group";
 
 /// A worker that printed a traceback longer before its exit than this has survived the exception.
 pub(crate) const EXIT_AFTER_TRACEBACK_MAX: Duration = Duration::from_secs(60);
@@ -91,6 +96,7 @@ impl Evidence {
             class: class_of_chain(root, &recorded.message),
             at,
             missing: missing_ranks(message),
+            is_joining: is_joining(recorded.call_stack.as_bytes()),
             exception: Some(message.clone()),
             root: root_of(root, message),
             place: traceback.and_then(|traceback| traceback.place),
@@ -111,6 +117,7 @@ impl Evidence {
             return Some(Self {
                 root: root_of(&root, &exception),
                 missing: missing_ranks(&exception),
+                is_joining: is_joining(&text[offset..]),
                 exception: Some(exception).filter(|text| !text.is_empty()),
                 place,
                 is_final,
@@ -167,6 +174,7 @@ impl Evidence {
             root: None,
             place: None,
             missing: Vec::new(),
+            is_joining: false,
             is_final: false,
             is_usage_error: false,
             later_output: None,
@@ -209,6 +217,11 @@ impl Evidence {
             (file, output) => file.or(output),
         }
     }
+}
+
+/// Whether a traceback went through the function of torch that joins the process group.
+fn is_joining(traceback: &[u8]) -> bool {
+    memchr::memmem::find(traceback, JOINING).is_some()
 }
 
 /// Class of the exception that ended a process. The first exception of its chain decides, unless it

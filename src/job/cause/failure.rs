@@ -287,6 +287,8 @@ pub struct WorkerReports {
     pub evidence: Option<Evidence>,
     /// The exception of the first worker that failed because of missing ones.
     pub first_exception: Option<String>,
+    /// Whether that worker was joining the process group.
+    pub was_joining: bool,
     /// Other workers that reported the same exception.
     pub same_exception: Vec<Rank>,
     /// Other workers that reported a lost connection.

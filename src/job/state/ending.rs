@@ -140,7 +140,12 @@ impl JobState {
             stopped: others.iter().filter(|end| !end.signals_sent.is_empty()).count(),
             reports: Box::new(WorkerReports {
                 evidence: self.evidence_of(cause.as_ref()),
-                first_exception: self.exception_of_first(cause.as_ref()),
+                first_exception: self
+                    .evidence_of_first(cause.as_ref())
+                    .and_then(|first| first.exception.clone()),
+                was_joining: self
+                    .evidence_of_first(cause.as_ref())
+                    .is_some_and(|first| first.is_joining),
                 same_exception: self.same_exceptions(cause.as_ref()),
                 lost_peer: self.reporters(FailureClass::LostPeer, cause.as_ref()),
                 timed_out: self.reporters(FailureClass::TimedOut, cause.as_ref()),
@@ -163,9 +168,9 @@ impl JobState {
     }
 
     /// What the first worker that failed because of missing ones reported.
-    fn exception_of_first(&self, cause: Option<&FailureCause>) -> Option<String> {
+    fn evidence_of_first(&self, cause: Option<&FailureCause>) -> Option<&Evidence> {
         let Some(FailureCause::MissingRanks { first, .. }) = cause else { return None };
-        self.failures.evidence.get(&first.rank)?.exception.clone()
+        self.failures.evidence.get(&first.rank)
     }
 
     /// Workers that reported the exception of the cause as well.

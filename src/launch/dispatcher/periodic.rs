@@ -16,7 +16,7 @@ use crate::launch::pod::metrics::JobNumbers;
 use crate::launch::screen::messages;
 use crate::launch::startup::pending;
 use crate::launch::user::pause::PauseScope;
-use crate::report::text::{show_duration, show_processes};
+use crate::report::text::{show_duration, show_help, show_processes};
 use crate::transport::{Fault, FaultKind};
 use crate::wire::{Problem, ToAgent};
 
@@ -149,9 +149,15 @@ impl Dispatcher<'_> {
         if self.job.is_stopping() || !is_waiting || !self.startup.is_report_due(now, asked_at) {
             return;
         }
-        for line in self.pending_nodes().show_waiting(now - asked_at) {
+        let pending = self.pending_nodes();
+        for line in pending.show_waiting(now - asked_at) {
             self.reporter.print_message(line);
         }
+        let Transport::Dial(dial) = &self.options.transport else { return };
+        let help = dial.wait_help.not_started.as_deref();
+        let help =
+            help.filter(|help| !pending.connecting.is_empty() && self.startup.is_new_note(help));
+        self.reporter.print_message(show_help(help));
     }
 
     /// Gives up nodes when their checks exceed the time limit.

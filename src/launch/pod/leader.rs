@@ -8,7 +8,6 @@ use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Status, clock};
 use crate::launch::codes;
 use crate::launch::node::handle::Connector;
-use crate::launch::node::join_limit::JoinLimit;
 use crate::launch::options::{DialOptions, LaunchError, Options};
 use crate::launch::outcome::LaunchEnd;
 use crate::launch::pod::probes::HealthState;
@@ -20,7 +19,7 @@ use crate::launch::user::signals::Signals;
 use crate::os::process::signals::BlockedRequests;
 use crate::os::tasks::Tasks;
 use crate::plan::{self, LaunchPlan};
-use crate::report::text::{show_duration, show_step};
+use crate::report::text::{show_duration, show_help, show_step};
 use crate::report::{OutputSender, print_error, print_message};
 use crate::transport::AgentEnvironment;
 use crate::transport::dial::{Acceptor, BindError, BoundListener, JobOver, Rules, is_node_0};
@@ -205,8 +204,9 @@ async fn open_listener(dial: &DialOptions, nodes: usize) -> Result<BoundListener
         return Ok(listener.clone());
     }
     let deadline = clock::now() + dial.join_limit.time;
-    let report_wait = |why: &BindError, waited| print_wait(why, waited, dial.join_limit);
-    match BoundListener::open(&dial.address, dial.port, deadline, report_wait).await {
+    let report_wait = |why: &BindError, waited| print_wait(why, waited, dial);
+    let time = (dial.name_start(), deadline);
+    match BoundListener::open(&dial.address, dial.port, time, report_wait).await {
         Err(BindError::Taken { .. }) => Err(explain_taken(dial, nodes).await),
         opened => Ok(opened?),
     }
@@ -222,13 +222,13 @@ async fn explain_taken(dial: &DialOptions, nodes: usize) -> LaunchError {
     }
 }
 
-fn print_wait(why: &BindError, waited: Duration, limit: JoinLimit) {
+fn print_wait(why: &BindError, waited: Duration, dial: &DialOptions) {
     let text = format!(
         "for the name of this node to resolve, {} so far, at most {}: {why}",
         show_duration(waited),
-        limit.show()
+        dial.join_limit.show()
     );
-    print_error(&show_step("Waiting", &text));
+    print_error(&(show_step("Waiting", &text) + &show_help(dial.wait_help.unresolved.as_deref())));
 }
 
 fn rules(plan: &LaunchPlan, options: &Options, dial: &DialOptions) -> Rules {

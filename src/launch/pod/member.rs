@@ -25,10 +25,12 @@ use crate::os::process::{process_tree, signals};
 use crate::os::tasks::{Tasks, sleep_until};
 use crate::plan::LaunchPlan;
 use crate::report::text::{
-    Failure, ReportScreen, show_count, show_duration, show_failure, show_step,
+    Failure, ReportScreen, show_count, show_duration, show_failure, show_help, show_step,
 };
 use crate::report::{escape_control, print_message};
-use crate::transport::dial::{AttachedMember, Dialer, JobOver, JoinFault, LinkFilter, MemberEvent};
+use crate::transport::dial::{
+    AttachedMember, Dialer, JobOver, JoinFault, JoinWait, LinkFilter, MemberEvent,
+};
 use crate::transport::{AgentEnvironment, AgentHandle, Link, connect_local};
 
 /// An agent that does not exit this long after its link has ended is no longer waited for.
@@ -150,13 +152,14 @@ impl MemberLoop<'_> {
         let leader_address = dialer.endpoint();
         let joined = {
             let limit = self.wait_limit();
-            let report_wait = |why: &str, waited| {
+            let report_wait = |why: &JoinWait, waited| {
                 let waited = show_duration(waited);
                 let limit = limit.show();
                 let text = format!(
                     "for node 0 ({leader_address}), {waited} so far, at most {limit}: {why}"
                 );
-                print_message(&show_step("Waiting", &text), self.member.paint);
+                let help = show_help(self.member.dial.wait_help.of(why));
+                print_message(&(show_step("Waiting", &text) + &help), self.member.paint);
             };
             let join = dialer.join(limit.time, report_wait);
             tokio::select! {
@@ -472,6 +475,11 @@ impl MemberLoop<'_> {
                 let text = neutral_lines(text.lines());
                 if text.is_empty() {
                     self.say(&show_step("Ended", "the job exited with status 0"));
+                } else if self.member.dial.is_task {
+                    // All tasks have one screen, on which node 0 shows the text.
+                    let text =
+                        format!("the job exited with status {status}; node 0 shows the cause");
+                    print_message(&show_step("Ended", &text), self.member.paint);
                 } else {
                     print_message(&text, self.member.paint);
                 }

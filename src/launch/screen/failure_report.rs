@@ -164,20 +164,35 @@ impl JobReport<'_> {
         let (late, lost) = (&self.verdict.reports.timed_out, &self.verdict.reports.lost_peer);
         let left = if self.have_left(missing) {
             let ran = missing.first().map_or_else(String::new, |rank| after(self.worker(*rank)));
-            Some(format!("{ranks} exited with code 0{ran}, before the other ranks"))
+            Some(format!("{ranks} exited with code 0{ran}, before "))
         } else {
             None
         };
+        let was_joining = self.verdict.reports.was_joining;
+        let it = if missing.len() == 1 { "it" } else { "they" };
         match (left, reported) {
             (left, FailureClass::TimedOut) if !late.is_empty() => {
                 let late = self.show_ranks(late);
-                let what = left.unwrap_or_else(|| format!("{ranks} did not take part"));
-                format!("{what}: {late} timed out waiting for a collective")
+                let what = match (left, was_joining) {
+                    (Some(left), true) => format!("{left}{it} joined the process group"),
+                    (None, true) => format!("{ranks} did not join the process group"),
+                    (Some(left), false) => format!("{left}the other ranks"),
+                    (None, false) => format!("{ranks} did not take part"),
+                };
+                let how = if was_joining {
+                    "in `init_process_group`"
+                } else {
+                    "waiting for a collective"
+                };
+                format!("{what}: {late} timed out {how}")
             }
             (left, FailureClass::LostPeer | FailureClass::TimedOut) => {
                 let lost = self.show_ranks(lost);
-                let what =
-                    left.unwrap_or_else(|| format!("{ranks} closed connections before exiting"));
+                let what = match (left, was_joining) {
+                    (Some(left), true) => format!("{left}all ranks had joined the process group"),
+                    (Some(left), false) => format!("{left}the other ranks"),
+                    (None, _) => format!("{ranks} closed connections before exiting"),
+                };
                 format!("{what}: {lost} lost a connection")
             }
             (_, FailureClass::Own | FailureClass::Stopped) => {
@@ -207,7 +222,13 @@ impl JobReport<'_> {
         let is_stopped =
             |rank: &&Rank| self.worker(**rank).outcome.as_ref().is_some_and(|end| end.stopped);
         let has_left = self.have_left(missing);
-        if has_left {
+        if has_left && self.verdict.reports.was_joining {
+            let ranks = self.show_ranks(missing);
+            help.push(format!(
+                "every rank must call `init_process_group` before it exits: see why {ranks} did not, for example a \
+                 condition such as `if rank == 0`"
+            ));
+        } else if has_left {
             help.push(
                 "collectives need all ranks: give each rank the same number of batches, or let a \
                  rank that has none left wait for the others before it exits"

@@ -42,56 +42,49 @@ impl JobReport<'_> {
         }
     }
 
+    /// What happened to a node; users of every launcher know nodes, and not which processes of remuda run there.
     fn node_loss_headline(&self, node: NodeRank, loss: &NodeLoss) -> String {
         let host = &self.host(node);
-        match loss {
-            NodeLoss::LinkClosed(Some(exit)) => self.agent_exit_headline(host, *exit),
-            NodeLoss::LinkClosed(None) => match self.closed_link(node) {
-                Some(AGENT_KILLED) => format!("the agent on {host} was killed by a signal"),
-                Some(why) => {
-                    format!(
-                        "the connection to the agent on {host} closed: {}",
-                        first_line(why).trim_end_matches('.')
-                    )
+        let lease = show_duration(self.options.limits.lease);
+        let option = if self.has_option("--lease") { " (--lease)" } else { "" };
+        let why = match loss {
+            NodeLoss::Evicted => return format!("{host} received SIGTERM"),
+            NodeLoss::LinkClosed(Some(exit)) => match AgentExitReason::of(*exit) {
+                AgentExitReason::InternalError => {
+                    "its remuda process crashed (internal error, see above); please report it"
+                        .to_owned()
                 }
-                None => format!("the connection to the agent on {host} closed"),
+                AgentExitReason::LeaseExpired => format!(
+                    "it received no heartbeat from the launcher for {lease}{option} and stopped its workers"
+                ),
+                AgentExitReason::InvalidData | AgentExitReason::Unknown => {
+                    format!("its remuda process {exit}")
+                }
+            },
+            NodeLoss::LinkClosed(None) => match self.closed_link(node) {
+                Some(AGENT_KILLED) => "its remuda process was killed by a signal".to_owned(),
+                Some(why) => {
+                    let why = first_line(why);
+                    let why = why.trim_end_matches('.');
+                    format!("the connection to its remuda process closed: {why}")
+                }
+                None => "the connection to its remuda process closed".to_owned(),
             },
             NodeLoss::LeaseExpired => {
-                let lease = show_duration(self.options.limits.lease);
-                format!("the launcher received no heartbeat from {host} for {lease} (--lease)")
+                format!("the launcher received no heartbeat from it for {lease}{option}")
             }
             NodeLoss::ShimExited => {
                 let ranks = self.ranks_of(node);
                 format!(
-                    "`remuda-shim` on {host}, which starts the workers, was killed or crashed; {ranks} \
-                     exited with it"
+                    "its `remuda-shim`, which starts the workers, was killed or crashed; {ranks} exited with it"
                 )
             }
             NodeLoss::ShimNotResponding => format!(
-                "`remuda-shim` on {host}, which starts the workers, did not answer for {} (--lease); \
-                 remuda killed it and its workers",
-                show_duration(self.options.limits.lease)
+                "its `remuda-shim`, which starts the workers, did not answer for {lease}{option}; remuda killed it \
+                 and its workers"
             ),
-            NodeLoss::InvalidData(why) => format!("the agent on {host} sent invalid data: {why}"),
-            NodeLoss::Evicted => format!("{host} received SIGTERM"),
-        }
-    }
-
-    fn agent_exit_headline(&self, host: &str, exit: WorkerExit) -> String {
-        match AgentExitReason::of(exit) {
-            AgentExitReason::InternalError => {
-                format!("the agent on {host} crashed (internal error, see above); please report it")
-            }
-            AgentExitReason::LeaseExpired => {
-                let lease = show_duration(self.options.limits.lease);
-                format!(
-                    "{host} received no heartbeat from the launcher for {lease} (--lease) and stopped its \
-                     workers"
-                )
-            }
-            AgentExitReason::InvalidData | AgentExitReason::Unknown => {
-                format!("the agent on {host} {exit}")
-            }
-        }
+            NodeLoss::InvalidData(why) => format!("its remuda process sent invalid data: {why}"),
+        };
+        format!("node {host} was lost: {why}")
     }
 }

@@ -12,7 +12,7 @@ use crate::launch::history::{History, WorkerHistory};
 use crate::launch::options::Options;
 use crate::launch::progress::JobProgress;
 use crate::launch::run_record::RunRecorder;
-use crate::launch::screen::loss_help::help_of_lost;
+use crate::launch::screen::loss_help::{help_of_lost, without_lease};
 use crate::launch::screen::shown_text::record_of_causes;
 use crate::launch::screen::{messages, unreachable};
 use crate::launch::startup::state::Startup;
@@ -375,6 +375,8 @@ impl JobReport<'_> {
     fn node_lost(&self, node: NodeRank, loss: &NodeLoss, title: String) -> Failure {
         let is_killed = self.closed_link(node) == Some(AGENT_KILLED);
         let next = help_of_lost(&self.host(node), loss, is_killed, &self.options.supervisor);
+        let has_lease = self.has_option("--lease");
+        let next = next.map(|next| if has_lease { next } else { without_lease(&next) });
         let ranks = match loss {
             NodeLoss::ShimExited => None,
             NodeLoss::LinkClosed(_)

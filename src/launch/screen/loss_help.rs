@@ -38,6 +38,11 @@ pub(in crate::launch) fn help_of_lost(
     }
 }
 
+/// Returns a help without the option that lines of other launchers do not have.
+pub(in crate::launch) fn without_lease(help: &str) -> String {
+    help.split_once("; `--lease").map_or(help, |(rest, _)| rest).to_owned()
+}
+
 /// How to find out who killed a worker with SIGKILL, if remuda did not.
 pub(in crate::launch) fn help_of_killed(
     host: &str,
@@ -79,4 +84,24 @@ fn help_of_lost_pod(host: &str, loss: &NodeLoss) -> Option<String> {
         "`kubectl get pods` lists {host}; `kubectl describe pod NAME` and `kubectl logs NAME --previous` \
          show why it exited{why}"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_for_other_launchers_names_no_lease() {
+        let own = SupervisorOptions::default();
+        let pods = SupervisorOptions { is_kubernetes: true, ..SupervisorOptions::default() };
+        for supervisor in [own, pods] {
+            let help = help_of_lost("n1", &NodeLoss::LeaseExpired, false, &supervisor);
+            let help = help.expect("a help");
+            let left = without_lease(&help);
+            assert!(help.contains("; `--lease TIME`") && help.starts_with(&left), "{help}");
+            assert!(!left.contains("lease") && left.contains("n1"), "{left}");
+        }
+        let other = help_of_lost("n1", &NodeLoss::ShimExited, false, &SupervisorOptions::default());
+        assert_eq!(other.as_deref().map(without_lease), other);
+    }
 }

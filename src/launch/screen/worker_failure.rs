@@ -253,7 +253,7 @@ impl JobReport<'_> {
     }
 
     /// Whether the launcher whose line was typed has an option.
-    fn has_option(&self, name: &str) -> bool {
+    pub(in crate::launch) fn has_option(&self, name: &str) -> bool {
         let flags = (self.options.command.flags)();
         flags.iter().any(|flag| flag.spellings.iter().any(|spelling| spelling == name))
     }

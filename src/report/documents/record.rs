@@ -42,7 +42,7 @@ pub struct RunRecord {
     pub exit: Option<u8>,
     /// Whether `exit` is a worker's own status or that of remuda.
     pub exit_of: Option<ExitSource>,
-    /// The first failure of the last epoch.
+    /// The first failure of the last epoch, or the request that ended the job.
     pub cause: Option<CauseRecord>,
     /// Every start of the workers, and its result.
     pub epochs: Vec<EpochRecord>,
@@ -96,26 +96,43 @@ pub struct EpochRecord {
     pub cause: Option<CauseRecord>,
 }
 
-/// The first failure.
+/// The first failure, or the request that ended the job.
 #[derive(Clone, Debug, Serialize)]
 pub struct CauseRecord {
-    /// `worker_failed`, `worker_missing`, `worker_not_started`, `node_lost`.
+    /// `worker_failed`, `worker_missing`, `worker_not_started`, `node_lost`; without a failure `interrupted`, by a
+    /// signal to the launcher, or `allocation_ended`.
     pub kind: &'static str,
-    /// Rank of the worker; unset if a node was lost.
+    /// Rank of the worker; unset without a worker.
     pub rank: Option<u32>,
-    /// Host of the worker, or the lost node.
+    /// Host of the worker, the lost node, or the host of the launcher.
     pub host: String,
     /// Pid of the worker on its host; unset if it never started.
     pub pid: Option<u32>,
     /// Its exit code; unset if a signal ended it.
     pub code: Option<u8>,
-    /// The signal that ended it.
+    /// The signal that ended it, or that the launcher received.
     pub signal: Option<i32>,
     /// The first line of the exception that ended it, if it reported one.
     pub exception: Option<String>,
     /// Source of the evidence: `error_file`, `output`, `note`, `exit`, `reports_of_others`; unset if a node
     /// was lost.
     pub evidence: Option<&'static str>,
+}
+
+impl CauseRecord {
+    /// A cause that is no worker.
+    pub fn of_host(kind: &'static str, host: String) -> Self {
+        Self {
+            kind,
+            rank: None,
+            host,
+            pid: None,
+            code: None,
+            signal: None,
+            exception: None,
+            evidence: None,
+        }
+    }
 }
 
 /// Result of one worker.

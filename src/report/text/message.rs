@@ -12,6 +12,11 @@ pub fn show_step(verb: &str, text: &str) -> String {
     format!("{verb:>VERB_WIDTH$}  {text}\n")
 }
 
+/// Formats a line of help below a step; without help it is empty.
+pub fn show_help(help: Option<&str>) -> String {
+    help.map_or_else(String::new, |help| format!("help: {help}\n"))
+}
+
 /// Severity of a message of remuda.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MessageLevel {

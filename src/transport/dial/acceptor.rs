@@ -17,7 +17,7 @@ use super::bind::BoundListener;
 use super::control_messages::{Control, JobOver, JoinRefusal};
 use super::join_handshake::{Joiner, Rejection, UnfitNode, receive};
 use super::relay::{LocalLink, RelayEvent, relay};
-use super::rules::Rules;
+use super::rules::{KeyOrigin, Rules};
 use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
 use crate::os::tasks::{Tasks, sleep_until};
 use crate::secure::HandshakeError;
@@ -26,8 +26,6 @@ use crate::transport::{Absence, Link, SessionInfo, memory_link};
 /// Handshakes that run at the same time. Further connections wait in the kernel's queue and are not
 /// closed.
 pub const HANDSHAKES_MAX: usize = 64;
-/// Why the handshake with a node without a secret fails.
-const OTHER_JOB: &str = "the peer has a different run id, or a key";
 /// Longest time of one handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// Longest time of one handshake while [`HANDSHAKES_MAX`] handshakes run and others wait.
@@ -302,13 +300,13 @@ impl Service {
                     self.nodes[node.index()].wrong_keys.record(peer.ip().to_canonical());
                 }
                 // What nodes without a secret have in common is the name of the job.
-                match &why {
-                    _ if self.rules.key_origin.is_secret() => self.report_rejection(peer, &why),
-                    Rejection::OtherKey(node, _) => {
-                        self.report_rejection(peer, &format!("as node {node}: {OTHER_JOB}"));
+                match (&why, &self.rules.key_origin) {
+                    (Rejection::OtherKey(node, _), KeyOrigin::RunId(own)) => {
+                        let other = other_run(own);
+                        self.report_rejection(peer, &format!("as node {node}: {other}"));
                     }
-                    Rejection::Handshake(HandshakeError::Key) => {
-                        self.report_rejection(peer, &OTHER_JOB);
+                    (Rejection::Handshake(HandshakeError::Key), KeyOrigin::RunId(own)) => {
+                        self.report_rejection(peer, &other_run(own));
                     }
                     _ => self.report_rejection(peer, &why),
                 }
@@ -507,6 +505,11 @@ impl Service {
             let _ = tokio::time::timeout(HANDSHAKE_MAX, told).await;
         });
     }
+}
+
+/// Why the handshake with a node without a secret fails.
+fn other_run(own: &str) -> String {
+    format!("the peer has another run id than this job (`{own}`), or a key file")
 }
 
 fn refusal(text: String) -> JoinRefusal {

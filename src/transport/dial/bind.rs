@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::notices::WaitNotices;
+use super::notices::{NameStart, WaitNotices};
 use crate::base::clock;
 
 /// Connections that the kernel queues until node 0 accepts them.
@@ -71,7 +71,7 @@ impl BoundListener {
     pub async fn open(
         name: &str,
         port: u16,
-        deadline: Instant,
+        (start, deadline): (NameStart, Instant),
         mut on_wait: impl FnMut(&BindError, Duration),
     ) -> Result<Self, BindError> {
         let since = clock::now();
@@ -85,7 +85,7 @@ impl BoundListener {
             if !error.is_transient() || deadline <= now {
                 return Err(error);
             }
-            if notices.is_due(now - since, &error.to_string()) {
+            if notices.is_due_for_name(start, now - since, &error.to_string()) {
                 on_wait(&error, now - since);
             }
             tokio::time::sleep(crate::transport::dial::retry_pause::share_of(
@@ -171,7 +171,7 @@ mod tests {
         runtime.expect("a runtime").block_on(BoundListener::open(
             name,
             port,
-            clock::now(),
+            (NameStart::Late, clock::now()),
             |_, _| {},
         ))
     }

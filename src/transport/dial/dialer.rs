@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::control_messages::{Join, JoinRefusal};
 use super::join_handshake::{Introduction, JoinOutcome, request_join};
 use super::member::MemberConnection;
-use super::notices::WaitNotices;
+use super::notices::{NameStart, WaitNotices};
 use super::rules::KeyOrigin;
 use crate::base::{Epoch, JobId, NodeRank, Status, clock};
 use crate::os::machine::node_name;
@@ -46,6 +46,8 @@ pub struct Dialer {
     pub addresses: Vec<String>,
     /// Port at which node 0 accepts agents.
     pub port: u16,
+    /// When those names begin to exist.
+    pub name_start: NameStart,
     /// Local address of the connection, if that is on the path to node 0.
     pub local_addr: Option<IpAddr>,
     /// Number of this node; `None`: node 0 gives it one.
@@ -142,6 +144,27 @@ impl JoinFault {
     }
 }
 
+/// Why a node still waits for node 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JoinWait {
+    /// The name of node 0 does not resolve.
+    Unresolved(String),
+    /// No program listens at the address of node 0.
+    Unreachable(String),
+    /// What listens there does not accept this node.
+    NotAccepted(String),
+}
+
+impl fmt::Display for JoinWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unresolved(why) | Self::Unreachable(why) | Self::NotAccepted(why) => {
+                f.write_str(why)
+            }
+        }
+    }
+}
+
 /// Why one attempt failed.
 enum AttemptError {
     /// No program accepted the connection; a short reason.
@@ -157,6 +180,30 @@ enum AttemptError {
 }
 
 impl AttemptError {
+    /// The same for the line about the wait.
+    fn as_wait(&self) -> JoinWait {
+        let why = self.to_string();
+        match self {
+            Self::Unresolved(_) => JoinWait::Unresolved(why),
+            Self::Unreachable(_) => JoinWait::Unreachable(why),
+            Self::Closed | Self::Silent | Self::Foreign(_) | Self::Refused(_) => {
+                JoinWait::NotAccepted(why)
+            }
+        }
+    }
+
+    /// Whether a line about the wait is due with this reason.
+    fn is_notice_due(&self, notices: &mut WaitNotices, start: NameStart, waited: Duration) -> bool {
+        let shown = self.to_string();
+        match self {
+            Self::Silent | Self::Foreign(_) => notices.is_due_at_once(waited, &shown),
+            Self::Unresolved(_) => notices.is_due_for_name(start, waited, &shown),
+            Self::Unreachable(_) | Self::Closed | Self::Refused(_) => {
+                notices.is_due(waited, &shown)
+            }
+        }
+    }
+
     /// Whether a program other than remuda is the likely reason.
     fn is_of_other_program(&self) -> bool {
         match self {
@@ -190,6 +237,10 @@ impl From<io::Error> for AttemptError {
     fn from(error: io::Error) -> Self {
         Self::Unreachable(describe_io_error(&error))
     }
+}
+
+fn unresolved(name: &str, why: &str) -> AttemptError {
+    AttemptError::Unresolved(format!("the name `{name}` does not resolve: {why}"))
 }
 
 fn describe_io_error(error: &io::Error) -> String {
@@ -249,7 +300,7 @@ impl Dialer {
     pub async fn join(
         &self,
         limit: Duration,
-        mut on_wait: impl FnMut(&str, Duration),
+        mut on_wait: impl FnMut(&JoinWait, Duration),
     ) -> Result<MemberConnection, JoinFault> {
         let since = clock::now();
         let (mut answered, mut closed, mut closed_most) = (0, 0, 0);
@@ -257,9 +308,10 @@ impl Dialer {
         let mut notices = WaitNotices::default();
         loop {
             let on_silence = || {
-                let (waited, why) = (clock::now() - since, AttemptError::Silent.to_string());
-                if foreign.is_none() && notices.is_due_at_once(waited, &why) {
-                    on_wait(&why, waited);
+                let (waited, why) = (clock::now() - since, AttemptError::Silent);
+                let is_new = foreign.is_none();
+                if is_new && why.is_notice_due(&mut notices, self.name_start, waited) {
+                    on_wait(&why.as_wait(), waited);
                 }
             };
             let why = match (self.attempt(on_silence).await, &foreign) {
@@ -290,14 +342,8 @@ impl Dialer {
                 let refused = refused.filter(|_| self.next_epoch == Epoch(0));
                 return Err(self.last_fault(why, refused, closed_most));
             }
-            let (waited, shown) = (now - since, why.to_string());
-            let is_due = if why.is_of_other_program() {
-                notices.is_due_at_once(waited, &shown)
-            } else {
-                notices.is_due(waited, &shown)
-            };
-            if is_due {
-                on_wait(&shown, waited);
+            if why.is_notice_due(&mut notices, self.name_start, now - since) {
+                on_wait(&why.as_wait(), now - since);
             }
             tokio::time::sleep(self.with_jitter(pause)).await;
         }
@@ -360,13 +406,13 @@ impl Dialer {
     /// Resolves the name for each attempt: it may not exist yet, or may resolve to another address
     /// by now.
     async fn try_addresses(&self, accepted: &Notify) -> Result<MemberConnection, AttemptError> {
-        let mut why = AttemptError::Unresolved("the name has no address".to_owned());
+        let mut why = unresolved(&self.addresses.join(", "), "it has no address");
         for name in &self.addresses {
             let bare = name.trim_start_matches('[').trim_end_matches(']');
             let found: Vec<SocketAddr> = match tokio::net::lookup_host((bare, self.port)).await {
                 Ok(found) => found.collect(),
                 Err(error) => {
-                    why = AttemptError::Unresolved(describe_io_error(&error));
+                    why = unresolved(bare, &describe_io_error(&error));
                     continue;
                 }
             };
@@ -442,6 +488,7 @@ mod tests {
         Dialer {
             addresses: vec!["127.0.0.1".to_owned()],
             port,
+            name_start: NameStart::Late,
             local_addr: None,
             node: Some(NodeRank(1)),
             key: JobKey::from_random([7; 32]),
@@ -501,7 +548,7 @@ mod tests {
         let mut reasons = Vec::new();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let dialer = dialer(port);
-        let join = dialer.join(limit, |why, _| reasons.push(why.to_owned()));
+        let join = dialer.join(limit, |why, _| reasons.push(why.to_string()));
         let joined = runtime.expect("a runtime").block_on(join);
         (joined.err().expect("no node 0 listens"), reasons)
     }

@@ -47,8 +47,8 @@ pub(super) enum Rejection {
     OtherKey(NodeRank, HandshakeError),
     #[error("the connection was closed before the handshake")]
     Incomplete,
-    #[error("node {0} is not expected")]
-    NoSuchNode(NodeRank),
+    #[error("node {0} is not expected: this job has {1} nodes")]
+    NoSuchNode(NodeRank, usize),
     #[error("it is not an agent")]
     NotAgent,
     #[error("unexpected message instead of Join")]
@@ -86,7 +86,9 @@ pub(super) async fn receive(
     secure_channel::set_socket_options(&stream, rules.lease)?;
     let (flight, left) = read_first_flight(&mut stream).await?;
     let node = match flight.preamble.role {
-        Role::Agent(node) if !rules.expects(node) => return Err(Rejection::NoSuchNode(node)),
+        Role::Agent(node) if !rules.expects(node) => {
+            return Err(Rejection::NoSuchNode(node, rules.hosts.len()));
+        }
         Role::Agent(node) => Some(node),
         Role::Newcomer => None,
         Role::Rank(..) | Role::Peer { .. } => return Err(Rejection::NotAgent),

@@ -3,12 +3,33 @@
 
 use std::time::Duration;
 
+/// Time before a line about a name that will not begin to exist.
+const FIXED_NAME_PAUSE: Duration = Duration::from_secs(1);
 /// Time before the first line, and least time between two lines.
 const PAUSE_MIN: Duration = Duration::from_secs(10);
 /// Least time between two lines with the same reason.
 const SAME_PAUSE_MIN: Duration = Duration::from_secs(60);
 /// Number of different reasons that are printed at once.
 const REASONS_MAX: usize = 8;
+
+/// When the name of node 0 begins to exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameStart {
+    /// Some time after the nodes were started, as those of pods.
+    Late,
+    /// Before the nodes are started, if ever.
+    Early,
+}
+
+impl NameStart {
+    /// Time before the first line about a name that does not resolve.
+    fn pause(self) -> Duration {
+        match self {
+            Self::Late => PAUSE_MIN,
+            Self::Early => FIXED_NAME_PAUSE,
+        }
+    }
+}
 
 /// State of the lines about one wait.
 #[derive(Debug, Default)]
@@ -29,6 +50,16 @@ impl WaitNotices {
     /// Whether a line is due with a reason that the user must know at once.
     pub(super) fn is_due_at_once(&mut self, waited: Duration, reason: &str) -> bool {
         self.is_due_after(Duration::ZERO, waited, reason)
+    }
+
+    /// Whether a line is due with the reason that the name of node 0 does not resolve.
+    pub(super) fn is_due_for_name(
+        &mut self,
+        start: NameStart,
+        waited: Duration,
+        reason: &str,
+    ) -> bool {
+        self.is_due_after(start.pause(), waited, reason)
     }
 
     fn is_due_after(&mut self, pause_if_new: Duration, waited: Duration, reason: &str) -> bool {
@@ -65,5 +96,12 @@ mod tests {
         let mut notices = WaitNotices::default();
         let is_due = |at: &u64| notices.is_due_at_once(Duration::from_secs(*at), "another program");
         assert_eq!((1..200).filter(is_due).collect::<Vec<_>>(), [1, 61, 122]);
+        for (start, first) in [(NameStart::Late, 10), (NameStart::Early, 1)] {
+            let mut notices = WaitNotices::default();
+            let is_due =
+                |at: &u64| notices.is_due_for_name(start, Duration::from_secs(*at), "no such name");
+            let second = first + 60;
+            assert_eq!((0..100).filter(is_due).collect::<Vec<_>>(), [first, second], "{start:?}");
+        }
     }
 }

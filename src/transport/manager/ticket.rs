@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{JobId, NodeRank};
 use crate::secure::JobKey;
-use crate::transport::dial::{Dialer, KeyOrigin};
+use crate::transport::dial::{Dialer, KeyOrigin, NameStart};
 
 /// Largest line that is read.
 const LINE_BYTES_MAX: usize = 16 << 20;
@@ -105,6 +105,7 @@ impl Ticket {
     /// Returns what connects the node to the launcher.
     pub fn dialer(&self, node: NodeRank) -> Dialer {
         Dialer {
+            name_start: NameStart::Early,
             addresses: self.addresses.clone(),
             port: self.port,
             local_addr: None,

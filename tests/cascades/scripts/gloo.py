@@ -51,7 +51,10 @@ class Samples(torch.utils.data.Dataset):
 
 @record
 def main():
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=600))
+    if mode == "early" and os.environ["RANK"] == "2":
+        return
+    joining = 5 if mode == "early" else 600
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=joining))
     # All have connected before anything fails. Only then a timeout may be short: on a busy machine the
     # ranks start far apart.
     tensor = torch.ones(4)

@@ -5,10 +5,11 @@ use std::path::Path;
 
 use super::args::{AccelerateArgs, launch_definition};
 use super::config_file;
+use super::count::{check_count_without_gpus, check_gpu_ids, no_count, processes};
 use super::environment::{LaunchFacts, WorkerVariable, slow_links, variables};
 use super::hosts::{self, Split};
 use super::made_lines::{applied_variables, made_line};
-use super::notes::note_of_shares;
+use super::notes::{note_of_cpus, note_of_shares, warning_of_no_gpus};
 use super::settings::{Settings, refuse_setting};
 use crate::base::diagnostic::Severity;
 use crate::base::{Diagnostic, Findings, Slot, Status, env_vars};
@@ -55,6 +56,10 @@ struct AccelerateJob<'a> {
     typed: &'a CommandLine,
     paradigm: Paradigm,
     uses_cpu: bool,
+    /// Whether the line or the file says that the workers use CPUs.
+    says_cpu: bool,
+    /// Whether this machine has GPUs of NVIDIA or Intel, or the file names devices that are not counted.
+    has_devices: bool,
     /// GPUs of this machine.
     gpus: usize,
     processes: usize,
@@ -188,14 +193,20 @@ impl<'a> AccelerateJob<'a> {
         let typed_kind = KINDS.iter().find(|(name, _)| args.is_typed(name));
         let megatron = args.is_typed("use_megatron_lm").then_some(Paradigm::Megatron);
         let chosen = typed_kind.map(|(_, kind)| *kind).or(megatron);
+        let has_devices = 0 < gpus || 0 < resolve::visible_xpus();
+        if chosen == Some(Paradigm::MultiDevice) && !has_devices && file.is_none() {
+            check_count_without_gpus(settings, typed)?;
+        }
         let processes = processes(settings, file, typed, gpus)?;
         let guessed =
             if 1 < processes && 1 < gpus { Paradigm::MultiDevice } else { Paradigm::Simple };
         let paradigm = chosen.or(file.map(|file| file.paradigm)).unwrap_or(guessed);
         // Workers without a GPU form a group only if they are told to use the CPU.
-        let has_devices = 0 < gpus || 0 < resolve::visible_xpus();
         let is_cpu_group = paradigm == Paradigm::Simple && 1 < processes && !has_devices;
-        let uses_cpu = settings.is_on("cpu") || settings.is_on("use_cpu") || is_cpu_group;
+        let is_cpu_set = settings.is_on("cpu") || settings.is_on("use_cpu");
+        let is_type_of_cpus =
+            |file: &ConfigFile| file.paradigm == Paradigm::Simple && !file.is_for_one;
+        let uses_cpu = is_cpu_set || is_cpu_group;
         if let Some(file) = file.filter(|_| paradigm == Paradigm::MultiDevice) {
             check_gpu_ids(settings, file, typed)?;
         }
@@ -204,7 +215,18 @@ impl<'a> AccelerateJob<'a> {
         }
         let machines = hosts::machines(args, typed, settings, file)?;
         let paradigm = if settings.is_on("cpu") { Paradigm::Simple } else { paradigm };
-        Ok(Self { settings, args, typed, paradigm, uses_cpu, gpus, processes, machines })
+        Ok(Self {
+            settings,
+            args,
+            typed,
+            paradigm,
+            uses_cpu,
+            says_cpu: is_cpu_set || file.is_some_and(is_type_of_cpus),
+            has_devices: has_devices || file.is_some_and(has_uncounted_devices),
+            gpus,
+            processes,
+            machines,
+        })
     }
 
     /// Whether the line gives the kind of training; the file's is ignored then.
@@ -318,8 +340,26 @@ impl<'a> AccelerateJob<'a> {
         };
         let of_machine =
             alone.map(|option| warning_of_one("machine", &format!("--{option}"), "--num_machines"));
-        for note in note_of_shares(self.split()).into_iter().chain(of_hosts).chain(of_machine) {
+        let notes = note_of_shares(self.split()).into_iter().chain(of_hosts).chain(of_machine);
+        for note in notes.chain(self.note_of_devices()) {
             print_error(&paint_message(&note, terminal.paint));
+        }
+    }
+
+    /// Says what several workers do on a machine without a GPU, if the settings do not say it.
+    fn note_of_devices(&self) -> Option<String> {
+        if self.processes < 2 || self.has_devices || self.says_cpu {
+            return None;
+        }
+        let has_hosts = self.args.hostfile.is_some();
+        match self.paradigm {
+            Paradigm::Simple => Some(note_of_cpus(self.processes, has_hosts)),
+            Paradigm::MultiDevice if !has_hosts => {
+                Some(warning_of_no_gpus(self.typed, self.processes))
+            }
+            Paradigm::MultiDevice | Paradigm::DeepSpeed | Paradigm::Fsdp | Paradigm::Megatron => {
+                None
+            }
         }
     }
 
@@ -487,6 +527,11 @@ impl<'a> AccelerateJob<'a> {
     }
 }
 
+/// Whether a file names a kind of device that is not counted here.
+fn has_uncounted_devices(file: &ConfigFile) -> bool {
+    file.device_variable.is_some_and(|variable| variable != env_vars::CUDA_VISIBLE_DEVICES)
+}
+
 /// Options of `remuda run` for one process without a group.
 fn one_process_words(env: &[WorkerVariable]) -> Vec<OsString> {
     let options = ["--accelerator=cpu", "--no_local_rank"].map(OsString::from);
@@ -497,7 +542,9 @@ fn one_process_words(env: &[WorkerVariable]) -> Vec<OsString> {
 fn start_one(args: RunArgs, made: &CommandLine, terminal: Terminal) -> Result<Status, CliError> {
     let RunArgs { watch, workers, program, .. } = args;
     let mut cluster = ResolvedCluster::here(vec![Slot(0)], None);
-    if let Some(note) = resolve::separate_tasks_note("--num_machines") {
+    const OPTION: &str = "--num_machines";
+    let tasks = resolve::separate_tasks_note(OPTION);
+    for note in tasks.into_iter().chain(resolve::unused_nodes_note(OPTION)) {
         cluster.warnings += &paint_message(&note, terminal.paint);
     }
     let settings = made.applied_settings();
@@ -508,57 +555,6 @@ fn start_one(args: RunArgs, made: &CommandLine, terminal: Terminal) -> Result<St
 /// Options of `accelerate launch`.
 fn flags() -> Vec<LauncherFlag> {
     launcher_flags(&launch_definition("accelerate launch"))
-}
-
-/// Number of all workers.
-fn processes(
-    settings: &Settings,
-    file: Option<&ConfigFile>,
-    typed: &CommandLine,
-    gpus: usize,
-) -> Result<usize, CliError> {
-    let is_for_one = file.is_some_and(|file| file.is_for_one);
-    match settings.whole("num_processes") {
-        Some(count) if 0 <= count => Ok(count as usize),
-        Some(-1) | None if file.is_some() && !is_for_one => Err(no_count(typed)),
-        None if file.is_some() => Ok(1),
-        None => Ok(gpus),
-        Some(_) => Err(no_count(typed)),
-    }
-}
-
-/// Refuses one GPU for a configuration of several.
-fn check_gpu_ids(
-    settings: &Settings,
-    file: &ConfigFile,
-    typed: &CommandLine,
-) -> Result<(), CliError> {
-    let ids = settings.text("gpu_ids").unwrap_or_else(|| "all".to_owned());
-    let is_one = ids != "all" && !ids.contains(',');
-    if !is_one || settings.whole("num_machines").is_some_and(|machines| 1 < machines) {
-        return Ok(());
-    }
-    let message = format!("`gpu_ids` is `{}`, and the job uses several GPUs", ids.escape_debug());
-    let help = "name two GPUs or more, such as `0,1`, or write `all`";
-    Err(refuse_setting(typed, Some(file), "gpu_ids", |span, place| {
-        Diagnostic::error(place.code(), span, message).label("one GPU").help(help)
-    }))
-}
-
-fn no_count(typed: &CommandLine) -> CliError {
-    let place = typed.value_or_end("num_processes");
-    let is_typed = typed.options.iter().any(|given| given.flag == "num_processes");
-    let refused = typed.refuse(&[place], |spans| {
-        let (message, label) = if is_typed {
-            ("the number of workers is not positive", "no worker")
-        } else {
-            ("the number of workers is not given", "neither here nor in a configuration file")
-        };
-        Diagnostic::error(codes::NEEDS_OTHER, spans[0], message).label(label).help(
-            "give `--num_processes N`; without a file N is the number of GPUs of this machine",
-        )
-    });
-    refused.into()
 }
 
 /// Returns an option with its value, if it has one.

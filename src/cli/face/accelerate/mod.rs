@@ -7,6 +7,7 @@
 //! | `settings` | the settings of line, file and defaults |
 //! | `environment` | the variables from which `Accelerator()` reads its settings |
 //! | `hosts` | the number of machines, and their slots for the workers |
+//! | `count` | the number of workers, and the GPUs for them |
 //! | `made_lines` | lines of other commands that are made from the settings |
 //! | `notes` | notes on settings that have another effect than their values say |
 //! | `job` | all of it as a job of remuda |
@@ -15,6 +16,7 @@
 
 pub(in crate::cli) mod args;
 mod config_file;
+mod count;
 mod environment;
 mod hosts;
 pub(in crate::cli) mod job;

@@ -28,10 +28,18 @@ pub(super) fn notes_of_one_node(
         || format!("note: `--standalone` is this node alone; `--nnodes {count}` has no effect\n");
     let option = nodes_option(flags);
     let tasks = resolve::separate_tasks_note(option);
+    // One node is what the user wants if the line says so.
+    let is_open = !is_standalone && !nodes.is_given();
+    let unused = is_open.then(|| resolve::unused_nodes_note(option)).flatten();
     // A node whose line has no number of nodes would train alone, and so would every other one.
     let forgotten = || warning_of_forgotten_nodes((args, values), nodes.is_given(), option);
     let alone = (!is_standalone && count == 1).then(forgotten);
-    Ok(tasks.into_iter().chain(is_dropped.then(note)).chain(alone.flatten()).collect())
+    Ok(tasks
+        .into_iter()
+        .chain(unused)
+        .chain(is_dropped.then(note))
+        .chain(alone.flatten())
+        .collect())
 }
 
 /// Returns a warning if options say that there are several nodes, but not how many.
