@@ -116,7 +116,11 @@ impl JobReport<'_> {
     }
 }
 
-fn worker_record(worker: &WorkerHistory, progress: WorkerProgress) -> WorkerRecord {
+/// Returns the record of a worker so far.
+pub(in crate::launch) fn worker_record(
+    worker: &WorkerHistory,
+    progress: WorkerProgress,
+) -> WorkerRecord {
     let ended = worker.outcome.as_ref();
     let (code, signal) = ended.map_or((None, None), |ended| code_and_signal(ended.exit));
     WorkerRecord {

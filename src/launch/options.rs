@@ -285,6 +285,8 @@ pub struct DialOptions {
     pub is_task: bool,
     /// Options of the line, for messages.
     pub options: NodeOptions,
+    /// When the name of node 0 begins to exist.
+    pub name_start: NameStart,
     /// What to type if the wait of this node does not end.
     pub wait_help: WaitHelp,
 }
@@ -337,9 +339,12 @@ impl Options {
 }
 
 impl DialOptions {
-    /// When the name of node 0 begins to exist.
-    pub(super) fn name_start(&self) -> NameStart {
-        if self.is_task { NameStart::Early } else { NameStart::Late }
+    /// The port that the user has typed, if that of the agents is far from it.
+    pub(super) fn typed_port(&self) -> Option<u16> {
+        match self.port_origin {
+            PortOrigin::OfMaster(master) => Some(master),
+            PortOrigin::Own | PortOrigin::AfterMaster => None,
+        }
     }
 
     /// The port at which node 0 accepts agents, with its origin where the user has typed another number.

@@ -7,7 +7,9 @@ use crate::base::Epoch;
 use crate::launch::options::Options;
 use crate::os::machine::machine_name;
 use crate::plan::{self, LaunchPlan};
-use crate::report::record::{CauseRecord, EpochRecord, RunRecord, RunState, mask_secret};
+use crate::report::record::{
+    CauseRecord, EpochRecord, RunRecord, RunState, WorkerRecord, mask_secret,
+};
 
 const RECORD_VERSION: u32 = 4;
 
@@ -85,6 +87,20 @@ impl RunRecorder {
     pub(in crate::launch) fn begin_epoch(&mut self, epoch: Epoch, wall: Duration) {
         let start = wall.as_secs_f64();
         self.epochs.push(EpochRecord { epoch: epoch.0, start, end: None, cause: None });
+    }
+
+    /// All workers of an epoch have started: from now on, the record of the running job names their processes.
+    pub(in crate::launch) fn record_started(
+        &self,
+        plan: &LaunchPlan,
+        options: &Options,
+        workers: Vec<WorkerRecord>,
+    ) {
+        if let Some(run_dir) = &options.output.run_dir {
+            let epochs = self.epochs.clone();
+            let record = running_record(plan, options, self.began_wall);
+            run_dir.update(RunRecord { epochs, workers, ..record }.to_json());
+        }
     }
 
     /// The last epoch has ended by a failure, and another one follows.

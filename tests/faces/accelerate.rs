@@ -310,6 +310,33 @@ fn hostfile_of_deepspeed_is_refused_in_words_of_accelerate() {
     );
 }
 
+/// DeepSpeed's launcher would start this machine alone, and say nothing.
+#[test]
+fn hosts_of_deepspeed_that_nothing_names_are_a_warning() {
+    const ALONE: &str = "warning: `num_machines` is 2, and nothing names their hosts: the job is this machine \
+                         alone, with 2 workers\nhelp: write `deepspeed_hostfile: FILE` under `deepspeed_config` of the \
+                         configuration file, or type `-H n1,n2`\n";
+    let screen = |keys: &str| {
+        let launch =
+            face("accelerate").options(["launch", "--config_file", "ds.yaml", "--dry-run"]);
+        let launch = launch.option("--no_python").env("HF_HOME", "/nonexistent");
+        let config = format!(
+            "distributed_type: DEEPSPEED\nnum_machines: 2\nnum_processes: 4\ndeepspeed_config:\n{keys}  zero_stage: 2\n"
+        );
+        fs::write(launch.dir().join("ds.yaml"), config).expect("the configuration");
+        let dir = launch.dir().to_owned();
+        launch.cwd(dir).sh("true").end().code(0).stderr
+    };
+    assert_eq!(screen(""), ALONE);
+    for (key, carets) in [("deepspeed_hostfil", "^^^^^^^^^^^^^^^^^"), ("hostfile", "^^^^^^^^")] {
+        let unknown = format!(
+            "warning[A002]: the key `{key}` of `deepspeed_config` is unknown\n --> ds.yaml:5:3\n  |\n5 |   {key}: \
+             hosts\n  |   {carets} has no effect\n  |\nhelp: did you mean `deepspeed_hostfile`?\n{ALONE}"
+        );
+        assert_eq!(screen(&format!("  {key}: hosts\n")), unknown);
+    }
+}
+
 /// The screen of a line that is refused.
 #[track_caller]
 fn check_refused(options: &[&str], status: i32, screen: &str) {

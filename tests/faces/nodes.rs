@@ -274,3 +274,34 @@ fn nodes_are_called_by_the_names_of_their_machines() {
     assert_eq!(lines(&outcome), ["alpha:0 here", "beta:1 here"]);
     let _outcome = second.code(7);
 }
+
+/// The agents of the other nodes connect to another port than the one of the line.
+#[test]
+fn waiting_node_shows_the_port_of_its_line() {
+    let options = ["--nnodes=2", "--node-rank=1", "--master-addr=no.such.host.invalid"];
+    let options = [&options[..], &["--master-port=29778", "--rdzv-conf=join_timeout=2"]].concat();
+    let screen = torchrun(&options, "true").end().code(69).stderr;
+    let why = screen.split(" does not resolve: ").nth(1).and_then(|rest| rest.lines().next());
+    let why = why.unwrap_or_else(|| panic!("a reason: {screen}"));
+    let (waited, job) = (after(&screen, "29778), "), after(&screen, "job "));
+    let place = "no.such.host.invalid:24779";
+    let unresolved = format!("the name `no.such.host.invalid` does not resolve: {why}");
+    assert_eq!(
+        screen,
+        format!(
+            "   Joining  job {job} at {place} (for master port 29778) as node 1 of 2 (node-1), within 2.0 s\n   \
+             Waiting  for node 0 ({place}, for master port 29778), {waited} s so far, at most 2.0 s (--rdzv-conf \
+             join_timeout=SECONDS): {unresolved}\n\
+             help: correct the name in `--master-addr`, or type an address; it is looked up again until then\n\
+             error[R108]: node 0 ({place}, for master port 29778) did not answer: {unresolved}; nothing was started\n\
+             help: check that node 0 runs, at the address and port of this line; its screen lists the nodes that it \
+             waits for\n"
+        )
+    );
+}
+
+/// The first word behind a text.
+fn after<'a>(screen: &'a str, text: &str) -> &'a str {
+    let rest = screen.split_once(text).map_or("", |(_, rest)| rest);
+    rest.split_whitespace().next().unwrap_or_default()
+}

@@ -728,6 +728,16 @@ fn line_of_several_nodes_without_their_number_is_noted() {
     note(&["--node-rank=1", "--master-addr=127.0.0.1"], "--node-rank 1");
     let endpoint = ["--rdzv-backend=c10d", "--rdzv-endpoint=10.9.8.7:29500"];
     note(&endpoint, "--rdzv-endpoint 10.9.8.7:29500");
+    let of_variable = torchrun(&[], "true").env("PET_NODE_RANK", "1").end().code(0);
+    drop(
+        of_variable
+            .says("warning: the job is this node alone, and `PET_NODE_RANK=1` has no effect; "),
+    );
+    let of_variable = torchrun(&[], "true").env("PET_RDZV_ENDPOINT", "localhost:29555");
+    of_variable.options(["--dry-run"]).end().code(0).says(
+        "warning: the job is this node alone, and `PET_RDZV_ENDPOINT=localhost:29555` does not make it wait for \
+         others; for a job of several nodes, type `--nnodes N` on each\n",
+    );
     for quiet in [&["--nnodes=1"][..], &["--rdzv-endpoint=localhost:0"], &["--node-rank=0"]] {
         let options = [&["--rdzv-backend=c10d"], quiet].concat();
         let outcome = torchrun(&options, "true").end().code(0);

@@ -15,6 +15,7 @@ use remuda::os::calendar::utc_stamp;
 
 use crate::support::launch::{Launch, REMUDA, Running, command, hosts, python, workers};
 use crate::support::process::Role;
+use crate::support::wait_for;
 
 /// Nothing may start: the program would leave a file.
 #[track_caller]
@@ -366,6 +367,27 @@ fn run_directory_of_a_running_job_is_kept() {
     job.signal(rustix::process::Signal::TERM);
     let outcome = job.end().code(143);
     assert!(outcome.dir().join("runs").join(latest).join("run.json").exists());
+}
+
+/// A user who wants to look into a running worker finds its process.
+#[test]
+fn run_record_of_a_running_job_has_the_pids_of_its_workers() {
+    let job = workers(2).sh("echo $RANK $$; exec sleep 1000").start();
+    let record = job.dir().join("runs/latest/run.json");
+    let record = wait_for("the workers in run.json", || {
+        let record: serde_json::Value = serde_json::from_slice(&fs::read(&record).ok()?).ok()?;
+        (!record["workers"].as_array()?.is_empty()).then_some(record)
+    });
+    assert_eq!((&record["state"], &record["exit"]), (&"running".into(), &serde_json::Value::Null));
+    let of_record = record["workers"].as_array().expect("workers").iter();
+    let mut of_record: Vec<String> =
+        of_record.map(|worker| format!("{} {}", worker["rank"], worker["pid"])).collect();
+    of_record.sort_unstable();
+    job.wait_for_lines(&of_record[0], 1);
+    job.wait_for_lines(&of_record[1], 1);
+    assert_eq!(record["workers"][0]["code"], serde_json::Value::Null);
+    job.signal(rustix::process::Signal::TERM);
+    drop(job.end().code(143));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The nodes of a scheduler, for lines of launchers that name no hosts: `salloc -N 2 remuda torchrun
 //! --nnodes 2 …`.
 
+use std::path::Path;
+
 use crate::base::{NodeRank, env_vars};
 use crate::cli::error::CliError;
 use crate::cli::resolve::allocation::{self, AllocationSource, StepTask};
@@ -63,6 +65,11 @@ pub(in crate::cli) fn allocated_nodes(
             })
         }
     })
+}
+
+/// Whether a line without `-H` has hosts: those of the default hostfile, or of an allocation.
+pub(in crate::cli) fn has_usual_hosts(terminal: Terminal) -> Result<bool, CliError> {
+    Ok(Path::new(pool::DEFAULT_HOSTFILE).is_file() || allocated_nodes(terminal)?.is_some())
 }
 
 /// Returns a note for a line of one node that several tasks run: each of them starts a job of its own.

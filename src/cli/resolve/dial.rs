@@ -19,7 +19,7 @@ use crate::os::files::input_file::{InputReader, open};
 use crate::os::net::interfaces;
 use crate::report::text::show_io_error;
 use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, derive_job_id};
-use crate::transport::dial::KeyOrigin;
+use crate::transport::dial::{KeyOrigin, NameStart};
 
 /// Default time limit for all nodes to join: some nodes may still be pulling an image, be
 /// unscheduled, or be booting.
@@ -128,6 +128,7 @@ pub(super) fn dial(
         is_task: false,
         has_host_names: true,
         options: args.options.clone(),
+        name_start: NameStart::Late,
         wait_help: WaitHelp::default(),
     };
     Ok((options, warning))

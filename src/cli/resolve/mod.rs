@@ -26,7 +26,9 @@ pub(super) mod trust;
 mod wide_allocation;
 mod world_info;
 
-pub(super) use allocated::{AllocatedNodes, TaskGroup, allocated_nodes, separate_tasks_note};
+pub(super) use allocated::{
+    AllocatedNodes, TaskGroup, allocated_nodes, has_usual_hosts, separate_tasks_note,
+};
 pub(super) use cluster::{ResolvedCluster, StartedNodes, resolve_hosts};
 pub(super) use devices::{gpu_count, slots_are, visible_gpus, visible_xpus};
 pub(super) use dial::NodePorts;

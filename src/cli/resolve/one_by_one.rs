@@ -24,7 +24,7 @@ use crate::launch::{
 use crate::plan::MasterAddr;
 use crate::report::Terminal;
 use crate::report::text::{paint_message, show_count};
-use crate::transport::dial::BoundListener;
+use crate::transport::dial::{BoundListener, NameStart};
 
 /// How long nodes wait for another node 0 after the loss of the first one, unless the line has a time limit.
 /// Under torchrun they do not wait; a script or a scheduler that starts the line again needs seconds.
@@ -88,6 +88,7 @@ pub(in crate::cli) fn one_by_one(
     let (mut dial, mut warnings) = dial::dial(&options, typed)?;
     (dial.is_task, dial.has_host_names) = (one.is_task, false);
     dial.wait_help = wait_help(one, typed);
+    dial.name_start = name_start();
     if one.join_limit.is_none() {
         dial.return_limit.time = RETURN_LIMIT;
     }
@@ -198,10 +199,26 @@ fn listen_if_first(address: &str, port: u16) -> Result<Option<BoundListener>, Cl
     BoundListener::try_first(address, addresses).map_err(|error| LaunchError::Bind(error).into())
 }
 
+/// When names of nodes begin to exist: those of pods after their processes.
+fn name_start() -> NameStart {
+    match env_vars::get(env_vars::KUBERNETES_SERVICE_HOST) {
+        Some(_) => NameStart::Late,
+        None => NameStart::Early,
+    }
+}
+
 /// What to type if the wait of this node does not end.
 fn wait_help(one: &OneByOne, typed: &CommandLine) -> WaitHelp {
     if !one.is_task {
-        return WaitHelp { unresolved: None, not_started: help_to_start_all(one, typed) };
+        let given =
+            ["rdzv-endpoint", "master-addr"].into_iter().find(|name| typed.last(name).is_some());
+        let source = given.map_or("the name".to_owned(), |name| {
+            format!("the name in `{}`", typed.option_name(name))
+        });
+        let unresolved =
+            format!("correct {source}, or type an address; it is looked up again until then");
+        let not_started = help_to_start_all(one, typed);
+        return WaitHelp { unresolved: Some(unresolved), not_started };
     }
     let name = &one.address;
     let is_of_slurm = allocation::is_slurm_run(&one.run_id) && typed.last("master_addr").is_none();

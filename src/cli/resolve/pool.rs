@@ -24,7 +24,7 @@ use crate::report::diagnostic::show_findings;
 use crate::report::text::{paint_message, show_count};
 
 /// Path of the hostfile without `-H` (DeepSpeed's default).
-const DEFAULT_HOSTFILE: &str = "/job/hostfile";
+pub(super) const DEFAULT_HOSTFILE: &str = "/job/hostfile";
 /// Number of workers without a GPU and without an option.
 const CPU_WORKERS_DEFAULT: usize = 2;
 

@@ -308,19 +308,28 @@ impl Reader {
             if all_flags().any(|flag| flag.name == name) || NO_FLAG.contains(&&*name) {
                 self.setting(inner, &name);
             } else {
-                self.ignored(inner, &entry.key);
+                self.ignored(inner, (&entry.key, prefix));
             }
         }
         self.is_in_mapping = false;
     }
 
     /// accelerate ignores unknown keys of a mapping.
-    fn ignored(&mut self, entry: &ConfigEntry, section: &str) {
+    fn ignored(&mut self, entry: &ConfigEntry, (section, prefix): (&str, &str)) {
         let message = format!("the key `{}` of `{section}` is unknown", entry.key.escape_debug());
         let warning = Diagnostic::error(UNKNOWN_FILE_KEY, entry.key_span, message)
             .severity(Severity::Warning)
             .label("has no effect");
-        self.warnings.push(warning);
+        let of_section = all_flags().map(|flag| flag.name).filter(|name| name.starts_with(prefix));
+        // Keys of DeepSpeed have its name in front of them, which users leave out.
+        let with_section = [section.trim_end_matches("config"), &entry.key].concat();
+        let known: Vec<&str> = of_section.chain(NO_FLAG.iter().copied()).collect();
+        let near = known.iter().copied().find(|name| *name == with_section);
+        let near = near.or_else(|| nearest(&entry.key, known));
+        self.warnings.push(match near {
+            Some(near) => warning.help(format!("did you mean `{near}`?")),
+            None => warning,
+        });
     }
 
     fn unknown(&mut self, entry: &ConfigEntry) {

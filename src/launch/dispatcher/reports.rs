@@ -5,6 +5,8 @@ use std::time::Duration;
 use crate::base::{Epoch, HostName, NodeRank, Rank, clock};
 use crate::job::{FailureCause, NodeLoss, StopReason, Verdict};
 use crate::launch::dispatcher::Dispatcher;
+use crate::launch::final_record::worker_record;
+use crate::launch::progress::WorkerProgress;
 use crate::launch::run_record::EpochEnd;
 use crate::launch::screen::job_report::JobReport;
 use crate::launch::screen::messages;
@@ -55,6 +57,13 @@ impl Dispatcher<'_> {
             return;
         }
         self.reporter.print_message(messages::leftovers(rank, processes));
+    }
+
+    /// Records the processes of an epoch whose workers have all started.
+    pub(super) fn record_started(&self) {
+        let workers = self.history.workers.iter();
+        let workers = workers.map(|worker| worker_record(worker, WorkerProgress::default()));
+        self.recorder.record_started(self.plan, self.options, workers.collect());
     }
 
     /// Reports why an epoch ended, and that another one follows.

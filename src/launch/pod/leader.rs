@@ -205,7 +205,7 @@ async fn open_listener(dial: &DialOptions, nodes: usize) -> Result<BoundListener
     }
     let deadline = clock::now() + dial.join_limit.time;
     let report_wait = |why: &BindError, waited| print_wait(why, waited, dial);
-    let time = (dial.name_start(), deadline);
+    let time = (dial.name_start, deadline);
     match BoundListener::open(&dial.address, dial.port, time, report_wait).await {
         Err(BindError::Taken { .. }) => Err(explain_taken(dial, nodes).await),
         opened => Ok(opened?),

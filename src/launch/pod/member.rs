@@ -246,7 +246,9 @@ impl MemberLoop<'_> {
     fn describe_join(&self, dialer: &Dialer) -> String {
         let dial = &self.member.dial;
         let nodes = self.plan.nodes.len();
-        let (leader_address, limit) = (dialer.endpoint(), show_duration(self.wait_limit().time));
+        let limit = show_duration(self.wait_limit().time);
+        let typed_port = dial.typed_port().map(|typed| format!(" (for master port {typed})"));
+        let leader_address = dialer.address_and_port() + &typed_port.unwrap_or_default();
         let own = match self.node {
             Some(node) => {
                 format!("node {node} of {nodes} ({})", self.plan.nodes[node.index()].host)

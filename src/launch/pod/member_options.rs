@@ -64,7 +64,8 @@ impl MemberOptions {
         Dialer {
             addresses: vec![dial.address.clone()],
             port: dial.port,
-            name_start: dial.name_start(),
+            typed_port: dial.typed_port(),
+            name_start: dial.name_start,
             local_addr: dial.local_addr,
             node,
             key: dial.key.clone(),

@@ -46,7 +46,7 @@ pub struct RunRecord {
     pub cause: Option<CauseRecord>,
     /// Every start of the workers, and its result.
     pub epochs: Vec<EpochRecord>,
-    /// Every worker, by rank.
+    /// Every worker, by rank, as soon as all of an epoch have started; none before, nor between two epochs.
     pub workers: Vec<WorkerRecord>,
     /// Processes whose end could not be confirmed.
     pub leaked: Vec<LeakedRecord>,

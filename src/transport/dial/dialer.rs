@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use super::control_messages::{Join, JoinRefusal};
 use super::join_handshake::{Introduction, JoinOutcome, request_join};
+use super::join_wait::JoinWait;
 use super::member::MemberConnection;
 use super::notices::{NameStart, WaitNotices};
 use super::rules::KeyOrigin;
@@ -46,6 +47,8 @@ pub struct Dialer {
     pub addresses: Vec<String>,
     /// Port at which node 0 accepts agents.
     pub port: u16,
+    /// The port that the user has typed in its place, from which it follows.
+    pub typed_port: Option<u16>,
     /// When those names begin to exist.
     pub name_start: NameStart,
     /// Local address of the connection, if that is on the path to node 0.
@@ -124,7 +127,8 @@ impl JoinFault {
             Self::OtherProgram(called, _) => format!(
                 "start node 0 with remuda, as all other nodes, or give the job another port; on the machine of node \
                  0, `ss -ltnp 'sport = :{}'` shows the program",
-                called.rsplit(':').next().unwrap_or_default()
+                // A port that the user has typed in its place may follow.
+                called.split(", ").next().and_then(|at| at.rsplit(':').next()).unwrap_or_default()
             ),
             Self::OtherKey { own: KeyOrigin::File(file), fingerprint, .. } => format!(
                 "give every node the same key file (in pods: the same Secret); this node's key has the \
@@ -139,27 +143,6 @@ impl JoinFault {
                 "start every node with the same command line, hosts and remuda; only the number of the node \
                  differs"
                     .to_owned()
-            }
-        }
-    }
-}
-
-/// Why a node still waits for node 0.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum JoinWait {
-    /// The name of node 0 does not resolve.
-    Unresolved(String),
-    /// No program listens at the address of node 0.
-    Unreachable(String),
-    /// What listens there does not accept this node.
-    NotAccepted(String),
-}
-
-impl fmt::Display for JoinWait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unresolved(why) | Self::Unreachable(why) | Self::NotAccepted(why) => {
-                f.write_str(why)
             }
         }
     }
@@ -290,8 +273,14 @@ fn pause_after(why: &AttemptError, waited: Duration, answered: u32) -> Duration 
 }
 
 impl Dialer {
-    /// Address and port of node 0.
+    /// Address and port of node 0, with the port that the user has typed.
     pub fn endpoint(&self) -> String {
+        let typed = self.typed_port.map(|typed| format!(", for master port {typed}"));
+        self.address_and_port() + &typed.unwrap_or_default()
+    }
+
+    /// Address and port of node 0.
+    pub fn address_and_port(&self) -> String {
         format!("{}:{}", self.addresses.first().map_or("", String::as_str), self.port)
     }
 
@@ -488,6 +477,7 @@ mod tests {
         Dialer {
             addresses: vec!["127.0.0.1".to_owned()],
             port,
+            typed_port: None,
             name_start: NameStart::Late,
             local_addr: None,
             node: Some(NodeRank(1)),

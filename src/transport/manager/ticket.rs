@@ -105,6 +105,7 @@ impl Ticket {
     /// Returns what connects the node to the launcher.
     pub fn dialer(&self, node: NodeRank) -> Dialer {
         Dialer {
+            typed_port: None,
             name_start: NameStart::Early,
             addresses: self.addresses.clone(),
             port: self.port,

@@ -9,7 +9,7 @@ use super::count::{check_count_without_gpus, check_gpu_ids, no_count, processes}
 use super::environment::{LaunchFacts, WorkerVariable, slow_links, variables};
 use super::hosts::{self, Split};
 use super::made_lines::{applied_variables, made_line};
-use super::notes::{note_of_cpus, note_of_shares, warning_of_no_gpus};
+use super::notes::{note_of_cpus, note_of_shares, warning_of_no_gpus, warning_of_no_hosts};
 use super::settings::{Settings, refuse_setting};
 use crate::base::diagnostic::Severity;
 use crate::base::{Diagnostic, Findings, Slot, Status, env_vars};
@@ -18,7 +18,7 @@ use crate::cli::command::run;
 use crate::cli::command::torchrun;
 use crate::cli::error::CliError;
 use crate::cli::face::torchrun::job::{self as torch_job, TorchLauncher};
-use crate::cli::face::torchrun::notes::{note_of_hosts, warning_of_one};
+use crate::cli::face::torchrun::notes::{no_effect, note_of_hosts, warning_of_one};
 use crate::cli::line::{CommandLine, cannot_combine, codes, needs_other, python_int};
 use crate::cli::resolve::environment::working_directory;
 use crate::cli::resolve::{self, ResolvedCluster};
@@ -38,6 +38,9 @@ const KINDS: [(&str, Paradigm); 4] = [
     ("use_deepspeed", Paradigm::DeepSpeed),
     ("use_fsdp", Paradigm::Fsdp),
 ];
+
+/// Option that sets the number of machines.
+const MACHINES: &str = "--num_machines";
 
 /// How the workers are started.
 enum StartMethod {
@@ -339,7 +342,7 @@ impl<'a> AccelerateJob<'a> {
             _ => None,
         };
         let of_machine =
-            alone.map(|option| warning_of_one("machine", &format!("--{option}"), "--num_machines"));
+            alone.map(|name| warning_of_one("machine", &no_effect(&format!("--{name}")), MACHINES));
         let notes = note_of_shares(self.split()).into_iter().chain(of_hosts).chain(of_machine);
         for note in notes.chain(self.note_of_devices()) {
             print_error(&paint_message(&note, terminal.paint));
@@ -385,6 +388,11 @@ impl<'a> AccelerateJob<'a> {
             hosts::check_deepspeed_hostfile(Path::new(&path), self.typed, file, split)?;
         }
         let hosts = self.args.hostfile.clone().or_else(of_setting);
+        if hosts.is_none() && launcher != "nossh" && !resolve::has_usual_hosts(Terminal::detect())?
+        {
+            let warning = warning_of_no_hosts(self.machines, split.share());
+            print_error(&paint_message(&warning, Terminal::detect().paint));
+        }
         // A host may have no number of slots.
         add("slots", hosts.as_ref().map(|_| split.share().to_string()));
         if launcher == "nossh" {
@@ -542,9 +550,8 @@ fn one_process_words(env: &[WorkerVariable]) -> Vec<OsString> {
 fn start_one(args: RunArgs, made: &CommandLine, terminal: Terminal) -> Result<Status, CliError> {
     let RunArgs { watch, workers, program, .. } = args;
     let mut cluster = ResolvedCluster::here(vec![Slot(0)], None);
-    const OPTION: &str = "--num_machines";
-    let tasks = resolve::separate_tasks_note(OPTION);
-    for note in tasks.into_iter().chain(resolve::unused_nodes_note(OPTION)) {
+    let tasks = resolve::separate_tasks_note(MACHINES);
+    for note in tasks.into_iter().chain(resolve::unused_nodes_note(MACHINES)) {
         cluster.warnings += &paint_message(&note, terminal.paint);
     }
     let settings = made.applied_settings();

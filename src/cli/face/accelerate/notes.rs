@@ -28,6 +28,16 @@ pub(super) fn note_of_cpus(workers: usize, has_hosts: bool) -> String {
     )
 }
 
+/// Returns a warning about several machines of which DeepSpeed's launcher does not know the hosts: it starts this one.
+pub(super) fn warning_of_no_hosts(machines: usize, workers: usize) -> String {
+    format!(
+        "warning: `num_machines` is {machines}, and nothing names their hosts: the job is this machine alone, with {}\n\
+         help: write `deepspeed_hostfile: FILE` under `deepspeed_config` of the configuration file, or type \
+         `-H n1,n2`\n",
+        show_count(workers, "worker")
+    )
+}
+
 /// Returns a warning about several workers that need GPUs on a machine that has none.
 pub(super) fn warning_of_no_gpus(typed: &CommandLine, workers: usize) -> String {
     format!(

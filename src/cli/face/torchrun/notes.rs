@@ -53,20 +53,30 @@ fn warning_of_forgotten_nodes(
     let endpoint = values.optional("rdzv-endpoint", args.rendezvous.rdzv_endpoint.as_deref());
     // Port 0 is how one node gets a port of its own.
     let endpoint = endpoint.filter(|endpoint| !is_counted && !endpoint.text.ends_with(":0"));
-    let (flag, value) = match (rank, endpoint) {
-        (Some(rank), _) => ("node-rank", rank.text),
-        (None, Some(endpoint)) => ("rdzv-endpoint", endpoint.text),
+    let backend = values.text("rdzv-backend", args.rendezvous.rdzv_backend.as_deref(), "static");
+    let what = match (rank, endpoint) {
+        (Some(rank), _) => no_effect(&rank.shown()),
+        // The address is that of rank 0 then.
+        (None, Some(endpoint)) if backend.text == "static" => {
+            format!("`{}` does not make it wait for others", endpoint.shown())
+        }
+        (None, Some(endpoint)) => no_effect(&endpoint.shown()),
         (None, None) => return None,
     };
-    Some(warning_of_one("node", &format!("--{flag} {value}"), nodes_option))
+    Some(warning_of_one("node", &what, nodes_option))
+}
+
+/// Says that a setting is ignored.
+pub(in crate::cli::face) fn no_effect(setting: &str) -> String {
+    format!("`{setting}` has no effect")
 }
 
 /// Returns the warning about an option of one of several nodes, on a line that does not say how many there are; `noun`
-/// is what the launcher calls a node.
-pub(in crate::cli::face) fn warning_of_one(noun: &str, option: &str, count_option: &str) -> String {
+/// is what the launcher calls a node, `what` what becomes of the option.
+pub(in crate::cli::face) fn warning_of_one(noun: &str, what: &str, count_option: &str) -> String {
     format!(
-        "warning: the job is this {noun} alone, and `{option}` has no effect; for a job of several {noun}s, type \
-         `{count_option} N` on each\n"
+        "warning: the job is this {noun} alone, and {what}; for a job of several {noun}s, type `{count_option} N` \
+         on each\n"
     )
 }
 

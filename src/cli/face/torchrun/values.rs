@@ -29,6 +29,16 @@ impl OptionText<'_> {
         self.origin != ValueOrigin::Default
     }
 
+    /// The option or the variable with its value, as the user gave it.
+    pub(super) fn shown(&self) -> String {
+        match &self.origin {
+            ValueOrigin::Variable(name) => format!("{name}={}", self.text.escape_debug()),
+            ValueOrigin::Typed | ValueOrigin::Default => {
+                format!("--{} {}", self.flag, self.text.escape_debug())
+            }
+        }
+    }
+
     /// The value, parsed; its error shows the place of the value.
     pub(super) fn parse<T>(
         &self,
