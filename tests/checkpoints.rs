@@ -119,6 +119,7 @@ fn unusable_lines_are_refused() {
             "export run --to there.safetensors",
             "export run --to hf:model",
             "export run --to hf:",
+            "export run --to hf model",
             "export run --to pt:model2",
             "export run --to model/",
             "export run --to file/model.safetensors",

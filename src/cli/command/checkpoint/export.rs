@@ -62,10 +62,16 @@ impl DtypeArg {
     }
 }
 
+fn no_directory() -> BadValue {
+    let help = "write `hf:DIR`, such as `hf:model`; a file with the name `hf` is `./hf`";
+    BadValue::new("the directory is missing").help(help)
+}
+
 fn parse_target(text: &str) -> Result<ExportTarget, BadValue> {
     match text.strip_prefix(HUGGING_FACE) {
-        Some("") => Err(BadValue::new("the directory is missing").help("write `hf:model`")),
+        Some("") => Err(no_directory()),
         Some(dir) => Ok(ExportTarget::HuggingFace(dir.into())),
+        None if text == "hf" => Err(no_directory()),
         None if text.ends_with('/') || text.is_empty() => {
             let help = format!("for a directory, write `hf:{}`", text.trim_end_matches('/'));
             Err(BadValue::new("expected a file").help(help))

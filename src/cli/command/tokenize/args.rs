@@ -27,7 +27,7 @@ pub(super) struct TokenizeArgs {
     pub(super) output: PathBuf,
     /// Vocabulary: `tokenizer.json`, a `.tiktoken` file, or a directory with one or with `vocab.json` and
     /// `merges.txt`
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, alias = "tokenizer", value_name = "PATH")]
     pub(super) vocab: PathBuf,
     /// Type of the tokens [default: u16 if the vocabulary fits, else u32]
     #[arg(long, value_enum)]
