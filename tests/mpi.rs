@@ -349,11 +349,11 @@ fn tasks_that_are_not_as_many_as_nodes_are_refused() {
          help: start 2 tasks: `mpirun -np 2 …`; or type `--nnodes 3`\n"
     );
     let launch = task_of_three(face("accelerate")).options(["launch", "--num_machines=2"]);
-    let launch = launch.option("--num_processes=4").env("HF_HOME", "/nonexistent");
+    let launch = launch.options(["--num_processes=4", "--cpu"]).env("HF_HOME", "/nonexistent");
     assert_eq!(
         launch.program(["x.py"]).end().code(2).stderr,
         "error[C006]: `--num_machines` is 2, and mpirun has 3 tasks\n --> command line:1:41\n  |\n\
-         1 | remuda accelerate launch --num_machines=2 --num_processes=4 -- x.py\n  \
+         1 | remuda accelerate launch --num_machines=2 --num_processes=4 --cpu -- x.py\n  \
          |                                         ^ each task is a node\n  |\n\
          help: start 2 tasks: `mpirun -np 2 …`; or type `--num_machines 3`\n"
     );

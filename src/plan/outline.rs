@@ -6,6 +6,9 @@ use super::digest::{fingerprint, flag_variables};
 use crate::base::prefix;
 use crate::plan::workers::launch_plan::{LaunchPlan, NodePlan};
 
+/// Beginning of the line of an outline with the number of workers.
+pub const OUTLINED_WORLD_SIZE: &str = "world size: ";
+
 /// Limit of the lines of an outline.
 const LINES_MAX: usize = 1024;
 /// Limit of the bytes of a line.
@@ -27,7 +30,10 @@ pub fn outline(plan: &LaunchPlan) -> Vec<String> {
     let given = flag_variables(plan).map(|(name, value)| {
         format!("--env {}, value with fingerprint {:04x}", name.display(), fingerprint(&value))
     });
-    let head = program.into_iter().chain([format!("world size: {}", plan.world_size)]).chain(given);
+    let head = program
+        .into_iter()
+        .chain([format!("{OUTLINED_WORLD_SIZE}{}", plan.world_size)])
+        .chain(given);
     let lines = head.chain(plan.nodes.iter().map(show_node)).take(LINES_MAX);
     let mut room = OUTLINE_BYTES_MAX;
     let fits = |line: &String| {

@@ -3,6 +3,10 @@
 use crate::base::Status;
 use crate::wire::Problem;
 
+/// Help for nodes that would start different numbers of workers.
+pub(super) const SAME_WORKERS: &str = "start every node with the same command line, hosts and number of workers; for \
+                                       different numbers, start one command with all hosts: `-H n1:4,n2:2`";
+
 /// Why there is no link to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -148,10 +152,7 @@ impl Fault {
                 "give every node the same key file (in pods: the same Secret); each node prints the \
                  fingerprint of its own key"
             }
-            FaultKind::OtherPlan => {
-                "start every node with the same command line, hosts and number of workers; for different numbers, \
-                 start one command with all hosts: `-H n1:4,n2:2`"
-            }
+            FaultKind::OtherPlan => SAME_WORKERS,
             FaultKind::OtherBuild => "install the same remuda on every node",
             _ => return None,
         })

@@ -300,6 +300,20 @@ fn waiting_node_shows_the_port_of_its_line() {
     );
 }
 
+#[test]
+fn nodes_with_different_numbers_of_workers_see_what_to_type() {
+    let endpoint = format!("--rdzv-endpoint=127.0.0.1:{}", free_port());
+    let options = ["--nnodes=2", "--rdzv-backend=c10d", &endpoint];
+    let line =
+        |workers| torchrun(&options, "true").options([format!("--nproc-per-node={workers}")]);
+    let first = line(2).start();
+    first.wait_for_error("Waiting");
+    let help = "help: start every node with the same command line, hosts and number of workers; for different \
+                numbers, start one command with all hosts: `-H n1:4,n2:2`\n";
+    drop(line(1).end().code(78).says(help));
+    drop(first.end().code(78).says("has  world size: 2\n"));
+}
+
 /// The first word behind a text.
 fn after<'a>(screen: &'a str, text: &str) -> &'a str {
     let rest = screen.split_once(text).map_or("", |(_, rest)| rest);

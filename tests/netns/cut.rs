@@ -21,7 +21,7 @@ fn start(options: &[&str]) -> (Hosts, Running) {
 fn check_lost(cut: impl FnOnce(&Network)) {
     let (hosts, running) = start(&[]);
     cut(&hosts.network);
-    let outcome = running.end().code(75).says("no heartbeat from n3 for 10 s (--lease)");
+    let outcome = running.end().code(75).says("no heartbeat from it for 10 s (--lease)");
     let record = outcome.record();
     assert_eq!(record["cause"]["kind"], "node_lost");
     assert_eq!(record["cause"]["host"], "n3");
@@ -84,7 +84,7 @@ fn reconnected_node_takes_part_in_the_restart() {
     }
     let (hosts, running) = start(&["--max_restarts", "1"]);
     hosts.network.disconnect(2);
-    running.wait_for_error("no heartbeat from n3 for 10 s (--lease); restart 1 of 1");
+    running.wait_for_error("no heartbeat from it for 10 s (--lease); restart 1 of 1");
     hosts.network.reconnect(2);
     let outcome = running.end().code(0);
     assert_eq!(epoch_1_of(&outcome), 3, "{outcome:#?}");
@@ -99,7 +99,7 @@ fn restart_without_a_lost_node_ends_with_its_loss() {
     let (hosts, running) = start(&["--max_restarts", "1"]);
     hosts.network.disconnect(2);
     let outcome =
-        running.end().code(75).says("no heartbeat from n3 for 10 s (--lease); restart 1 of 1");
+        running.end().code(75).says("no heartbeat from it for 10 s (--lease); restart 1 of 1");
     let outcome = outcome.says("1 of 3 hosts cannot be reached; there was no restart");
     assert_eq!(outcome.record()["cause"]["host"], "n3");
     assert_eq!(epoch_1_of(&outcome), 0, "{outcome:#?}");

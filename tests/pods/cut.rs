@@ -18,7 +18,7 @@ fn start(options: &[&str]) -> (Cluster, [Running; 3]) {
     (cluster, pods)
 }
 
-const LOST: &str = "no heartbeat from train-2 for 10 s (--lease)";
+const LOST: &str = "no heartbeat from it for 10 s (--lease)";
 const LEADER_LOST: &str =
     "error[R109]: node 0 (train-0) was lost; the workers of this node were stopped";
 
@@ -109,7 +109,7 @@ fn reconnected_pod_takes_part_in_the_restart() {
     }
     let (cluster, [first, second, third]) = start(&["--max_restarts", "1"]);
     cluster.network.disconnect(2);
-    first.wait_for_error("no heartbeat from train-2 for 10 s (--lease); restart 1 of 1");
+    first.wait_for_error("no heartbeat from it for 10 s (--lease); restart 1 of 1");
     third.wait_for_error(
         "Lost  the connection to node 0 closed; \
          reconnecting for attempt 2 (attempt 1 was the first start)",
@@ -152,7 +152,7 @@ fn restart_fails_if_the_pod_stays_disconnected() {
     let (cluster, [first, second, third]) = start(&["--max_restarts", "1", "--join_timeout", "3s"]);
     cluster.network.disconnect(2);
     let outcome =
-        first.end().code(75).says("no heartbeat from train-2 for 10 s (--lease); restart 1 of 1");
+        first.end().code(75).says("no heartbeat from it for 10 s (--lease); restart 1 of 1");
     let outcome = outcome.says("1 of 3 hosts cannot be reached; there was no restart");
     let outcome = outcome.says("node 2 did not join within 3.0 s (--join_timeout)");
     assert_eq!(outcome.record()["cause"]["host"], "train-2");

@@ -212,9 +212,10 @@ fn wait_help(one: &OneByOne, typed: &CommandLine) -> WaitHelp {
     if !one.is_task {
         let given =
             ["rdzv-endpoint", "master-addr"].into_iter().find(|name| typed.last(name).is_some());
-        let source = given.map_or("the name".to_owned(), |name| {
-            format!("the name in `{}`", typed.option_name(name))
-        });
+        let source = given.map_or_else(
+            || "the name".to_owned(),
+            |name| format!("the name in `{}`", typed.option_name(name)),
+        );
         let unresolved =
             format!("correct {source}, or type an address; it is looked up again until then");
         let not_started = help_to_start_all(one, typed);

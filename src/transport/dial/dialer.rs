@@ -16,7 +16,9 @@ use super::rules::KeyOrigin;
 use crate::base::{Epoch, JobId, NodeRank, Status, clock};
 use crate::os::machine::node_name;
 use crate::os::net::connect_from::is_on_route;
+use crate::plan::OUTLINED_WORLD_SIZE;
 use crate::secure::JobKey;
+use crate::transport::fault::SAME_WORKERS;
 use crate::wire::Problem;
 
 /// Shortest pause between two attempts while the connection is refused. An attempt that the kernel
@@ -139,6 +141,9 @@ impl JoinFault {
                  all or none of them a `--key_file`; if node 0 is that of another job, set another port for one of \
                  the jobs"
             ),
+            Self::Refused(refusal) if refusal.text.contains(OUTLINED_WORLD_SIZE) => {
+                SAME_WORKERS.to_owned()
+            }
             Self::Refused(_) => {
                 "start every node with the same command line, hosts and remuda; only the number of the node \
                  differs"
