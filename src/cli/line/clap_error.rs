@@ -181,8 +181,14 @@ impl<'a> ErrorContext<'a> {
             let path = Path::new(word);
             path.is_file() || path.extension().is_some_and(|ending| ending == "py")
         };
-        let word = self.typed.words.get(self.span.word).filter(|word| is_script(word));
-        if word.is_none() || self.command != "remuda train" {
+        let word = self.typed.words.get(self.span.word);
+        if let Some([.., option, kind, dir]) = self.typed.words.get(..=self.span.word)
+            && option == "--to"
+            && kind == "hf"
+        {
+            return format!("a directory of Hugging Face is `--to hf:{}`", dir.display());
+        }
+        if !word.is_some_and(is_script) || self.command != "remuda train" {
             return usage;
         }
         let line = quoted_line(&self.typed.words);
