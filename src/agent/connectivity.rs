@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::base::clock;
+use crate::base::order;
 use crate::wire::{ProbeFault, ProbeListener, ProbeResult, ProofDirection, Token};
 
 /// Time limit of one connection attempt.
@@ -66,7 +67,7 @@ pub(super) async fn probe_all(listeners: Vec<ProbeListener>) -> Vec<ProbeResult>
         });
     }
     let mut results = probes.join_all().await;
-    results.sort_by_key(|(number, _)| *number);
+    order::sort_by_key(&mut results, |(number, _)| *number);
     results.into_iter().map(|(_, result)| result).collect()
 }
 

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use crate::base::order;
+
 /// Rank of the worker in the job.
 pub const RANK: &str = "RANK";
 /// Rank of the worker on its node.
@@ -364,5 +366,5 @@ pub fn get_text(name: &str) -> Option<String> {
 /// The whole environment, byte for byte.
 pub fn all() -> std::collections::BTreeMap<Vec<u8>, Vec<u8>> {
     use std::os::unix::ffi::OsStringExt;
-    std::env::vars_os().map(|(name, value)| (name.into_vec(), value.into_vec())).collect()
+    order::map(std::env::vars_os().map(|(name, value)| (name.into_vec(), value.into_vec())))
 }

@@ -12,6 +12,7 @@ pub mod exit;
 pub mod ids;
 mod io_text;
 mod note;
+pub mod order;
 pub mod shell;
 #[cfg(feature = "cli")]
 mod similar;

@@ -1,7 +1,6 @@
 //! Charts of results as SVG: bus bandwidth over size with a curve for each run, and pairs as a heat map.
 //! Pure.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::document::{Document, EarlierResults};
@@ -11,6 +10,7 @@ use super::table::{show_bytes_short, show_ranks};
 use crate::base::chart::Canvas;
 use crate::base::chart::Point;
 use crate::base::chart::ticks;
+use crate::base::order;
 
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 480.0;
@@ -118,7 +118,7 @@ pub fn show_results(document: &Document, earlier: &[EarlierResults]) -> String {
 
 /// Earlier rows of the types and reductions that this run has measured.
 fn comparable(now: &[Row], earlier: &EarlierResults) -> Vec<Row> {
-    let kinds: BTreeSet<String> = now.iter().map(kind_of).collect();
+    let kinds = order::set(now.iter().map(kind_of));
     let is_one = |row: &&Row| {
         let kind = kind_of(row);
         kind.is_empty() || kinds.contains(&kind)
@@ -168,7 +168,7 @@ fn series_of<'a>(runs: &[(String, &'a Vec<Row>)]) -> Vec<Series<'a>> {
         }
     }
     let kinds = found.iter().map(|one| &one.1).filter(|kind| !kind.is_empty());
-    let is_one_kind = kinds.collect::<BTreeSet<_>>().len() < 2;
+    let is_one_kind = order::set(kinds).len() < 2;
     let is_one_run = runs.len() == 1;
     let series = found.into_iter().map(|(run, kind, rows)| {
         let name = match (is_one_run, is_one_kind) {

@@ -7,6 +7,7 @@ use super::operands::zeros;
 use super::row::PairRow;
 use super::sweep::Options;
 use super::timing::{Repetitions, Timed};
+use crate::base::order;
 use crate::runtime::{Error, Group, ReduceOp};
 
 /// Times of all pairs; equal on all ranks.
@@ -47,7 +48,7 @@ impl Pairs {
     /// Rows of the document, the slowest pair first.
     pub fn slowest_first(&self) -> Vec<PairRow> {
         let mut rows = self.rows();
-        rows.sort_by(|left, right| left.busbw_gbs.total_cmp(&right.busbw_gbs));
+        order::sort_by(&mut rows, |left, right| left.busbw_gbs.total_cmp(&right.busbw_gbs));
         rows
     }
 }

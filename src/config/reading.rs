@@ -9,6 +9,7 @@ use super::hjson::parse_hjson;
 use super::inputs::ConfigInputs;
 use super::resolve::{Resolution, ResolvedValue, WorldSize, resolve};
 use super::training::{ShardGroupConfig, TrainingConfig};
+use crate::base::order;
 use crate::base::{Diagnostic, Findings, NotUtf8, Source, Span, decode_text};
 
 /// The kind of a configuration file.
@@ -212,8 +213,8 @@ fn resolved(
 /// Sorts the problems, and removes the configuration of a file with errors.
 fn finish(mut reading: ConfigReading) -> ConfigReading {
     let start = |span: Option<Span>| span.map(|span| span.start);
-    reading.findings.diagnostics.sort_by_key(|found| start(found.span));
-    reading.ineffective.sort_by_key(|found| found.span.start);
+    order::sort_by_key(&mut reading.findings.diagnostics, |found| start(found.span));
+    order::sort_by_key(&mut reading.ineffective, |found| found.span.start);
     reading.ineffective.dedup();
     if reading.findings.has_errors() {
         reading.config = None;

@@ -6,6 +6,7 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
 use crate::base::Slot;
+use crate::base::order;
 
 /// Number of GPUs that the driver offers: the files `nvidia0`, `nvidia1`, … of a directory, usually
 /// `/dev`. Costs one directory listing; the driver library is not loaded.
@@ -121,7 +122,7 @@ pub fn gpu_uuids() -> Vec<String> {
 pub(super) fn uuids_in(dir: &Path) -> Option<Vec<String>> {
     let entries = dir.read_dir().into_iter().flatten().flatten();
     let mut addresses: Vec<_> = entries.map(|entry| entry.path()).collect();
-    addresses.sort();
+    order::sort(&mut addresses);
     addresses.iter().map(|address| uuid_in(&address.join("information"))).collect()
 }
 

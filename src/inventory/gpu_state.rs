@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use crate::base::order;
+
 use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
@@ -69,7 +71,7 @@ fn describe(device: &Device<'_>) -> Result<GpuState, NvmlError> {
     // A GPU that does not support the query, or does not permit it, is not faulty.
     let users = device.running_compute_processes().unwrap_or_default();
     let mut users: Vec<GpuUser> = users.iter().map(user).collect();
-    users.sort();
+    order::sort(&mut users);
     Ok(GpuState {
         name: device.name()?,
         uuid: device.uuid()?,

@@ -6,6 +6,8 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use crate::base::order;
+
 /// A library that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundLibrary {
@@ -67,7 +69,7 @@ pub fn libraries(directories: &[PathBuf]) -> Vec<FoundLibrary> {
 fn files_of(directory: &Path) -> Vec<PathBuf> {
     let entries = directory.read_dir().into_iter().flatten().flatten();
     let mut files: Vec<_> = entries.map(|entry| entry.path()).collect();
-    files.sort();
+    order::sort(&mut files);
     files
 }
 

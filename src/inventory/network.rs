@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use crate::base::order;
+
 /// A network interface that is up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Nic {
@@ -60,7 +62,7 @@ fn names(dir: &Path) -> Vec<String> {
     let entries = dir.read_dir().into_iter().flatten().flatten();
     let mut names: Vec<_> =
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
+    order::sort(&mut names);
     names
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::gpu::{VisibleDevices, uuids_in, visible_devices};
+use crate::base::order;
 use crate::plan::{NumaTopology, Topology};
 
 /// Largest number of processors of a machine that the kernel supports.
@@ -14,7 +15,7 @@ const CPUS_MAX: u32 = 8192;
 pub fn topology(system: &Path) -> Topology {
     let online = list(&system.join("cpu/online"));
     let mut cores: Vec<Vec<u32>> = online.iter().map(|cpu| siblings(system, *cpu)).collect();
-    cores.sort();
+    order::sort(&mut cores);
     cores.dedup();
     let nodes = list(&system.join("node/online"));
     let processors = |node: u32| list(&system.join(format!("node/node{node}/cpulist")));
@@ -33,12 +34,12 @@ pub fn numa_topology(root: &Path, visible: Option<&str>) -> NumaTopology {
         (cpu, number(path).unwrap_or(0).max(0) as u32)
     };
     let mut complexes: Vec<_> = online.iter().map(|cpu| last_cache(&system, *cpu)).collect();
-    complexes.sort();
+    order::sort(&mut complexes);
     complexes.dedup();
     let gpus = root.join("proc/driver/nvidia/gpus");
     let mut addresses: Vec<_> =
         gpus.read_dir().into_iter().flatten().flatten().map(|entry| entry.file_name()).collect();
-    addresses.sort();
+    order::sort(&mut addresses);
     let selected = match visible_devices(addresses.len() as u32, visible) {
         VisibleDevices::Slots(slots) => slots.iter().map(|slot| slot.0 as usize).collect(),
         VisibleDevices::Uuids(uuids) => {

@@ -3,6 +3,8 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use crate::base::order;
+
 /// Directories that the loader searches by default.
 const SYSTEM: [&str; 9] = [
     "/usr/local/cuda/lib64",
@@ -27,7 +29,7 @@ pub fn library_directories(
     let of_packages = packages.iter().flat_map(|dir| {
         let parts = dir.join("nvidia").read_dir().into_iter().flatten().flatten();
         let mut parts: Vec<_> = parts.map(|part| part.path().join("lib")).collect();
-        parts.sort();
+        order::sort(&mut parts);
         parts
     });
     let of_loader = loader_path.map(|path| std::env::split_paths(path).collect::<Vec<_>>());
@@ -48,7 +50,7 @@ pub fn python_packages(roots: &[PathBuf]) -> Vec<PathBuf> {
         let pythons = entries.map(|entry| entry.path()).filter(|path| is_python(path));
         let packages = pythons.map(|python| python.join("site-packages"));
         let mut packages: Vec<_> = packages.filter(|path| path.is_dir()).collect();
-        packages.sort();
+        order::sort(&mut packages);
         found.append(&mut packages);
     }
     found

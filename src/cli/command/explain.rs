@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use clap::{CommandFactory, Parser};
 
+use crate::base::order;
 use crate::base::{Diagnostic, Explanation, Status, show_typed};
 use crate::cli::command::parse::parse;
 use crate::cli::error::CliError;
@@ -46,7 +47,7 @@ pub fn explanations() -> Vec<&'static Explanation> {
     all.extend(crate::cli::command::tokenize::EXPLANATIONS);
     #[cfg(feature = "train")]
     all.extend(crate::cli::command::train::EXPLANATIONS);
-    all.sort_by_key(|explanation| explanation.code);
+    order::sort_by_key(&mut all, |explanation| explanation.code);
     all
 }
 

@@ -13,6 +13,7 @@ use super::flags::{Flags, OptionOwner, underscored};
 use super::number::BadValue;
 use super::typed::{ArgvSpan, CommandLine, RefusedLine};
 use crate::base::Diagnostic;
+use crate::base::order;
 use crate::base::shell::{quoted, quoted_line};
 use crate::cli::line::equivalents::{suggestion, total};
 use crate::pool::nearest;
@@ -240,7 +241,7 @@ impl<'a> ErrorContext<'a> {
         let other_place = self.typed.name_span(other).unwrap_or(self.span);
         let place = self.typed.name_span(&self.flag).unwrap_or(self.span);
         let mut two = [(place, &*self.flag), (other_place, other)];
-        two.sort_by_key(|(place, _)| (place.word, place.start));
+        order::sort_by_key(&mut two, |(place, _)| (place.word, place.start));
         let [(first_place, first), (second_place, second)] = two;
         self.typed.refuse(&[second_place, first_place], |spans| {
             let message = format!("`--{first}` and `--{second}` cannot be combined");

@@ -7,6 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::base::order;
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Findings, Severity, Source, Status, env_vars};
 use crate::cli::codes::machine::{BAD_VARIABLE, CANNOT_READ};
@@ -135,7 +136,7 @@ pub(in crate::cli) fn read_files(
     }
     if let (Some((file, findings)), Some((other, home_findings))) = (&mut of_cwd, &of_home) {
         findings.diagnostics.extend(shadowed(file, other, &home_findings.source.name));
-        findings.diagnostics.sort_by_key(|found| found.span.map(|span| span.start));
+        order::sort_by_key(&mut findings.diagnostics, |found| found.span.map(|span| span.start));
     }
     if of_home.is_none()
         && of_cwd.is_none()

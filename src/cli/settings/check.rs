@@ -4,6 +4,7 @@ use super::known::{KnownKey, KnownOption, KnownOptions, OptionTakes};
 use super::setting::{OptionSetting, OptionValue, OptionWords, SettingsFile, SettingsProfile};
 use super::toml_tree::{TomlEntry, TomlNode, TomlValue, parse_toml};
 use super::values;
+use crate::base::order;
 use crate::base::{Diagnostic, Findings, Source, show_typed};
 use crate::cli::line::{option_with_meaning, underscored};
 use crate::config::codes::{BAD_OPTION_VALUE, NOT_IN_FILES, OPTION_TWICE, UNKNOWN_OPTION_KEY};
@@ -33,7 +34,7 @@ pub(in crate::cli) fn check_settings(source: Source, known: &KnownOptions) -> Se
     let broken: Vec<_> = syntax.iter().map(lines).collect();
     problems.retain(|found| !broken.contains(&lines(found)));
     problems.extend(syntax);
-    problems.sort_by_key(|found| found.span.map(|span| span.start));
+    order::sort_by_key(&mut problems, |found| found.span.map(|span| span.start));
     SettingsFile { findings: Findings { source, diagnostics: problems }, defaults, profiles }
 }
 

@@ -6,6 +6,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::base::order;
 use crate::base::{Diagnostic, Span};
 use crate::config::codes::{NOT_TOML, OPTION_TWICE};
 
@@ -62,7 +63,7 @@ pub(super) fn parse_toml(text: &str) -> (Vec<TomlEntry>, Vec<Diagnostic>) {
         problem.label("here").help("`remuda explain O001` shows what a file looks like")
     });
     let mut problems: Vec<Diagnostic> = problems.collect();
-    problems.sort_by_key(|problem| problem.span.map(|span| span.start));
+    order::sort_by_key(&mut problems, |problem| problem.span.map(|span| span.start));
     // The others of a line follow from its first one.
     let line =
         |found: &mut Diagnostic| found.span.map(|span| text[..span.start].matches('\n').count());
@@ -123,7 +124,7 @@ fn entries(table: &DeTable<'_>) -> Vec<TomlEntry> {
         node: node(value),
     };
     let mut found: Vec<TomlEntry> = table.iter().map(entry).collect();
-    found.sort_by_key(|entry| entry.key_span.start);
+    order::sort_by_key(&mut found, |entry| entry.key_span.start);
     found
 }
 

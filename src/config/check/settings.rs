@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::base::Span;
+use crate::base::order;
 use crate::config::tree::ConfigValue;
 
 /// A setting that the file gives.
@@ -53,7 +54,7 @@ impl GivenSettings {
 
     /// The places of the values, by the paths of their keys.
     pub(in crate::config) fn places(&self) -> BTreeMap<String, Span> {
-        self.map.iter().map(|(path, setting)| (path.clone(), setting.span)).collect()
+        order::map(self.map.iter().map(|(path, setting)| (path.clone(), setting.span)))
     }
 
     pub(super) fn insert(&mut self, path: String, setting: GivenSetting) {

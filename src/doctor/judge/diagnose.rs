@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use crate::base::order;
 use crate::doctor::facts::{ClusterFacts, Finding};
 use crate::doctor::judge::{compute, gpus, names, place, reach, ways};
 
@@ -16,6 +17,6 @@ pub fn diagnose(cluster: &ClusterFacts) -> Vec<Finding> {
         names::findings,
     ];
     let mut found: Vec<Finding> = families.iter().flat_map(|family| family(cluster)).collect();
-    found.sort_by_key(|finding| (Reverse(finding.severity), finding.code));
+    order::sort_by_key(&mut found, |finding| (Reverse(finding.severity), finding.code));
     found
 }

@@ -1,5 +1,6 @@
 //! Findings about GPUs: their number compared with the slots, their state and their software.
 
+use crate::base::order;
 use crate::base::{NodeRank, Severity};
 use crate::doctor::codes;
 use crate::doctor::facts::{ClusterFacts, ExaminedNode, Finding, SlotDevice};
@@ -124,7 +125,7 @@ fn kinds(cluster: &ClusterFacts) -> Vec<Finding> {
         let gpus = &examined.report.gpus.devices;
         let mut kinds: Vec<(String, u64)> =
             gpus.iter().map(|gpu| (gpu.name.clone(), gpu.memory_bytes >> 30)).collect();
-        kinds.sort();
+        order::sort(&mut kinds);
         kinds.dedup();
         (!kinds.is_empty()).then_some((rank, kinds))
     };

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use crate::base::NodeRank;
+use crate::base::order;
 use crate::job::cause::failure::{FailureCause, Verdict};
 use crate::job::event::{ElasticNodes, FAILURES_MAX};
 use crate::job::state::job_state::{JobState, NodeState};
@@ -45,7 +46,9 @@ impl JobState {
         let there = nodes.filter(|(_, node)| is_there(node.state));
         let mut there: Vec<NodeRank> = there.map(|(node, _)| node).collect();
         let size = |node: &NodeRank| Reverse(self.nodes[node.index()].workers);
-        there.sort_by_key(|node| (!self.is_meeting_point(*node), faults(node), size(node), *node));
+        order::sort_by_key(&mut there, |node| {
+            (!self.is_meeting_point(*node), faults(node), size(node), *node)
+        });
         let is_failing =
             |node: &&NodeRank| FAILURES_MAX <= faults(node) && !self.is_meeting_point(**node);
         let failing = there.iter().filter(is_failing).count();

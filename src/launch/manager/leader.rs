@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::NodeRank;
+use crate::base::order;
 use crate::launch::manager::agents::ManagedAgents;
 use crate::launch::node::handle::Connector;
 use crate::launch::node::join_limit::JoinLimit;
@@ -120,7 +121,7 @@ fn own_addresses() -> Vec<String> {
             IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),
         })
         .collect();
-    found.sort_by_key(IpAddr::is_ipv6);
+    order::sort_by_key(&mut found, IpAddr::is_ipv6);
     found.truncate(ADDRESSES_MAX - 1);
     found.push(Ipv4Addr::LOCALHOST.into());
     found.iter().map(ToString::to_string).collect()

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::table::{EndedSilence, NodeTable};
 use crate::base::NodeRank;
+use crate::base::order;
 use crate::job::SilentNode;
 
 /// Time without a message of a node after which that is reported.
@@ -90,7 +91,7 @@ impl NodeTable {
                 silence.late.push((node, time));
             }
         }
-        silence.expired.sort_by_key(|silent| silent.since);
+        order::sort_by_key(&mut silence.expired, |silent| silent.since);
         silence
     }
 }

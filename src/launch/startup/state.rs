@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::pending::{PendingNodes, pause_after};
 use crate::base::NodeRank;
+use crate::base::order;
 use crate::launch::node::heartbeats::NO_MESSAGE_WARNING;
 use crate::launch::options::{Options, Transport};
 use crate::transport::{Fault, FaultKind};
@@ -88,8 +89,8 @@ impl Startup {
 
     /// Sorts problems and faults for the final report.
     pub(in crate::launch) fn sort(&mut self) {
-        self.problems.sort_by_key(|(node, _)| *node);
-        self.faults.sort_by_key(|(node, fault)| (fault.kind, *node));
+        order::sort_by_key(&mut self.problems, |(node, _)| *node);
+        order::sort_by_key(&mut self.faults, |(node, fault)| (fault.kind, *node));
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 
 use crate::base::clock;
+use crate::base::order;
 use crate::os::process::fork::terminate_with_parent;
 
 /// Maximum bytes of an environment, and of a script's output.
@@ -121,5 +122,5 @@ fn parse(text: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let at = variable.iter().position(|byte| *byte == b'=')?;
         Some((variable[..at].to_vec(), variable[at + 1..].to_vec()))
     });
-    variables.filter(|(name, _)| !SHELL_VARIABLES.contains(&name.as_slice())).collect()
+    order::map(variables.filter(|(name, _)| !SHELL_VARIABLES.contains(&name.as_slice())))
 }

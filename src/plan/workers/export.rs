@@ -6,6 +6,7 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use crate::base::env_vars;
+use crate::base::order;
 use crate::plan::accelerator::Accelerator;
 
 /// A variable that every worker gets.
@@ -87,11 +88,8 @@ pub fn propagated_exports(
     let on_aisc = environment.contains_key(env_vars::AISC_JOB_NAME.as_bytes());
     let is_excluded =
         |name: &[u8]| on_aisc && NOT_ON_AISC.iter().any(|other| name == other.as_bytes());
-    let mut found: BTreeMap<_, _> = environment
-        .iter()
-        .filter(|(name, _)| has_prefix(name) && !is_excluded(name))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
+    let exported = environment.iter().filter(|(name, _)| has_prefix(name) && !is_excluded(name));
+    let mut found = order::map(exported.map(|(name, value)| (name.clone(), value.clone())));
     let path = found.entry(env_vars::PYTHONPATH.into()).or_default();
     *path = prepend_dir(cwd.as_bytes(), path);
     let export = |(name, value)| Export {

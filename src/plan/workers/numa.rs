@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::base::order;
+
 use serde::{Deserialize, Serialize};
 
 use super::cores::CoreShare;
@@ -152,7 +154,7 @@ impl Near<'_> {
     fn complex(&self, gpu: usize, own: &BTreeSet<u32>) -> BTreeSet<u32> {
         let groups = Self::groups(&self.topology.complexes, own);
         let mut groups: Vec<(u32, Vec<u32>)> = groups.into_iter().collect();
-        groups.sort_by_key(|(first, cpus)| (std::cmp::Reverse(cpus.len()), *first));
+        order::sort_by_key(&mut groups, |(first, cpus)| (std::cmp::Reverse(cpus.len()), *first));
         let index = self.place(gpu).0 % groups.len();
         groups.swap_remove(index).1.into_iter().collect()
     }

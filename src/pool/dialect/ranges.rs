@@ -4,6 +4,7 @@
 use super::horovod::missing_count;
 use super::hydra::split_count;
 use super::shape::is_number;
+use crate::base::order;
 use crate::base::{Diagnostic, Span};
 use crate::pool::codes;
 use crate::pool::hostfile::host_line::{HostLine, HostToken};
@@ -108,7 +109,7 @@ fn add_item(
     };
     if !is_pattern(hosts.text) && !hosts.text.is_empty() {
         read_host(hosts, &[], &mut line);
-        line.problems.sort_by_key(|problem| problem.span);
+        order::sort_by_key(&mut line.problems, |problem| problem.span);
         reader.add_line(position, line, RepeatedHost::Error);
         return;
     }

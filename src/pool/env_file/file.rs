@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::line::{self, EnvLine};
+use crate::base::order;
 use crate::base::{Diagnostic, Findings, Severity, Span};
 use crate::pool::codes;
 use crate::pool::hostfile::parse::lines;
@@ -51,7 +52,7 @@ pub fn read_env(name: &str, bytes: &[u8]) -> (EnvFile, Findings) {
             break;
         }
     }
-    diagnostics.sort_by_key(|diagnostic| diagnostic.span.map(|span| span.start));
+    order::sort_by_key(&mut diagnostics, |diagnostic| diagnostic.span.map(|span| span.start));
     let variables = reader.variables.into_iter().flatten().collect();
     (EnvFile { variables }, Findings { source, diagnostics })
 }

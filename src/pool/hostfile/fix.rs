@@ -1,5 +1,6 @@
 //! Automatic fixes of a text: the certain suggestions of its diagnostics are applied.
 
+use crate::base::order;
 use crate::base::{Applicability, Diagnostic, Findings, Suggestion};
 use crate::pool::codes;
 use crate::pool::dialect::{ReadOptions, Reading, read_any};
@@ -46,7 +47,7 @@ pub fn certain_changes(findings: &Findings) -> Vec<&Suggestion> {
 /// Applies the changes that do not overlap; returns the text and the line of each change. No change
 /// adds or removes a line.
 fn apply(text: &str, mut changes: Vec<&Suggestion>) -> (String, Vec<usize>) {
-    changes.sort_by_key(|change| change.span);
+    order::sort_by_key(&mut changes, |change| change.span);
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
     let (mut line, mut changed) = (1, Vec::new());

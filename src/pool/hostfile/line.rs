@@ -3,6 +3,7 @@
 
 use std::iter;
 
+use crate::base::order;
 use crate::base::{Diagnostic, HostName, Span};
 use crate::pool::codes;
 use crate::pool::hostfile::host_line::{HostLine, HostToken};
@@ -45,7 +46,7 @@ fn parse_any_line(line: &str, start: usize, option: SlotsOption) -> Option<HostL
             iter::once(setting).chain(rest.iter().copied()).collect();
         read_host(host, &settings, &mut out);
         HostSettings::new(option).read(host, &settings, &mut out);
-        out.problems.sort_by_key(|problem| problem.span);
+        order::sort_by_key(&mut out.problems, |problem| problem.span);
         return Some(out);
     }
     let settings = if let Some(problem) = host_equals_count(first) {
@@ -62,7 +63,7 @@ fn parse_any_line(line: &str, start: usize, option: SlotsOption) -> Option<HostL
         rest
     };
     HostSettings::new(option).read(first, settings, &mut out);
-    out.problems.sort_by_key(|problem| problem.span);
+    order::sort_by_key(&mut out.problems, |problem| problem.span);
     Some(out)
 }
 

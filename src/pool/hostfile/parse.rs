@@ -1,5 +1,6 @@
 //! Parser of hostfile text in DeepSpeed's dialect: hosts and all problems.
 
+use crate::base::order;
 use crate::base::{Diagnostic, Findings, Source, Span};
 use crate::pool::codes;
 use crate::pool::hostfile::hosts::Hostfile;
@@ -28,7 +29,7 @@ pub(crate) fn merge_in_order(
     found: Vec<Diagnostic>,
 ) -> Findings {
     diagnostics.extend(found);
-    diagnostics.sort_by_key(|diagnostic| diagnostic.span.map(|span| span.start));
+    order::sort_by_key(&mut diagnostics, |diagnostic| diagnostic.span.map(|span| span.start));
     // The first byte that is not text may be in a host name too: it is reported once.
     diagnostics.dedup_by_key(|diagnostic| (diagnostic.code, diagnostic.span));
     Findings { source, diagnostics }

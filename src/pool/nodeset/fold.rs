@@ -36,6 +36,10 @@ fn fold_split<'a>(names: impl Iterator<Item = SplitName<'a>>) -> String {
 /// Folds a set of names: each once, numbers in ascending order, groups in the order of their first
 /// name.
 pub fn fold_set<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    fold_each(&mut names.into_iter())
+}
+
+fn fold_each<'a>(names: &mut dyn Iterator<Item = &'a str>) -> String {
     let mut groups: Vec<(SplitName<'a>, Vec<Number<'a>>)> = Vec::new();
     let mut indices: HashMap<(&str, &str, bool), usize> = HashMap::new();
     for name in names {

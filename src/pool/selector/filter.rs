@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::base::order;
 use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span, show_typed};
 use crate::pool::codes;
 use crate::pool::host_source::HostSource;
@@ -47,7 +48,7 @@ pub(crate) fn parse_filter(
         lookup.add(spec);
     }
     diagnostics.append(&mut lookup.problems);
-    diagnostics.sort_by_key(|problem| problem.span);
+    order::sort_by_key(&mut diagnostics, |problem| problem.span);
     let source = Source { name: flag.to_owned(), text: text.to_owned() };
     (lookup.filter, Findings { source, diagnostics })
 }

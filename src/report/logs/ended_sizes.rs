@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::private_files::replace_private;
+use crate::base::order;
 
 const FILE: &str = ".ended_runs";
 /// Name of the file while it is written.
@@ -31,7 +32,7 @@ impl EndedSizes {
             let (bytes, name) = line.split_once(' ')?;
             Some((name.to_owned(), bytes.parse().ok()?))
         });
-        Self { parent: parent.to_owned(), saved: saved.collect(), current: BTreeMap::new() }
+        Self { parent: parent.to_owned(), saved: order::map(saved), current: BTreeMap::new() }
     }
 
     /// Returns the size of a directory that was recorded when its run had ended.

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use super::ended_sizes::EndedSizes;
 use super::saved_run::{SavedRun, lock, parse_stamp};
 use crate::base::clock;
+use crate::base::order;
 use crate::os::calendar::utc_stamp;
 use crate::report::record::RunState;
 
@@ -114,7 +115,7 @@ fn examine(
 
 /// Removes runs until the limits hold for `kept` directories of `bytes` bytes.
 fn remove_above(max: Limits, mut kept: usize, mut bytes: u64, mut removable: Vec<Removable>) {
-    removable.sort_by(|a, b| a.stamp.cmp(&b.stamp));
+    order::sort_by(&mut removable, |a, b| a.stamp.cmp(&b.stamp));
     let now = clock::wall();
     let oldest = utc_stamp(now.saturating_sub(max.age));
     let is_too_much = |kept: usize, bytes: u64| max.runs < kept || max.bytes < bytes;

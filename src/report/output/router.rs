@@ -14,6 +14,7 @@ use super::redirects::Redirects;
 use super::stream_buffer::{LineFormat, StreamBuffer};
 use super::style::Style;
 use super::tail::Tail;
+use crate::base::order;
 use crate::base::{Epoch, Rank, Status, clock};
 use crate::job::{Evidence, WENT_ON_AFTER};
 use crate::report::emulation::first_control;
@@ -495,7 +496,7 @@ fn buffers_of(workers: &[WorkerLabel], style: &Style) -> BTreeMap<(Rank, Stream)
         [Stream::Stdout, Stream::Stderr]
             .map(|stream| ((label.rank, stream), StreamBuffer::new(label, stream, style, width)))
     };
-    workers.iter().flat_map(of_worker).collect()
+    order::map(workers.iter().flat_map(of_worker))
 }
 
 /// The file of a stream, if it has one.

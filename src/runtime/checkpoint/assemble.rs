@@ -6,6 +6,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::base::Rank;
+use crate::base::order;
 use crate::runtime::checkpoint::digest::BlockDigest;
 use crate::runtime::checkpoint::error::{ProblemKind, RankProblem};
 use crate::runtime::checkpoint::index::{
@@ -115,7 +116,7 @@ pub(super) fn assemble(
     }
     let mut indexed = BTreeMap::new();
     for (name, (first, rank, mut pieces)) in tensors {
-        pieces.sort_by_key(|owned| owned.piece.start);
+        order::sort_by_key(&mut pieces, |owned| owned.piece.start);
         if let Err(found) = check_cover(name, first.shape.iter().product(), rank, &pieces) {
             problems.push(found);
         }

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::base::order;
 use crate::base::show_io_error;
 use crate::runtime::checkpoint::digest::BlockDigest;
 use crate::runtime::checkpoint::error::{Damage, OpenError};
@@ -37,7 +38,7 @@ pub(super) fn list(dir: &Path) -> io::Result<Vec<SavedEntry>> {
             found.push((step, is_dir, name));
         }
     }
-    found.sort();
+    order::sort(&mut found);
     Ok(found.into_iter().map(|(step, _, name)| SavedEntry { step, name }).collect())
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use crate::base::order;
 use crate::base::{show_create_dir_error, show_io_error};
 use crate::runtime::checkpoint::commit::new_token;
 use crate::runtime::checkpoint::durable::sync_dir;
@@ -194,7 +195,7 @@ fn plan(
             is_transposed,
         });
     }
-    plan.sort_by(|a, b| a.target.name.cmp(&b.target.name));
+    order::sort_by(&mut plan, |a, b| a.target.name.cmp(&b.target.name));
     let twice = plan.windows(2).find(|pair| pair[0].target.name == pair[1].target.name);
     match twice {
         Some(pair) => refused(format!("two tensors are called `{}`", pair[0].target.name)),

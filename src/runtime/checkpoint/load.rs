@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::order;
 use crate::runtime::checkpoint::agree::{broadcast, collect, own_place};
 use crate::runtime::checkpoint::directory::{LoadCandidates, LoadChoice, find, with_name};
 use crate::runtime::checkpoint::error::{Damage, OpenError, ProblemKind, RankProblem};
@@ -191,7 +192,7 @@ impl Verdict {
         if all_damage.is_empty() {
             return Self::Loaded;
         }
-        all_damage.sort_by(|a: &Damage, b| a.file().cmp(b.file()));
+        order::sort_by(&mut all_damage, |a: &Damage, b| a.file().cmp(b.file()));
         all_damage.dedup();
         Self::Damaged(all_damage)
     }

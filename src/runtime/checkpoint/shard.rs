@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::base::order;
 use crate::runtime::checkpoint::names::piece_name;
 use crate::runtime::checkpoint::state::SavedState;
 use crate::runtime::checkpoint::tensor::{TensorPiece, dtype_name};
@@ -24,7 +25,7 @@ impl<'a> ShardContent<'a> {
     /// Lays out the pieces of a rank; wide types are first, so that all values are aligned.
     pub(super) fn new(state: &SavedState, rank: usize, pieces: &'a [TensorPiece<'a>]) -> Self {
         let mut pieces: Vec<_> = pieces.iter().filter(|piece| !piece.range.is_empty()).collect();
-        pieces.sort_by_key(|piece| std::cmp::Reverse(piece.tensor.dtype.bytes()));
+        order::sort_by_key(&mut pieces, |piece| std::cmp::Reverse(piece.tensor.dtype.bytes()));
         let metadata = json!({ STEP: state.step.to_string(), RANK: rank.to_string() });
         let mut entries = Map::from_iter([("__metadata__".to_owned(), metadata)]);
         let mut offsets = Vec::with_capacity(pieces.len());

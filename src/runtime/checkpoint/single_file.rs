@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use crate::base::order;
 use crate::os::files::input_file::open_regular;
 use crate::runtime::checkpoint::error::{Damage, OpenError};
 use crate::runtime::checkpoint::index::{
@@ -207,7 +208,7 @@ fn digest_of_tensors(
     let parameters = tensors.iter().filter(|(name, _)| split_tensor(name).1.is_none());
     let placed = parameters.map(|(name, _)| Some((place_in_model(name)?, name)));
     let Some(mut placed) = placed.collect::<Option<Vec<_>>>() else { return Ok(None) };
-    placed.sort();
+    order::sort(&mut placed);
     let mut found = Sha256::new();
     for state in [None, Some(MOMENTS[0].1), Some(MOMENTS[1].1)] {
         for (_, parameter) in &placed {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::base::order;
 use crate::runtime::checkpoint::block_read::BlockPlace;
 use crate::runtime::checkpoint::directory::{latest_damage, list};
 use crate::runtime::checkpoint::error::{Damage, OpenError};
@@ -53,7 +54,7 @@ pub(super) fn verify_until(
     let taken = AtomicUsize::new(0);
     let next = || if is_over() { None } else { blocks.get(taken.fetch_add(1, Ordering::Relaxed)) };
     found.extend(verify_blocks(&reader, &next, threads.min(blocks.len())));
-    found.sort_by_key(|(place, _)| *place);
+    order::sort_by_key(&mut found, |(place, _)| *place);
     let damage = join(found.into_iter().map(|(_, damage)| damage));
     Ok(Verification { damage, is_complete: blocks.len() <= taken.into_inner() })
 }
@@ -89,7 +90,7 @@ fn join(all: impl Iterator<Item = Damage>) -> Vec<Damage> {
             ) if *file == next && bytes.end == range.start => {
                 bytes.end = range.end;
                 tensors.extend(others);
-                tensors.sort();
+                order::sort(tensors);
                 tensors.dedup();
             }
             (Some(last), damage) if *last == damage => {}

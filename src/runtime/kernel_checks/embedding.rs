@@ -1,5 +1,6 @@
 //! Kernels of embeddings and of conversions: they give the bits of the same operations on a CPU.
 
+use crate::base::order;
 use crate::cuda::kernels::{ElementType, HalfType, Kernel, KernelLaunch, KernelProgram};
 
 use crate::runtime::data::random::RandomStream;
@@ -72,7 +73,7 @@ pub(super) fn check_token_gradients(runner: &mut dyn KernelRunner) -> Result<(),
             .map(|value| *value as f32)
             .collect();
         let mut order: Vec<u32> = (0..rows as u32).collect();
-        order.sort_by_key(|row| tokens[*row as usize]);
+        order::sort_by_key(&mut order, |row| tokens[*row as usize]);
         let is_start =
             |at: usize| at == 0 || tokens[order[at] as usize] != tokens[order[at - 1] as usize];
         let mut starts: Vec<u32> =

@@ -9,6 +9,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
 
+use crate::base::order;
 use crate::base::show_io_error;
 use crate::runtime::checkpoint::{
     CheckpointWriter, SaveError, SavedState, TensorPiece, WriterOptions, state_tensor,
@@ -110,7 +111,7 @@ pub fn import_gpt2(dir: &Path, to: &Path) -> Result<ImportedModel, ImportError> 
         let tensors =
             SafeTensors::deserialize(&file).map_err(|error| damaged(error.to_string()))?;
         let mut tensors = tensors.tensors();
-        tensors.sort_by(|(one, _), (other, _)| one.cmp(other));
+        order::sort_by(&mut tensors, |(one, _), (other, _)| one.cmp(other));
         for (name, tensor) in tensors {
             let own = name.strip_prefix(PREFIX).unwrap_or(&name);
             if let Some(parameter) = table.get(own) {

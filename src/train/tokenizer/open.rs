@@ -11,6 +11,7 @@ use super::hugging_face::{is_tokenizer, parse_tokenizer};
 use super::listed::parse_files;
 use super::tiktoken::{is_tiktoken, parse_tiktoken};
 use super::vocabulary::Vocabulary;
+use crate::base::order;
 use crate::os::files::input_file::read_regular;
 
 /// Names of the files of a vocabulary.
@@ -52,7 +53,7 @@ fn file_in(dir: &Path) -> Result<PathBuf, VocabularyError> {
     });
     let mut files = entries.map_err(VocabularyError::read(dir))?;
     files.retain(|path| has_extension(path, "tiktoken"));
-    files.sort();
+    order::sort(&mut files);
     let path = dir.to_owned();
     match &mut files[..] {
         [file] => Ok(std::mem::take(file)),

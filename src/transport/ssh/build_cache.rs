@@ -6,6 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::base::order;
+
 use super::binary::SELF_EXE;
 use super::digest::is_digest;
 
@@ -21,7 +23,7 @@ pub fn prune_cache(now: Duration) {
         return;
     };
     let mut builds = builds_in(&cache);
-    builds.sort_by_key(|(changed, _)| Reverse(*changed));
+    order::sort_by_key(&mut builds, |(changed, _)| Reverse(*changed));
     for (changed, path) in builds.into_iter().skip(BUILDS_KEPT_MAX) {
         if changed + (BUILD_AGE_MIN.as_secs() as i64) < now.as_secs() as i64 {
             let _ = fs::remove_dir_all(path);

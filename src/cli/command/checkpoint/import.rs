@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::base::order;
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Status};
 use crate::cli::command::checkpoint::codes::{CANNOT_EXPORT, CANNOT_IMPORT};
@@ -115,7 +116,7 @@ fn below_with_config(dir: &Path) -> Option<PathBuf> {
         let entries = fs::read_dir(dir).into_iter().flatten().take(ENTRIES_MAX);
         let mut paths: Vec<PathBuf> =
             entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        paths.sort();
+        order::sort(&mut paths);
         paths
     };
     let first = below(dir);

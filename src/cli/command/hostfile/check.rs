@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::base::order;
 use crate::base::{Diagnostic, Findings, Severity, Status, show_typed};
 use crate::cli::command::hostfile::values::{ReadArgs, SelectArgs};
 use crate::cli::command::hostfile::write;
@@ -107,7 +108,7 @@ fn add_lints(reading: &mut Reading, allow: &[String]) {
     let lints = pool::lint(reading);
     let mut diagnostics = std::mem::take(&mut reading.findings.diagnostics);
     diagnostics.extend(lints);
-    diagnostics.sort_by_key(|found| found.span.map(|span| span.start));
+    order::sort_by_key(&mut diagnostics, |found| found.span.map(|span| span.start));
     let is_allowed = |found: &Diagnostic| {
         found.severity < Severity::Error
             && allow.iter().any(|code| code.eq_ignore_ascii_case(found.code))

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::base::order;
 use crate::runtime::comm::bootstrap::subgroup::{Founder, MemberOffer, OFFER_BYTES, Subgroup};
 use crate::runtime::comm::core::operation::Operation;
 use crate::runtime::comm::core::roster::RankRoster;
@@ -79,6 +80,6 @@ impl HostBackend {
 fn members(requests: &[SplitRequest], own: SplitRequest) -> Vec<usize> {
     let is_member = |rank: &usize| own.color.is_some() && requests[*rank].color == own.color;
     let mut members: Vec<usize> = (0..requests.len()).filter(is_member).collect();
-    members.sort_by_key(|rank| requests[*rank].key);
+    order::sort_by_key(&mut members, |rank| requests[*rank].key);
     members
 }

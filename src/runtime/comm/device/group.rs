@@ -8,7 +8,7 @@ use crate::cuda::nccl::{NcclLibrary, PeerSlice};
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::operation::{DividedReduction, Operation, OperationCall};
 use crate::runtime::comm::core::traffic::Traffic;
-use crate::runtime::comm::device::active::ActiveBackend;
+use crate::runtime::comm::device::active::{ActiveBackend, BackendOperation};
 use crate::runtime::comm::device::connect::{connect, enable_canonical_order, split};
 use crate::runtime::comm::device::connection::DeviceConnection;
 use crate::runtime::comm::device::element::DeviceElement;
@@ -371,7 +371,17 @@ impl DeviceGroup {
     fn run<T: DeviceElement>(
         &self,
         call: OperationCall,
-        operation: impl FnOnce(&mut ActiveBackend, &DeviceDeadline) -> Result<(), OperationFailure>,
+        mut operation: impl FnMut(&mut ActiveBackend, &DeviceDeadline) -> Result<(), OperationFailure>,
+    ) -> Result<(), CollectiveError> {
+        self.run_compared::<T>(call, &mut operation)
+    }
+
+    /// One copy of this code for each type is enough: it is long, and the time of an operation is far above that
+    /// of an indirect call.
+    fn run_compared<T: DeviceElement>(
+        &self,
+        call: OperationCall,
+        operation: &mut BackendOperation<'_>,
     ) -> Result<(), CollectiveError> {
         let mut backend = self.connection.lock();
         let loaded = self.load_kernels::<T>(call, &mut backend);

@@ -17,6 +17,10 @@ use crate::runtime::comm::host::region::{CallMemory, PostOp, SharedMemory, Sourc
 use crate::runtime::dtype::element::{Element, ReduceOp};
 use crate::runtime::error::{Error, Result};
 
+/// What the host's group does with a chunk.
+type ChunkWork<'a, T> =
+    dyn FnMut(&ChunkStep, &mut ChunkBuffer<T>) -> Result<(), CollectiveError> + 'a;
+
 /// Staged backend of a device group: streams and pinned memory.
 pub(crate) struct Staged {
     pinned: PinnedSlots,
@@ -119,7 +123,7 @@ impl Staged {
         let ends = OperandMemory::within(data, (&own, &(0..world * part)), &out);
         let chunking =
             Chunking::out_of_place(BufferSide::Whole(part), BufferSide::Parts(world, part), world);
-        self.run(ends, (&out, &back), chunking, deadline, |step, slot| {
+        self.run(ends, (&out, &back), chunking, deadline, &mut |step, slot| {
             gather_chunk(group, step, slot)
         })
     }
@@ -155,7 +159,7 @@ impl Staged {
         let ends = OperandMemory::within(data, (&(0..world * part), &own), &out);
         let chunking =
             Chunking::out_of_place(BufferSide::Parts(world, part), BufferSide::Whole(part), world);
-        self.run(ends, (&out, &back), chunking, deadline, |step, slot| {
+        self.run(ends, (&out, &back), chunking, deadline, &mut |step, slot| {
             scatter_chunk(group, step, slot, reduction)
         })
     }
@@ -255,7 +259,7 @@ impl Staged {
         };
         let [out, back] = self.streams.clone();
         let ends = OperandMemory::in_place(data, &out);
-        self.run(ends, (&out, &back), chunking, deadline, |step, slot| {
+        self.run(ends, (&out, &back), chunking, deadline, &mut |step, slot| {
             work(CallMemory::Shared(SharedMemory(slot.input.window().part(&(0..step.len)))))
         })
     }
@@ -266,21 +270,22 @@ impl Staged {
         (input, output): (&impl DevicePtr<T>, &mut impl DevicePtrMut<T>),
         chunking: Chunking,
         deadline: &DeviceDeadline<'_>,
-        work: impl FnMut(&ChunkStep, &mut ChunkBuffer<T>) -> Result<(), CollectiveError>,
+        mut work: impl FnMut(&ChunkStep, &mut ChunkBuffer<T>) -> Result<(), CollectiveError>,
     ) -> Result<(), OperationFailure> {
         let [out, back] = self.streams.clone();
         let ends = OperandMemory::out_of_place((input, &out), (output, &back));
-        self.run(ends, (&out, &back), chunking, deadline, work)
+        self.run(ends, (&out, &back), chunking, deadline, &mut work)
     }
 
-    /// Runs `work` on every chunk between its copy to the host and its copy back.
+    /// Runs `work` on every chunk between its copy to the host and its copy back. There is one copy of this code for
+    /// each type, not for each operation.
     fn run<T: DeviceElement>(
         &mut self,
         ends: OperandMemory<'_, T>,
         streams: (&Arc<CudaStream>, &Arc<CudaStream>),
         chunking: Chunking,
         deadline: &DeviceDeadline<'_>,
-        mut work: impl FnMut(&ChunkStep, &mut ChunkBuffer<T>) -> Result<(), CollectiveError>,
+        work: &mut ChunkWork<'_, T>,
     ) -> Result<(), OperationFailure> {
         let steps =
             steps(chunking.input, chunking.output, chunking.parts, PinnedSlots::slot_len::<T>());
