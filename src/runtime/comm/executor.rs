@@ -132,6 +132,7 @@ impl ExecutorCore {
         self.backend.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[inline]
     fn wait_idle(&self) {
         let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         // Every started operation has a deadline, so this wait ends.

@@ -52,6 +52,7 @@ pub(crate) struct Yielding {
 
 impl Yielding {
     /// Yields the processor by this function; returns false once the thread should sleep instead.
+    #[inline]
     pub(crate) fn next(&mut self, yield_now: impl FnOnce()) -> bool {
         if self.left == 0 {
             return false;

@@ -284,6 +284,7 @@ impl HostBackend {
     }
 
     /// The window on this node that contains a rank's part.
+    #[inline]
     pub(crate) fn window_of<'r, T>(&self, round: &'r Round<T>, rank: usize) -> &'r Window<T> {
         let placement = &self.roster.placement;
         let holder = placement.helper(self.roster.node(), rank);
@@ -300,6 +301,7 @@ impl HostBackend {
 }
 
 /// Window of `len` elements at the location that a rank of the node has published.
+#[inline]
 pub(super) fn peer_window<T: Element>(
     segment: &Arc<Segment>,
     location: BufferLocation,

@@ -93,11 +93,13 @@ impl HostBackend {
 
     /// Whether data of this number of elements is exchanged beside the flags, with one barrier; equal on all
     /// ranks, because it depends only on the call and on the placement.
+    #[inline]
     pub(super) fn is_eager<T>(&self, elements: usize) -> bool {
         is_eager(self.roster.placement.nodes(), elements * size_of::<T>())
     }
 
     /// Memory beside the flags for the data of this rank in the next round.
+    #[inline]
     pub(super) fn eager_slot<T: Element>(&self, len: usize) -> Window<T> {
         let offset = self.node.segment.eager_offset(self.node.local_rank(), self.rounds + 1);
         Window::new(&self.node.segment, offset, len)

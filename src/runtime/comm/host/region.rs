@@ -64,6 +64,7 @@ impl<'a, T: Element> SourceMemory<'a, T> {
     }
 
     /// Number of elements.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Slice(values) => values.len(),
@@ -112,6 +113,7 @@ impl<'a, T: Element> CallMemory<'a, T> {
 
 impl<T: Element> CallMemory<'_, T> {
     /// Number of elements.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Slice(values) => values.len(),
@@ -252,6 +254,7 @@ pub trait Region {
 impl<T: Element> Region for [T] {
     type Element = T;
 
+    #[inline]
     fn memory(&mut self) -> CallMemory<'_, T> {
         CallMemory::Slice(self)
     }
@@ -260,6 +263,7 @@ impl<T: Element> Region for [T] {
 impl<T: Element, const N: usize> Region for [T; N] {
     type Element = T;
 
+    #[inline]
     fn memory(&mut self) -> CallMemory<'_, T> {
         CallMemory::Slice(self)
     }
@@ -270,6 +274,7 @@ impl<T: Element, const N: usize> Region for [T; N] {
 impl<T: Element> Region for [&mut [T]] {
     type Element = T;
 
+    #[inline]
     fn memory(&mut self) -> CallMemory<'_, T> {
         CallMemory::Slices(self.iter_mut().map(|values| &mut **values).collect())
     }
@@ -278,6 +283,7 @@ impl<T: Element> Region for [&mut [T]] {
 impl<T: Element, const N: usize> Region for [&mut [T]; N] {
     type Element = T;
 
+    #[inline]
     fn memory(&mut self) -> CallMemory<'_, T> {
         self.as_mut_slice().memory()
     }
@@ -286,6 +292,7 @@ impl<T: Element, const N: usize> Region for [&mut [T]; N] {
 impl<T: Element> Region for Vec<&mut [T]> {
     type Element = T;
 
+    #[inline]
     fn memory(&mut self) -> CallMemory<'_, T> {
         self.as_mut_slice().memory()
     }
@@ -294,6 +301,7 @@ impl<T: Element> Region for Vec<&mut [T]> {
 impl<T: Element> Region for Vec<T> {
     type Element = T;
 
+    #[inline]
     fn memory(&mut self) -> CallMemory<'_, T> {
         CallMemory::Slice(self)
     }
@@ -302,6 +310,7 @@ impl<T: Element> Region for Vec<T> {
 impl<T: Element> Region for Buffer<T> {
     type Element = T;
 
+    #[inline]
     fn memory(&mut self) -> CallMemory<'_, T> {
         CallMemory::Shared(SharedMemory(self.window()))
     }
@@ -310,6 +319,7 @@ impl<T: Element> Region for Buffer<T> {
 impl<T: Element> Region for Lent<T> {
     type Element = T;
 
+    #[inline]
     fn memory(&mut self) -> CallMemory<'_, T> {
         CallMemory::Shared(SharedMemory(self.window()))
     }

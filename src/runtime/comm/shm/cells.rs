@@ -28,6 +28,7 @@ pub(crate) enum BufferLocation {
 }
 
 impl BufferLocation {
+    #[inline]
     pub(crate) fn offset(self) -> usize {
         match self {
             Self::Staged(offset) | Self::Direct(offset) => offset,
@@ -84,6 +85,7 @@ pub(crate) struct RankCell {
 
 impl RankCell {
     /// The entry of the `round`-th synchronization.
+    #[inline]
     pub(crate) fn entry(&self, round: u64) -> &Entry {
         &self.entries[(round & 1) as usize]
     }
@@ -131,6 +133,7 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
+    #[inline]
     pub(crate) fn entry(&self) -> &Entry {
         &self.entry
     }

@@ -22,11 +22,13 @@ const BUSY_SLEEP_MAX: Duration = Duration::from_micros(200);
 
 impl Flag {
     /// Whether the counter has reached `target`.
+    #[inline]
     pub(crate) fn has_reached(&self, target: u32) -> bool {
         reached(self.value.load(Acquire), target)
     }
 
     /// Sets the counter; only its owner calls this.
+    #[inline]
     pub(crate) fn raise(&self, value: u32) {
         // Sequentially consistent on both sides: either this rank sees the sleeper, or the sleeper
         // sees the value.
@@ -106,6 +108,7 @@ impl Flag {
     }
 }
 
+#[inline]
 fn reached(value: u32, target: u32) -> bool {
     0 <= value.wrapping_sub(target) as i32
 }

@@ -27,6 +27,7 @@ impl Workspace {
 
     /// Folds sources of `len` elements, at most a block, into the first scratch buffer and returns
     /// it.
+    #[inline]
     pub(crate) fn fold<'s, T: Element>(
         &mut self,
         fold: &Fold,
@@ -74,6 +75,7 @@ impl Workspace {
 }
 
 /// Folds one block of the windows.
+#[inline]
 pub(crate) fn fold_windows<'w, T: Element>(
     workspace: &'w mut Workspace,
     fold: &Fold,

@@ -218,6 +218,7 @@ impl Segment {
         Ok(Arc::new(Self { mapping: Arc::new(mapping), start: 0, layout, parent: None }))
     }
 
+    #[inline]
     fn header(&self) -> &Header {
         header(&self.mapping, self.start)
     }
@@ -227,6 +228,7 @@ impl Segment {
         self.parent.as_ref().map_or(self.layout.local_world, |parent| parent.segment.node_world())
     }
 
+    #[inline]
     pub(crate) fn mapping(&self) -> &Mapping {
         &self.mapping
     }
@@ -239,11 +241,13 @@ impl Segment {
     }
 
     /// Number of ranks of the group on this node.
+    #[inline]
     pub(crate) fn local_world(&self) -> usize {
         self.layout.local_world
     }
 
     /// Cell of a rank of this node.
+    #[inline]
     pub(crate) fn rank_cell(&self, local: usize) -> &RankCell {
         assert!(local < self.layout.local_world, "a segment has a cell for each rank");
         let offset = self.start + CELLS_OFFSET + local * size_of::<RankCell>();
@@ -265,6 +269,7 @@ impl Segment {
     }
 
     /// Offset of a rank's eager payload of a round.
+    #[inline]
     pub(crate) fn eager_offset(&self, local: usize, round: u64) -> usize {
         self.start + self.layout.eager() + (2 * local + (round & 1) as usize) * EAGER_BYTES
     }
@@ -314,6 +319,7 @@ impl Segment {
     }
 }
 
+#[inline]
 fn header(mapping: &Mapping, start: usize) -> &Header {
     let is_inside = start.is_multiple_of(PAGE) && start + size_of::<Header>() <= mapping.bytes();
     assert!(is_inside, "a segment contains its header");

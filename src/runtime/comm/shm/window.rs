@@ -26,6 +26,7 @@ pub(crate) struct Window<T> {
 }
 
 impl<T> Clone for Window<T> {
+    #[inline]
     fn clone(&self) -> Self {
         Self {
             segment: self.segment.clone(),
@@ -40,6 +41,7 @@ impl<T> Clone for Window<T> {
 impl<T: Element> Window<T> {
     /// Creates a window; `None` if the range, which a peer has published, is outside the segment or
     /// not aligned.
+    #[inline]
     pub(crate) fn new(segment: &Arc<Segment>, offset: usize, len: usize) -> Option<Self> {
         let end = len.checked_mul(size_of::<T>()).and_then(|bytes| offset.checked_add(bytes))?;
         let is_valid = end <= segment.mapping().bytes() && offset.is_multiple_of(align_of::<T>());
@@ -80,6 +82,7 @@ impl<T: Element> Window<T> {
     }
 
     /// Number of elements.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -90,17 +93,20 @@ impl<T: Element> Window<T> {
     }
 
     /// Offset of the window in the segment, in bytes.
+    #[inline]
     pub(crate) fn offset(&self) -> usize {
         self.offset
     }
 
     /// Window on a part of this one.
+    #[inline]
     pub(crate) fn part(&self, range: &Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.len, "a part lies inside the whole");
         let offset = self.offset + range.start * size_of::<T>();
         Self { offset, len: range.len(), ..self.clone() }
     }
 
+    #[inline]
     pub(super) fn address(&self, range: &Range<usize>) -> *mut T {
         assert!(range.start <= range.end && range.end <= self.len, "a part lies inside the whole");
         // SAFETY: construction checked that the window lies inside the mapping.
@@ -130,6 +136,7 @@ impl<T: Element> Window<T> {
     }
 
     /// Elements at some positions; the slice must not be used after the round.
+    #[inline]
     pub(super) fn as_slice(&self, range: &Range<usize>) -> &[T] {
         // SAFETY: in bounds and aligned; by the rule no other rank writes these positions, and the
         // caller writes them only after the last use of the slice.
