@@ -20,7 +20,7 @@ use remuda::plan::{
     self, Accelerator, Conventions, JobSpec, LaunchPlan, MasterAddr, Program, RendezvousPort,
 };
 use remuda::secure::{JobKey, derive_job_id};
-use remuda::transport::dial::{AttachedMember, Dialer, KeyOrigin, MemberEvent};
+use remuda::transport::dial::{AttachedMember, Dialer, KeyOrigin, MemberEvent, NameStart};
 use remuda::transport::{LinkReader, LinkWriter, memory_link};
 use remuda::wire::{self, AgentHello, Decoder, FromAgent, KernelReport, PreparedNode, ToAgent};
 use tokio::task::JoinSet;
@@ -38,6 +38,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let first = Dialer {
         addresses: vec!["127.0.0.1".to_owned()],
         port: port + 1,
+        typed_port: None,
+        name_start: NameStart::Early,
         local_addr: None,
         node: None,
         job: derive_job_id(&key, port),
