@@ -288,7 +288,7 @@ pub struct DialOptions {
     /// When the name of node 0 begins to exist.
     pub name_start: NameStart,
     /// What to type if the wait of this node does not end.
-    pub wait_help: WaitHelp,
+    pub wait_help: Box<WaitHelp>,
 }
 
 /// What to type if the wait of a node for others does not end.

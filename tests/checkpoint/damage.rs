@@ -110,7 +110,9 @@ fn first_damaged_block_is_reported() {
     let path = dir.path("step-00000002/rank-00000.safetensors");
     let mut bytes = fs::read(&path).expect("a file");
     let damaged = [bytes.len() - 1, bytes.len() / 2, bytes.len() / 3];
-    damaged.into_iter().for_each(|at| bytes[at] ^= 1);
+    for at in damaged {
+        bytes[at] ^= 1;
+    }
     fs::write(&path, &bytes).expect("it is written");
     let first = damage_of(&dir.path("step-00000002"))[0].clone();
     for _ in 0..50 {

@@ -71,7 +71,7 @@ fn kill_one(role: Role, moment_us: u64, which: usize, script: &str) {
             drop(outcome.says(&format!("node n{node} was lost: its remuda process ")));
         }
         Role::Shim => {
-            drop(outcome.code(75).says(&format!("node n{node} was lost: its `remuda-shim`,")))
+            drop(outcome.code(75).says(&format!("node n{node} was lost: its `remuda-shim`,")));
         }
         Role::Worker | Role::Other => check_worker(&outcome),
     }

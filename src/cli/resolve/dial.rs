@@ -13,7 +13,7 @@ use crate::cli::codes::pod as codes;
 use crate::cli::error::CliError;
 use crate::cli::line::{self, CommandLine};
 use crate::cli::resolve::trust::is_foreign;
-use crate::launch::{DialOptions, JoinLimit, NodeOptions, PortOrigin, WaitHelp};
+use crate::launch::{DialOptions, JoinLimit, NodeOptions, PortOrigin};
 use crate::os::files::fds;
 use crate::os::files::input_file::{InputReader, open};
 use crate::os::net::interfaces;
@@ -129,7 +129,7 @@ pub(super) fn dial(
         has_host_names: true,
         options: args.options.clone(),
         name_start: NameStart::Late,
-        wait_help: WaitHelp::default(),
+        wait_help: Box::default(),
     };
     Ok((options, warning))
 }

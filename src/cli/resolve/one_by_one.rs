@@ -87,7 +87,7 @@ pub(in crate::cli) fn one_by_one(
     };
     let (mut dial, mut warnings) = dial::dial(&options, typed)?;
     (dial.is_task, dial.has_host_names) = (one.is_task, false);
-    dial.wait_help = wait_help(one, typed);
+    dial.wait_help = Box::new(wait_help(one, typed));
     dial.name_start = name_start();
     if one.join_limit.is_none() {
         dial.return_limit.time = RETURN_LIMIT;

@@ -149,7 +149,9 @@ impl CheckpointFiles {
                 scratch.resize(length, 0);
                 read(scratch, 0)?;
                 self.check_block(index, place, block, scratch)?;
-                parts.iter_mut().for_each(|part| part.out.copy_from_slice(&scratch[part.range()]));
+                for part in parts {
+                    part.out.copy_from_slice(&scratch[part.range()]);
+                }
                 Ok(())
             }
         }

@@ -190,7 +190,8 @@ impl CheckpointReader {
             }
             match tensor.dtype {
                 Dtype::F32 => {
-                    of_files.extend(self.file_reads(&tensor, range, bytemuck::cast_slice_mut(out)))
+                    let bytes = bytemuck::cast_slice_mut(out);
+                    of_files.extend(self.file_reads(&tensor, range, bytes));
                 }
                 Dtype::F16 => self.read_widened::<F16>(&tensor, range, out)?,
                 Dtype::Bf16 => self.read_widened::<Bf16>(&tensor, range, out)?,
