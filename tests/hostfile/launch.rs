@@ -103,7 +103,10 @@ fn allocation_is_used_and_named() {
     let notes = "note: hosts are those of the allocation of Slurm job 17\n";
     check(&directory, &[], &slurm, &["n01", "n02"], 4, notes);
     write(&directory.join("ds"), "a slots=2\n");
-    check(&directory, &["-H", "ds"], &slurm, &["a"], 2, "");
+    let notes = "note: a is not a node of Slurm job 17, so ssh starts all agents; `--launcher ssh` does so without this \
+                 note\n";
+    check(&directory, &["-H", "ds"], &slurm, &["a"], 2, notes);
+    check(&directory, &["-H", "ds", "--launcher", "ssh"], &slurm, &["a"], 2, "");
 
     write(&directory.join("nodes"), "n1\nn1\nn2\n");
     let nodes = directory.join("nodes");
