@@ -2,12 +2,12 @@
 //! last second: its buffers are then sent within a second, and a heartbeat behind them is not late,
 //! however slow the link is.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use crate::base::clock;
+use crate::base::{clock, lock};
 
 /// Bytes that may always be in transit.
 const BYTES_MIN: u64 = 64 * 1024;
@@ -66,7 +66,7 @@ impl OutputWindow {
     }
 
     fn credit(&self) -> std::sync::MutexGuard<'_, Credit> {
-        self.credit.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.credit)
     }
 }
 

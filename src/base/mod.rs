@@ -11,6 +11,7 @@ pub mod env_vars;
 pub mod exit;
 pub mod ids;
 mod io_text;
+mod lock;
 mod note;
 pub mod order;
 pub mod shell;
@@ -29,6 +30,7 @@ pub use duration::show_duration;
 pub use exit::{Status, WorkerExit};
 pub use ids::{Epoch, HostName, JobId, LocalRank, NodeRank, Rank, Slot};
 pub use io_text::{show_create_dir_error, show_io_error};
+pub(crate) use lock::lock;
 pub use note::Note;
 #[cfg(feature = "cli")]
 pub use similar::nearest;

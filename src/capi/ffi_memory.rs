@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use crate::base::lock;
 use crate::capi::call_error::CallError;
 use crate::capi::ffi_arguments::{guarded, on_group, place};
 use crate::runtime::{Buffer, Group};
@@ -27,7 +28,7 @@ pub unsafe extern "C" fn remuda_alloc(
         // Without a byte, two buffers could have one address.
         let mut buffer = group.alloc::<u8>(bytes.max(1))?;
         let address = buffer.as_mut_ptr();
-        BUFFERS.lock().unwrap_or_else(PoisonError::into_inner).insert(address.addr(), buffer);
+        lock(&BUFFERS).insert(address.addr(), buffer);
         *memory = address.cast();
         Ok(())
     };
@@ -42,7 +43,7 @@ pub extern "C" fn remuda_release(memory: *mut c_void) -> i32 {
         if memory.is_null() {
             return Ok(());
         }
-        let buffer = BUFFERS.lock().unwrap_or_else(PoisonError::into_inner).remove(&memory.addr());
+        let buffer = lock(&BUFFERS).remove(&memory.addr());
         let unknown = || CallError::argument(format!("`remuda_alloc` did not return {memory:?}"));
         buffer.map(drop).ok_or_else(unknown)
     })

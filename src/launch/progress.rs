@@ -2,10 +2,10 @@
 //! and screens, metrics and `run.json` read it.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-use crate::base::{Note, Rank, clock};
+use crate::base::{Note, Rank, clock, lock};
 use crate::report::{OutputSender, WorkerStep, escape_control};
 
 /// The progress of all workers, at most one entry for each worker of the job.
@@ -65,7 +65,7 @@ impl JobProgress {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Rank, WorkerProgress>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -1,9 +1,11 @@
 //! A pair of connected sockets in memory, for two tasks of one process: no descriptor, no system call.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
+
+use crate::base::lock;
 
 /// Bytes that wait to be read; a writer waits until there is room.
 ///
@@ -134,7 +136,7 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         // Nothing panics while the lock is held.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,7 +13,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::fault::{Fault, FaultKind};
-use crate::base::{WorkerExit, clock};
+use crate::base::{WorkerExit, clock, lock};
 use crate::os::files::async_fd;
 use crate::os::process::{fork, process_tree, signals};
 
@@ -89,7 +89,7 @@ impl Drop for HelperProcess {
 static DROPPED: Mutex<Vec<(Pid, OwnedFd)>> = Mutex::new(Vec::new());
 
 fn dropped() -> MutexGuard<'static, Vec<(Pid, OwnedFd)>> {
-    DROPPED.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&DROPPED)
 }
 
 /// Waits until every dropped process has ended, and kills those that do not end in time: they may

@@ -1,10 +1,11 @@
 //! [`CudaDevice`]: a GPU as a [`Device`].
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use cudarc::driver::CudaContext;
 
+use crate::base::lock;
 use crate::cuda::cublaslt::{CublasLt, CublasLtError, LtHandle, LtPlan, LtProduct, LtWorkspace};
 use crate::cuda::device::{
     Device, DeviceAddress, DeviceError, DeviceMemory, EventId, KernelArgument, Matmul, StreamId,
@@ -65,7 +66,7 @@ impl CudaDevice {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // The state is valid after each of its changes.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn stream(&self, stream: StreamId) -> RawStream {

@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::base::clock;
+use crate::base::{clock, lock};
 use crate::launch::options::LaunchError;
 use crate::launch::pod::metrics::{JobNumbers, LinkTraffic, show_metrics};
 use crate::os::tasks::Tasks;
@@ -60,7 +60,7 @@ impl HealthState {
 
     /// Sets the numbers of the job, on node 0.
     pub(in crate::launch) fn set_job(&self, numbers: JobNumbers, traffic: &Arc<LinkTraffic>) {
-        let mut job = self.job.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut job = lock(&self.job);
         *job = Some((numbers, Arc::clone(traffic)));
     }
 
@@ -95,7 +95,7 @@ impl HealthState {
 
     fn metrics(&self) -> String {
         let of_node = (self.ready.load(Ordering::Relaxed), self.epoch.load(Ordering::Relaxed));
-        let job = self.job.lock().unwrap_or_else(PoisonError::into_inner);
+        let job = lock(&self.job);
         let job = job.as_ref().map(|(numbers, traffic)| (numbers, &**traffic));
         show_metrics(of_node, job, clock::now())
     }

@@ -7,9 +7,9 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::base::show_io_error;
+use crate::base::{lock, show_io_error};
 use crate::os::files::input_file::open_regular;
 use crate::os::files::writeback::start_reading;
 use crate::runtime::checkpoint::block_read::{BlockPlace, BlockRead};
@@ -179,8 +179,12 @@ impl CheckpointFiles {
         start..(start + self.block_bytes).min(self.files[place.file].bytes)
     }
 
-    /// Lets the kernel read a block while those before it are checked.
+    /// Lets the kernel read a block while those before it are checked. A checked block is in the memory
+    /// of the kernel already.
     fn start_reading(&self, place: BlockPlace) {
+        if self.unchecked(place).is_none() {
+            return;
+        }
         // A file that cannot be opened is told when it is read.
         if let Ok(opened) = self.open(place.file) {
             start_reading(&opened, &self.bytes_of(place));
@@ -258,9 +262,4 @@ impl CheckpointFiles {
         open.push_back((file, opened.clone()));
         Ok(opened)
     }
-}
-
-/// Locks shared data, which stays usable after a panic: it is changed in one step.
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

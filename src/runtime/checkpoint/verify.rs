@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::base::order;
+use crate::base::{lock, order};
 use crate::runtime::checkpoint::block_read::BlockPlace;
 use crate::runtime::checkpoint::directory::{latest_damage, list};
 use crate::runtime::checkpoint::error::{Damage, OpenError};
@@ -71,7 +71,7 @@ fn verify_blocks<'a>(
         while let Some(&place) = next() {
             let checked = reader.checked_files();
             if let Err(damage) = checked.verify_block(reader.index(), place, &mut scratch) {
-                found.lock().unwrap_or_else(PoisonError::into_inner).push((place, damage));
+                lock(&found).push((place, damage));
             }
         }
     };

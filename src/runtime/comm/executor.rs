@@ -4,10 +4,11 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::base::lock;
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::pending::{Outcome, PendingOperation};
 use crate::runtime::comm::core::spin::Spin;
@@ -79,7 +80,7 @@ impl Executor {
             // Sending fails if the owner has dropped the handle.
             let _ = sender.send(result.unwrap_or(Err(if_panicked)));
         });
-        let mut batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batch = lock(&self.batch);
         // Messages that are started after this operation run after it.
         *batch = None;
         self.enqueue(queued)?;
@@ -89,7 +90,7 @@ impl Executor {
     /// Starts messages. They join the messages that were started last, if no other operation was started
     /// since and those are not all complete.
     pub(crate) fn start_messages(&self, messages: Vec<StartedMessage>) -> io::Result<()> {
-        let mut batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batch = lock(&self.batch);
         let messages = match &*batch {
             Some(open) => match open.post(messages) {
                 Ok(()) => return Ok(()),
@@ -104,7 +105,7 @@ impl Executor {
 
     fn enqueue(&self, operation: QueuedOperation) -> io::Result<()> {
         let comm = self.comm()?;
-        *self.core.pending.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *lock(&self.core.pending) += 1;
         let queue = comm.queue.as_ref().expect("the queue is closed only by the last drop");
         queue.send(operation).expect("the communication thread runs until the queue is closed");
         Ok(())
@@ -129,18 +130,18 @@ impl Executor {
 
 impl ExecutorCore {
     fn lock(&self) -> MutexGuard<'_, HostBackend> {
-        self.backend.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.backend)
     }
 
     #[inline]
     fn wait_idle(&self) {
-        let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let pending = lock(&self.pending);
         // Every started operation has a deadline, so this wait ends.
         drop(self.idle.wait_while(pending, |pending| 0 < *pending));
     }
 
     fn finish_one(&self) {
-        *self.pending.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        *lock(&self.pending) -= 1;
         self.idle.notify_all();
     }
 }

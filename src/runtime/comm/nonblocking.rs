@@ -5,9 +5,9 @@
 
 use std::io;
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use crate::base::clock;
+use crate::base::{clock, lock};
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::ffi_memory::{MemoryParts, OwnedMemory, RawSlice};
 use crate::runtime::comm::core::operation::Operation;
@@ -325,7 +325,7 @@ impl Group {
         let memory = Arc::new(Mutex::new(Some(memory)));
         let shared = memory.clone();
         let on_memory = move |backend: &mut HostBackend| {
-            let mut memory = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut memory = lock(&shared);
             let memory = memory.as_mut().expect("memory is taken after the operation only");
             operation(backend, memory)
         };

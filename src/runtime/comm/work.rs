@@ -1,8 +1,9 @@
 //! [`Work`]: the handle of an operation in flight.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::base::lock;
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::pending::PendingOperation;
 use crate::runtime::comm::group::Group;
@@ -30,7 +31,7 @@ impl<B> Work<B> {
     /// Waits until the operation ends and returns the memory.
     pub fn wait(mut self) -> Result<B, CollectiveError> {
         self.poll(Duration::MAX);
-        let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let memory = lock(&self.memory).take();
         let outcome = self.pending.take().expect("a wait without a limit ends with an outcome");
         outcome.inspect_err(|error| self.group.report(error))?;
         Ok(memory.expect("memory is taken once, by the method that consumes the handle"))

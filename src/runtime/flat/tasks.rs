@@ -1,7 +1,9 @@
 //! [`Parallel`]: how a computation over blocks of flat buffers uses threads. The blocks are divided by
 //! position alone, so the threads change no result.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use crate::base::lock;
 
 /// Runs independent tasks, on threads of the caller's choice.
 pub trait Parallel: Sync {
@@ -30,7 +32,7 @@ pub(crate) fn for_each<T: Send>(
     let items: Vec<Mutex<Option<T>>> =
         items.into_iter().map(|item| Mutex::new(Some(item))).collect();
     parallel.run(items.len(), &|index| {
-        let item = items[index].lock().unwrap_or_else(PoisonError::into_inner).take();
+        let item = lock(&items[index]).take();
         if let Some(item) = item {
             work(item);
         }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream};
@@ -18,7 +18,7 @@ use super::control_messages::{Control, JobOver, JoinRefusal};
 use super::join_handshake::{Joiner, Rejection, UnfitNode, receive};
 use super::relay::{LocalLink, RelayEvent, relay};
 use super::rules::{KeyOrigin, Rules};
-use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
+use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock, lock};
 use crate::os::tasks::{Tasks, sleep_until};
 use crate::secure::HandshakeError;
 use crate::transport::{Absence, Link, SessionInfo, memory_link};
@@ -536,7 +536,7 @@ impl ControlHandlers {
             // If the launcher has so many to handle, one more requests nothing new.
             RelayEvent::Control(Control::Signal(signal)) => drop(self.signals.try_send(*signal)),
             RelayEvent::Control(Control::AgentEnded(exit)) => {
-                let sender = self.exit.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let sender = lock(&self.exit).take();
                 if let Some(sender) = sender {
                     let _ = sender.send(*exit);
                 }

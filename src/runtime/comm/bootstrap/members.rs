@@ -10,12 +10,12 @@
 //! ahead of a member that still reads, never two.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Rank, clock, show_duration};
+use crate::base::{Rank, clock, lock, show_duration};
 use crate::runtime::comm::bootstrap::subgroup::{Founder, MemberOffer, Subgroup, digest};
 use crate::runtime::comm::core::error::{Cause, CollectiveError, Departure};
 use crate::runtime::comm::core::operation::Operation;
@@ -184,7 +184,7 @@ impl Meetings {
     }
 
     fn lock(&self) -> MutexGuard<'_, MeetingsState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::base::{Rank, clock};
 use crate::os::files::io_errors::is_temporary;
@@ -100,6 +100,11 @@ struct WatchdogThread {
 }
 
 impl WatchdogThread {
+    /// Handles messages until the handle is dropped or no source is left.
+    ///
+    /// The store comes before the agent: a rank that fails because of another one writes the first
+    /// cause to the store and then exits, and the agent reports that exit. If this thread finds both, the
+    /// record of the store is the earlier one.
     fn run(mut self) {
         self.on_agent_messages();
         while self.has_sources() {
@@ -107,11 +112,11 @@ impl WatchdogThread {
             if woken.stop {
                 return;
             }
+            if woken.store || (woken.agent && self.is_store_readable()) {
+                self.read_store();
+            }
             if woken.agent {
                 self.read_agent();
-            }
-            if woken.store {
-                self.read_store();
             }
             for index in woken.neighbours.into_iter().rev() {
                 self.on_neighbour_ended(index);
@@ -191,6 +196,13 @@ impl WatchdogThread {
         self.abort(None, reason);
     }
 
+    /// Whether the reply of the store has come since the thread was woken.
+    fn is_store_readable(&self) -> bool {
+        let Some(store) = &self.sources.store else { return false };
+        let mut fds = [PollFd::new(store.stream(), PollFlags::IN)];
+        matches!(rustix::event::poll(&mut fds, Some(&Timespec::default())), Ok(1))
+    }
+
     /// Reads the reply of the store: the abort record of a failed rank. The end of the store alone is
     /// not a failure.
     fn read_store(&mut self) {
@@ -208,5 +220,70 @@ impl WatchdogThread {
     fn abort(&self, lost: Option<Loss>, reason: &str) {
         let by = self.roster.own_job_rank();
         self.segment.set_abort(&AbortRecord { by, lost, reason: reason.to_owned() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::base::{Epoch, JobId};
+    use crate::runtime::comm::store::{Server, ServerOptions, StoreIdentity};
+    use crate::runtime::contract::encode_frame;
+    use crate::runtime::schedule::Placement;
+    use crate::secure::{JobKey, Purpose, RankKey, derive_rank_key};
+
+    fn key_of(rank: Rank) -> RankKey {
+        derive_rank_key(&JobKey::from_random([3; 32]), Epoch(0), rank)
+    }
+
+    fn serve() -> Server {
+        let options = ServerOptions {
+            job: JobId("j".into()),
+            epoch: Epoch(0),
+            key_of: Box::new(|rank| Some(key_of(rank))),
+            on_refused: Box::new(|_, _| {}),
+        };
+        Server::bind("127.0.0.1:0".parse().unwrap(), options).unwrap()
+    }
+
+    fn connect(server: &Server, rank: Rank, purpose: Purpose) -> Client {
+        let (job, epoch, key) = (JobId("j".into()), Epoch(0), key_of(rank));
+        let identity = StoreIdentity { job, epoch, rank, key, advertised_ip: None };
+        Client::connect(server.address(), &identity, purpose, clock::now() + MESSAGE_TIMEOUT)
+            .unwrap()
+    }
+
+    /// Rank 2 fails because rank 1 is lost, tells the store, and exits; rank 0 finds both messages.
+    #[test]
+    fn first_cause_is_that_of_the_store() {
+        let server = serve();
+        let lost = Some(Loss { rank: Rank(1), how: Departure::Gone });
+        let notice = AbortNotice { by: Rank(2), lost, reason: "rank 1 is gone".into() };
+        let bytes = postcard::to_allocvec(&notice).unwrap();
+        let mut rank_2 = connect(&server, Rank(2), Purpose::Ask);
+        rank_2.set_once(ABORT_KEY, &bytes, clock::now() + MESSAGE_TIMEOUT).unwrap();
+        let mut store = connect(&server, Rank(0), Purpose::Watch);
+        store.send(&StoreRequest::Wait { keys: vec![ABORT_KEY.to_owned()] }).unwrap();
+        rustix::event::poll(&mut [PollFd::new(store.stream(), PollFlags::IN)], None).unwrap();
+
+        let (mut agent, of_rank_0) = UnixStream::pair().unwrap();
+        let exit = ToWorker::PeerGone { rank: Rank(2) };
+        agent.write_all(&encode_frame(&exit)).unwrap();
+        drop(agent);
+
+        let sources = Sources {
+            agent: Some((of_rank_0, FrameReader::from_agent())),
+            store: Some(store),
+            neighbours: Vec::new(),
+        };
+        let hosts = ["n1", "n2", "n3"].map(str::to_owned).to_vec();
+        let placement = Placement::new(hosts, vec![0, 1, 2]).unwrap();
+        let segment = Segment::attach(Segment::create(1).unwrap()).unwrap();
+        let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let roster = Arc::new(RankRoster::of_job(0, placement));
+        WatchdogThread { sources, roster, segment: segment.clone(), stop }.run();
+        assert_eq!(segment.abort_record(), Some(notice.into()));
     }
 }

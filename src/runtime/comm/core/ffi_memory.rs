@@ -4,8 +4,9 @@
 //! element type that is known at run time.
 
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use crate::base::lock;
 use crate::runtime::dtype::element::{Dtype, Element};
 
 /// Memory of the caller: `count` elements of type `dtype` from a pointer.
@@ -129,7 +130,7 @@ impl<M> OwnedMemory<M> {
     ) -> Self {
         let shared = Arc::new(Mutex::new(Some(memory)));
         let (sends, recvs) = {
-            let mut memory = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut memory = lock(&shared);
             let MemoryParts { sends, recvs } = parts(memory.as_mut().expect("put there above"));
             let sends: Vec<_> = sends.into_iter().map(RawSlice::of).collect();
             (sends, recvs.into_iter().map(|values| RawSlice::of(values)).collect())

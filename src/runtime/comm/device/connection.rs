@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cudarc::driver::CudaStream;
 
-use crate::base::clock;
+use crate::base::{clock, lock};
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::{Operation, OperationCall};
 use crate::runtime::comm::core::traffic::TrafficCounters;
@@ -69,7 +69,7 @@ impl DeviceConnection {
         &self,
         work: impl FnOnce(&mut KernelCache) -> Result<V, OperationFailure>,
     ) -> Result<V, OperationFailure> {
-        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kernels = lock(&self.kernels);
         if kernels.is_none() {
             let opened = KernelCache::open(self.stream.context());
             let opened = opened.map_err(|error| Cause::Backend(error.to_string()));
@@ -79,7 +79,7 @@ impl DeviceConnection {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Option<ActiveBackend>> {
-        self.backend.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.backend)
     }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use crate::base::lock;
 use crate::runtime::contract::{Note, encode_frame};
 
 /// Number of earlier notes at which a note is dropped: the agent does not read.
@@ -23,7 +24,7 @@ impl AgentLink {
 
     /// Sends a note, or drops it when the agent has not read many earlier ones.
     pub(crate) fn send_note(&self, note: &Note) {
-        let mut guard = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = lock(&self.stream);
         let (stream, unsent) = &mut *guard;
         if unsent.len() < UNSENT_MAX {
             unsent.push_back(encode_frame(note));

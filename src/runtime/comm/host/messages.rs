@@ -9,10 +9,10 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::base::clock;
+use crate::base::{clock, lock};
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::ffi_memory::RawSlice;
@@ -87,7 +87,7 @@ impl Completion {
     }
 
     fn complete_one(&self) {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = lock(&self.left);
         *left -= 1;
         if *left == 0 {
             self.succeed();
@@ -118,7 +118,7 @@ impl MessageBatch {
 
     /// Adds messages; returns them if the run has ended.
     pub(crate) fn post(&self, messages: Vec<StartedMessage>) -> Result<(), Vec<StartedMessage>> {
-        let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut posted = lock(&self.posted);
         if posted.is_closed {
             return Err(messages);
         }
@@ -128,7 +128,7 @@ impl MessageBatch {
 
     /// Takes the messages that were added; if there are none and `may_end`, ends the run.
     fn take(&self, may_end: bool) -> Option<Vec<StartedMessage>> {
-        let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut posted = lock(&self.posted);
         if may_end && posted.messages.is_empty() {
             posted.is_closed = true;
             return None;
@@ -138,7 +138,7 @@ impl MessageBatch {
 
     /// Ends the run after a failure; returns the messages that were added last.
     fn close(&self) -> Vec<StartedMessage> {
-        let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut posted = lock(&self.posted);
         posted.is_closed = true;
         mem::take(&mut posted.messages)
     }

@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use crate::base::lock;
 use crate::runtime::comm::shm::error::ArenaFull;
 use crate::runtime::comm::shm::segment::Segment;
 
@@ -50,7 +51,7 @@ pub(crate) struct SegmentLease {
 impl Drop for SegmentLease {
     fn drop(&mut self) {
         self.segment.leave();
-        let mut parts = self.arena.subgroups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = lock(&self.arena.subgroups);
         for part in parts.iter_mut().filter(|part| Arc::ptr_eq(&part.segment, &self.segment)) {
             part.is_left = true;
         }
@@ -104,13 +105,13 @@ impl Arena {
             return None;
         };
         let part = SubgroupSegment { segment: segment.clone(), range, is_left: false };
-        self.subgroups.lock().unwrap_or_else(PoisonError::into_inner).push(part);
+        lock(&self.subgroups).push(part);
         Some(SegmentLease { arena: self.clone(), segment })
     }
 
     /// Frees the segments of subgroups that all ranks have left.
     fn free_unused_subgroups(&self) {
-        let mut parts = self.subgroups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = lock(&self.subgroups);
         parts.retain(|part| {
             if part.is_left && part.segment.abort_record().is_some() {
                 // A late peer may still access the segment, so its memory is not freed.
@@ -127,7 +128,7 @@ impl Arena {
 
     /// Whether a late peer of a failed group may still write to memory of this arena.
     fn may_be_written(&self) -> bool {
-        let parts = self.subgroups.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = lock(&self.subgroups);
         self.has_failed_subgroup.load(Relaxed)
             || self.segment.abort_record().is_some()
             || parts.iter().any(|part| part.segment.abort_record().is_some())
@@ -154,7 +155,7 @@ impl Arena {
 
     /// Allocates a range of at least `bytes`, in whole pages.
     pub(super) fn allocate_range(&self, bytes: usize) -> Result<Range<usize>, ArenaFull> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = lock(&self.free);
         let available = free.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
         let out_of_memory = ArenaFull { bytes, available };
         let len = match bytes.max(1).checked_next_multiple_of(PAGE) {
@@ -177,7 +178,7 @@ impl Arena {
 
     /// Adds a range to the free ones, and merges it with adjacent ones.
     fn add_free_range(&self, range: Range<usize>) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = lock(&self.free);
         let at = free.partition_point(|other| other.start < range.start);
         free.insert(at, range);
         free.dedup_by(|next, previous| {

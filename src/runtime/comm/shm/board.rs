@@ -4,10 +4,10 @@
 //! version is odd meanwhile, so that a reader never takes a value that is half written, even if the writer
 //! is killed.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 
+use crate::base::lock;
 use crate::runtime::comm::shm::arena::Arena;
 use crate::runtime::comm::shm::error::ArenaFull;
 
@@ -53,7 +53,7 @@ impl Record<'_> {
 impl Arena {
     /// Shows a value on this rank's board, in place of an earlier one with this key.
     pub(crate) fn post(&self, key: u128, value: &[u8]) -> Result<(), ArenaFull> {
-        let mut room = self.board.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut room = lock(&self.board);
         let words = value.len().div_ceil(8);
         if let Some(record) = self.find(self.local, key)
             && words <= record.value.len()

@@ -1,8 +1,9 @@
 //! The connection to the store that all groups of a rank share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::base::lock;
 use crate::runtime::comm::store::Client;
 
 /// Time limit of one request to the store while other ranks wait.
@@ -13,5 +14,5 @@ pub(crate) type SharedStore = Arc<Mutex<Client>>;
 
 /// Locks the connection to the store, also after a panic of another thread.
 pub(crate) fn lock_store(store: &SharedStore) -> MutexGuard<'_, Client> {
-    store.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&store)
 }

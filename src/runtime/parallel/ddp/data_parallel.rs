@@ -1,9 +1,8 @@
 //! [`DistributedDataParallel`]: micro-batches in, one mean gradient out.
 
-use std::sync::PoisonError;
-
 use sha2::Digest;
 
+use crate::base::lock;
 use crate::runtime::comm::collectives::{
     GradientCollectives, HostMemory, Plan, PlanDigest, StepCheck,
 };
@@ -218,7 +217,7 @@ impl<T: GradientElement, C: GradientCollectives<T>> DistributedDataParallel<T, C
 
     /// Returns the events since the start of the step's last micro-batch, in order.
     pub fn events(&self) -> Vec<DdpEvent> {
-        self.reducer.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.reducer.events).clone()
     }
 }
 

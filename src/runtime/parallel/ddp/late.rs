@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::base::lock;
 use crate::runtime::comm::collectives::{Collectives, GradientCollectives};
 use crate::runtime::comm::core::operation::DividedReduction;
 use crate::runtime::comm::core::pending::{Outcome, PendingOperation};
@@ -18,10 +19,6 @@ use crate::runtime::schedule::tree::Lanes;
 
 /// Operations that were submitted and have not begun.
 type Queue = Arc<Mutex<VecDeque<Box<dyn FnOnce() + Send>>>>;
-
-fn lock<V>(shared: &Mutex<V>) -> MutexGuard<'_, V> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Group with late operations.
 #[derive(Clone)]

@@ -1,8 +1,9 @@
 //! Reduction of buckets while later gradients are computed.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use crate::base::lock;
 use crate::runtime::comm::collectives::{Collectives, GradientCollectives, Lend as _};
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::operation::DividedReduction;
@@ -65,7 +66,7 @@ impl<T: Element, C: Collectives<T>> Reducer<T, C> {
         self.unready = self.buckets.iter().map(|bucket| bucket.range.len()).collect();
         self.next = 0;
         self.failure = None;
-        self.events.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        lock(&self.events).clear();
     }
 
     /// Waits for all buckets and returns their ranges to the gradient; those of failed operations stay
@@ -80,7 +81,7 @@ impl<T: Element, C: Collectives<T>> Reducer<T, C> {
 }
 
 pub(crate) fn record(events: &Events, event: DdpEvent) {
-    events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+    lock(&events).push(event);
 }
 
 /// Gradient of the last micro-batch of a step, which submits the reductions of complete buckets.
@@ -94,7 +95,7 @@ pub(crate) struct BucketReducer<'a, T: GradientElement, C: GradientCollectives<T
 
 impl<T: GradientElement, C: GradientCollectives<T>> BucketReducer<'_, T, C> {
     pub(crate) fn is_reduced(&self, bucket: usize) -> bool {
-        let events = self.reducer.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let events = lock(&self.reducer.events);
         events.contains(&DdpEvent::ReduceDone { bucket })
     }
 

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
+use crate::base::lock;
 use crate::runtime::Parallel;
 
 /// Number of threads that a model uses.
@@ -56,7 +57,7 @@ fn run_on<T: Send>(count: usize, mut tiles: Vec<T>, work: &(impl Fn(T) + Sync)) 
 /// thread takes longer than the work of a small layer.
 fn helpers(count: usize) -> Option<&'static ThreadPool> {
     static POOLS: Mutex<BTreeMap<usize, &'static ThreadPool>> = Mutex::new(BTreeMap::new());
-    let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut pools = lock(&POOLS);
     if let Some(pool) = pools.get(&count) {
         return Some(pool);
     }
