@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser};
 
 use crate::base::Status;
 use crate::cli::args::{NodeArgs, NodeWorkerArgs, ProgramArgs, WatchArgs, check};
-use crate::cli::command::parse::into_args;
+use crate::cli::command::parse::{into_args, refuse_bare};
 use crate::cli::error::CliError;
 use crate::cli::line::{self, CommandLine, Parsed, RefusedLine};
 use crate::cli::resolve;
@@ -48,6 +48,7 @@ pub(in crate::cli) fn definition() -> clap::Command {
 
 /// Parses the command line, and runs the node.
 pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
+    refuse_bare(&words, definition)?;
     let (args, typed) = into_args(parse(words)?)?;
     check::program(&args.program, &typed)?;
     check::watch(&args.watch, &typed)?;

@@ -6,7 +6,7 @@ use clap::Parser;
 use clap::builder::StyledStr;
 use clap::error::ErrorKind;
 
-use crate::base::Status;
+use crate::base::{Findings, Status};
 use crate::cli::args::color;
 use crate::cli::command::entry::CommandEntry;
 use crate::cli::error::CliError;
@@ -101,6 +101,9 @@ fn parse_typed<P: Parser>(
         }
         Err(error) => Err(match line::explain(&error, &flags, &typed) {
             NotParsed::Text(text) => print_requested(&text),
+            NotParsed::Refused(refused) if typed.words.is_empty() => {
+                bare_line(&refused.findings, command)
+            }
             NotParsed::Refused(refused) => refused.into(),
         }),
     }
@@ -124,6 +127,16 @@ pub(super) fn into_args<A>(parsed: line::Parsed<A>) -> Result<(A, CommandLine), 
         line::Parsed::Run(args, typed) => Ok((*args, typed)),
         line::Parsed::Text(text) => Err(print_requested(&text)),
     }
+}
+
+/// Returns the error of a line with nothing after the name of a command that needs more.
+fn bare_line(findings: &Findings, definition: clap::Command) -> CliError {
+    let [problem, ..] = &findings.diagnostics[..] else {
+        unreachable!("a refused line has a diagnostic")
+    };
+    let commands = problem.help.as_deref().filter(|help| help.starts_with(line::COMMANDS_ARE));
+    let more = commands.map_or_else(String::new, |commands| format!("; {commands}"));
+    bare(Status::Usage, (problem.code, &problem.message), definition, &more)
 }
 
 /// Refuses a line of a launcher with nothing after the name of the command: what to type is all that is to be said.

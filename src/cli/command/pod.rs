@@ -10,7 +10,7 @@ use clap::{CommandFactory, Parser};
 use crate::base::{Status, env_vars};
 use crate::cli::args::{ElasticArgs, PodNodeArgs, ProgramArgs, WatchArgs, WorkerArgs, check};
 use crate::cli::codes::pod as codes;
-use crate::cli::command::parse::into_args;
+use crate::cli::command::parse::{into_args, refuse_bare};
 use crate::cli::error::CliError;
 use crate::cli::line::{self, CommandLine, Parsed, RefusedLine};
 use crate::cli::resolve::{self, Pod};
@@ -146,6 +146,7 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
 }
 
 fn start(words: Vec<OsString>) -> Result<Status, CliError> {
+    refuse_bare(&words, definition)?;
     let (mut args, typed) = into_args(parse(words)?)?;
     check::program(&args.program, &typed)?;
     check::watch(&args.watch, &typed)?;

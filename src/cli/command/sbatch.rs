@@ -12,7 +12,7 @@ use crate::cli::args::values::parse_timeout;
 use crate::cli::args::{RunArgs, check};
 use crate::cli::codes::machine::{CANNOT_READ, NOT_QUEUED, SYSTEM};
 use crate::cli::command::entry::CommandEntry;
-use crate::cli::command::parse::parse_with_settings;
+use crate::cli::command::parse::{parse_with_settings, refuse_bare};
 use crate::cli::command::run::{self, ParsedRun};
 use crate::cli::error::CliError;
 use crate::cli::line::{BadValue, CommandLine, GivenOption, codes, parse_whole};
@@ -193,6 +193,7 @@ pub(in crate::cli) fn main(
     words: Vec<OsString>,
     entries: &[CommandEntry],
 ) -> Result<Status, CliError> {
+    refuse_bare(&words, definition)?;
     let (mut cli, whole) = parse_with_settings::<SbatchCli>(definition(), words, entries)?;
     let length = cli.line.len();
     cli.line = with_selection(&whole, cli.line);

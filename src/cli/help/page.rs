@@ -73,6 +73,7 @@ fn topic(command: &Command) -> Option<&'static Topic> {
         name @ ("torchrun" | "accelerate" | "accelerate launch") => name,
         "accelerate-launch" => "accelerate launch",
         "remuda torch.distributed.run" => "torchrun",
+        "remuda deepspeed" => "run",
         // The names of DeepSpeed's launcher are aliases of `remuda run`.
         name => name.strip_prefix("remuda ").unwrap_or("run"),
     };
