@@ -1,6 +1,5 @@
-//! What `remuda doctor --gpu` checks on a GPU: libraries, memory, kernels, products.
+//! What `remuda doctor --gpu` checks on a GPU: libraries, memory, the way to the other GPUs, kernels, products.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use crate::base::clock;
@@ -14,16 +13,17 @@ use crate::runtime::kernel_checks::{DeviceRunner, KERNEL_CHECKS, check_products}
 
 const LIBRARIES: &str = "libraries";
 const MEMORY: &str = "memory";
+const PEERS: &str = "peers";
 const PRODUCTS: &str = "products";
 /// Bytes that are copied, each way.
 const COPIED_BYTES: usize = 256 << 20;
-/// Copies within the device, so that their time is more than that of a launch.
+/// Timed copies, so that their time is more than that of a launch.
 const COPIES: usize = 16;
 
 /// Returns the names of all checks, in the order in which they should run.
 pub fn check_names() -> Vec<&'static str> {
     let kernels = KERNEL_CHECKS.iter().map(|check| check.name);
-    [LIBRARIES, MEMORY].into_iter().chain(kernels).chain([PRODUCTS]).collect()
+    [LIBRARIES, MEMORY, PEERS].into_iter().chain(kernels).chain([PRODUCTS]).collect()
 }
 
 /// Runs a check on a GPU; returns what it measured.
@@ -37,12 +37,13 @@ pub fn run_check(gpu: usize, name: &str) -> Result<String, String> {
     let device = open(gpu)?;
     let done = |()| String::new();
     match name {
-        MEMORY => check_memory(&*device).map_err(|error| error.to_string())?,
-        PRODUCTS => check_products(&*device).map(done).map_err(|error| error.to_string()),
+        MEMORY => check_memory(&device).map_err(|error| error.to_string())?,
+        PEERS => check_peers(gpu, &device),
+        PRODUCTS => check_products(&device).map(done).map_err(|error| error.to_string()),
         _ => {
             let check = KERNEL_CHECKS.iter().find(|check| check.name == name);
             let check = check.ok_or_else(|| format!("there is no check `{name}`"))?;
-            let mut runner = DeviceRunner::new(&*device).map_err(|error| error.to_string())?;
+            let mut runner = DeviceRunner::new(&device).map_err(|error| error.to_string())?;
             check.run(&mut runner).map(done).map_err(|error| error.to_string())
         }
     }
@@ -59,16 +60,67 @@ fn find_libraries(gpu: usize) -> Result<String, String> {
     Ok(format!("{name}, NVRTC {}, cuBLASLt {}", compiler.version(), products.version()))
 }
 
-fn open(gpu: usize) -> Result<Arc<dyn Device>, String> {
+fn open(gpu: usize) -> Result<CudaDevice, String> {
     let context = open_device(gpu).map_err(|error| error.to_string())?;
-    let device = CudaDevice::new(context, CubinCache::of_user());
-    Ok(Arc::new(device.map_err(|error| error.to_string())?))
+    CudaDevice::new(context, CubinCache::of_user()).map_err(|error| error.to_string())
+}
+
+/// Words to copy.
+fn random_words() -> Vec<u64> {
+    let mut random = RandomStream::new(&[COPIED_BYTES as u64]);
+    (0..COPIED_BYTES / 8).map(|_| random.bits()).collect()
+}
+
+/// Copies random bytes from every other GPU. Returns the way to each and its bandwidth.
+fn check_peers(gpu: usize, device: &CudaDevice) -> Result<String, String> {
+    let count = device_count().map_err(|error| error.to_string())?;
+    let others: Vec<usize> = (0..count).filter(|other| *other != gpu).collect();
+    if others.is_empty() {
+        return Ok("there is no other GPU".to_owned());
+    }
+    let words = random_words();
+    let found: Result<Vec<String>, String> = others
+        .into_iter()
+        .map(|other| {
+            let peer = open(other)?;
+            let copied = copy_from_peer(device, &peer, bytemuck::cast_slice(&words));
+            let copied = copied.unwrap_or_else(|error| Err(error.to_string()));
+            let (way, rate) = copied.map_err(|why| format!("GPU {other}: {why}"))?;
+            Ok(format!("{rate:.0} GB/s from GPU {other} {way}"))
+        })
+        .collect();
+    Ok(found?.join(", "))
+}
+
+/// Copies bytes from another GPU. Returns the way that they take and the bandwidth in GB/s, or what is wrong.
+fn copy_from_peer(
+    device: &CudaDevice,
+    peer: &CudaDevice,
+    sent: &[u8],
+) -> Result<Result<(&'static str, f64), String>, DeviceError> {
+    let (from, to) = (peer.alloc(COPIED_BYTES)?, device.alloc(COPIED_BYTES)?);
+    let (of_peer, stream) = (peer.create_stream()?, device.create_stream()?);
+    let mut word = [0; 8];
+    peer.upload(of_peer, sent, from.address())?;
+    // A download waits for what was submitted before.
+    peer.download(of_peer, from.address(), &mut word)?;
+    let way = if device.enable_peer(peer)? { "directly" } else { "through the host" };
+    let copy = || device.copy_from_peer(stream, (peer, from.address()), to.address(), COPIED_BYTES);
+    copy()?;
+    let mut received = vec![0; COPIED_BYTES];
+    device.download(stream, to.address(), &mut received)?;
+    if received != sent {
+        return Ok(Err(format!("bytes that were copied {way} differ from those that were sent")));
+    }
+    let start = clock::now();
+    (0..COPIES).try_for_each(|_| copy())?;
+    device.download(stream, to.address(), &mut word)?;
+    Ok(Ok((way, rate(COPIES * COPIED_BYTES, start))))
 }
 
 /// Copies random bytes to the device, within it, and back. Returns the bandwidths, or what is wrong.
 fn check_memory(device: &dyn Device) -> Result<Result<String, String>, DeviceError> {
-    let mut random = RandomStream::new(&[COPIED_BYTES as u64]);
-    let words: Vec<u64> = (0..COPIED_BYTES / 8).map(|_| random.bits()).collect();
+    let words = random_words();
     let sent: &[u8] = bytemuck::cast_slice(&words);
     let (from, to) = (device.alloc(COPIED_BYTES)?, device.alloc(COPIED_BYTES)?);
     let (stream, mut word) = (device.create_stream()?, [0; 8]);

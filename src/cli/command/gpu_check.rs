@@ -1,7 +1,7 @@
 //! `remuda doctor --gpu`: what the GPUs of this machine compute, compared with references.
 //!
 //! Every check is a process of its own with a time limit: a check that crashes or hangs is a failed check, and the
-//! others run.
+//! others run. NCCL between all GPUs is checked by a job of `remuda bench`.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -26,7 +26,11 @@ const CHECK_LIMIT: Duration = Duration::from_secs(180);
 const NO_SUPPORT: &str = "this build of remuda has no support for GPUs (feature `nccl`)";
 const EXECUTABLE: &str = "/proc/self/exe";
 /// Version of the document of `--json`.
-const DOCUMENT_VERSION: u32 = 1;
+const DOCUMENT_VERSION: u32 = 2;
+/// Name of the check of collectives between all GPUs.
+const COLLECTIVES: &str = "collectives";
+/// Bytes of an all-reduce: enough for the bandwidth of NVLink.
+const MESSAGE_SIZE: &str = "256M";
 
 /// What the checks of a machine found.
 #[derive(Debug, Serialize)]
@@ -38,7 +42,8 @@ struct GpuReport {
 /// What a check found.
 #[derive(Debug, Serialize)]
 struct CheckRecord {
-    gpu: usize,
+    /// `None`: all GPUs together.
+    gpu: Option<usize>,
     check: &'static str,
     ok: bool,
     /// What was measured or found, or what is wrong.
@@ -60,7 +65,8 @@ pub(super) fn check_gpus(json: bool, terminal: Terminal) -> Result<Status, CliEr
         return Err(CliError::usage(NO_DEVICE, NO_SUPPORT));
     }
     let all = (0..gpus).flat_map(|gpu| names.iter().map(move |check| (gpu, *check)));
-    let checks: Vec<_> = all.map(|(gpu, check)| run_check(gpu, check)).collect();
+    let mut checks: Vec<_> = all.map(|(gpu, check)| run_check(gpu, check)).collect();
+    checks.push(check_collectives("nccl", gpus));
     let report = GpuReport { version: DOCUMENT_VERSION, checks };
     if json {
         let text = serde_json::to_string_pretty(&report).expect("keys are strings") + "\n";
@@ -74,12 +80,44 @@ pub(super) fn check_gpus(json: bool, terminal: Terminal) -> Result<Status, CliEr
 
 /// Runs a check in a process of its own.
 fn run_check(gpu: usize, check: &'static str) -> CheckRecord {
-    let arguments = [CHECK_COMMAND, &gpu.to_string(), check];
-    let ended = output_of(OsStr::new(EXECUTABLE), &arguments, Path::new("/"), CHECK_LIMIT);
-    let (ok, message) = match ended {
-        Ok(found) => (true, found.trim_end().to_owned()),
-        Err(why) => (false, why),
-    };
+    record(Some(gpu), check, run_self(&[CHECK_COMMAND, &gpu.to_string(), check]))
+}
+
+/// Runs all-reduces between all GPUs, whose results `remuda bench` checks.
+fn check_collectives(backend: &str, gpus: usize) -> CheckRecord {
+    let hosts = format!("localhost:{gpus}");
+    let place = ["--hostfile", &hosts, "--no_settings", "--quiet"];
+    let what = ["bench", "all-reduce", "--backend", backend, "--json"];
+    let sizes = ["--minbytes", MESSAGE_SIZE, "--maxbytes", MESSAGE_SIZE];
+    let output = run_self(&[&what[..], &sizes, &place].concat());
+    record(None, COLLECTIVES, output.and_then(|document| show_bandwidth(&document, gpus)))
+}
+
+/// Formats the bandwidth in a document of `remuda bench`.
+fn show_bandwidth(document: &str, gpus: usize) -> Result<String, String> {
+    let document: serde_json::Value =
+        serde_json::from_str(document).map_err(|error| format!("no result: {error}"))?;
+    let row = &document["rows"][0];
+    match (row["wrong"].as_u64(), row["busbw_gbs"].as_f64()) {
+        (Some(0), Some(bandwidth)) => Ok(format!(
+            "all-reduce between {}: {bandwidth:.0} GB/s of bus bandwidth",
+            show_count(gpus, "GPU")
+        )),
+        (Some(wrong), _) => {
+            Err(format!("{} of an all-reduce wrong", show_count(wrong as usize, "value")))
+        }
+        _ => Err("`remuda bench` measured nothing".to_owned()),
+    }
+}
+
+/// Runs this executable to its end; returns its output.
+fn run_self(arguments: &[&str]) -> Result<String, String> {
+    output_of(OsStr::new(EXECUTABLE), arguments, Path::new("/"), CHECK_LIMIT)
+}
+
+fn record(gpu: Option<usize>, check: &'static str, found: Result<String, String>) -> CheckRecord {
+    let ok = found.is_ok();
+    let message = found.unwrap_or_else(|why| why).trim_end().to_owned();
     CheckRecord { gpu, check, ok, message }
 }
 
@@ -87,7 +125,8 @@ fn run_check(gpu: usize, check: &'static str) -> CheckRecord {
 fn show(report: &GpuReport) -> String {
     let row = |check: &CheckRecord| {
         let verdict = if check.ok { "ok" } else { "wrong" };
-        [check.gpu.to_string(), verdict.to_owned(), check.check.to_owned(), check.message.clone()]
+        let gpu = check.gpu.map_or_else(|| "all".to_owned(), |gpu| gpu.to_string());
+        [gpu, verdict.to_owned(), check.check.to_owned(), check.message.clone()]
     };
     let heads = ["gpu", "", "check", "found"].map(str::to_owned);
     let rows: Vec<_> = std::iter::once(heads).chain(report.checks.iter().map(row)).collect();
@@ -144,38 +183,57 @@ fn run_here(_gpu: usize, _check: &str) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    fn record(check: &'static str, ok: bool, message: &str) -> CheckRecord {
-        CheckRecord { gpu: 0, check, ok, message: message.to_owned() }
+    fn right(gpu: Option<usize>, check: &'static str, message: &str) -> CheckRecord {
+        record(gpu, check, Ok(message.to_owned()))
+    }
+
+    fn wrong(check: &'static str, message: &str) -> CheckRecord {
+        record(Some(0), check, Err(message.to_owned()))
     }
 
     #[test]
     fn wrong_check_is_shown_with_what_is_wrong() {
         let checks = vec![
-            record("libraries", true, "NVRTC 13.0, cuBLASLt 13.1.0"),
-            record("norms", true, ""),
-            record("attention", false, "it failed (exit status: 1): dk: relative error 3.0e-2"),
+            right(Some(0), "libraries", "NVRTC 13.0, cuBLASLt 13.1.0"),
+            right(Some(0), "norms", ""),
+            wrong("attention", "it failed (exit status: 1): dk: relative error 3.0e-2"),
+            right(None, COLLECTIVES, "all-reduce between 8 GPUs: 480 GB/s of bus bandwidth"),
         ];
         let report = GpuReport { version: DOCUMENT_VERSION, checks };
         let expect = "\
-gpu         check      found
-  0  ok     libraries  NVRTC 13.0, cuBLASLt 13.1.0
+gpu         check        found
+  0  ok     libraries    NVRTC 13.0, cuBLASLt 13.1.0
   0  ok     norms
-  0  wrong  attention  it failed (exit status: 1): dk: relative error 3.0e-2
+  0  wrong  attention    it failed (exit status: 1): dk: relative error 3.0e-2
+all  ok     collectives  all-reduce between 8 GPUs: 480 GB/s of bus bandwidth
 
-3 checks: 1 wrong; do not train on this machine
+4 checks: 1 wrong; do not train on this machine
 ";
         assert_eq!(show(&report), expect);
     }
 
     #[test]
     fn document_has_every_check() {
-        let checks = vec![record("norms", true, ""), record("folds", false, "other bits")];
+        let checks = vec![right(None, COLLECTIVES, ""), wrong("folds", "other bits")];
         let report = GpuReport { version: DOCUMENT_VERSION, checks };
-        let expect = serde_json::json!({"version": 1, "checks": [
-            {"gpu": 0, "check": "norms", "ok": true, "message": ""},
+        let expect = serde_json::json!({"version": 2, "checks": [
+            {"gpu": null, "check": "collectives", "ok": true, "message": ""},
             {"gpu": 0, "check": "folds", "ok": false, "message": "other bits"},
         ]});
         assert_eq!(serde_json::to_value(&report).expect("keys are strings"), expect);
+    }
+
+    #[test]
+    fn bandwidth_is_that_of_a_right_result() {
+        let document =
+            |wrong: u32| format!(r#"{{"rows": [{{"wrong": {wrong}, "busbw_gbs": 480.2}}]}}"#);
+        let expect = "all-reduce between 8 GPUs: 480 GB/s of bus bandwidth";
+        assert_eq!(show_bandwidth(&document(0), 8).as_deref(), Ok(expect));
+        assert_eq!(
+            show_bandwidth(&document(3), 8),
+            Err("3 values of an all-reduce wrong".to_owned())
+        );
+        assert!(show_bandwidth("", 8).is_err() && show_bandwidth("{}", 8).is_err());
     }
 
     #[test]

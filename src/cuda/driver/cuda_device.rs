@@ -64,6 +64,29 @@ impl CudaDevice {
         Ok(Self { driver, products: Arc::new(products), state })
     }
 
+    /// Lets this GPU use the memory of another one, if the machine can; returns whether it can. If it cannot, copies
+    /// between them go through the memory of the host.
+    ///
+    /// # Errors
+    /// If the driver fails.
+    pub fn enable_peer(&self, other: &Self) -> Result<bool, DeviceError> {
+        self.driver.enable_peer(&other.driver)
+    }
+
+    /// Submits a copy of `bytes` bytes of another GPU. What wrote them must be complete.
+    ///
+    /// # Errors
+    /// If the driver fails.
+    pub fn copy_from_peer(
+        &self,
+        stream: StreamId,
+        (other, from): (&Self, DeviceAddress),
+        to: DeviceAddress,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        self.driver.copy_from_peer(self.stream(stream), &other.driver, [from, to], bytes)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // The state is valid after each of its changes.
         lock(&self.state)

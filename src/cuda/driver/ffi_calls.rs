@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cudarc::driver::result::{self, event, function, launch_kernel, module, stream};
 use cudarc::driver::sys::{
-    CUevent, CUevent_flags, CUevent_wait_flags, CUfunction, CUfunction_attribute, CUmodule,
+    self, CUevent, CUevent_flags, CUevent_wait_flags, CUfunction, CUfunction_attribute, CUmodule,
     CUresult, CUstream,
 };
 use cudarc::driver::{CudaContext, DriverError};
@@ -175,6 +175,43 @@ impl Driver {
         self.enter()?;
         // SAFETY: addresses of the device, which reports wrong ones.
         unsafe { result::memcpy_dtod_async(to.0, from.0, bytes, on.0) }.map_err(failed("a copy"))
+    }
+
+    /// Lets this device use the memory of another one, if the machine can; returns whether it can.
+    pub(super) fn enable_peer(&self, other: &Self) -> Result<bool, DeviceError> {
+        self.enter()?;
+        let mut answer = 0;
+        // SAFETY: both devices exist, and the driver writes one number.
+        let asked = unsafe {
+            sys::cuDeviceCanAccessPeer(&raw mut answer, self.0.cu_device(), other.0.cu_device())
+        };
+        asked.result().map_err(failed("the question for access to another GPU"))?;
+        if answer == 0 {
+            return Ok(false);
+        }
+        // SAFETY: the context of the other device is live.
+        match unsafe { sys::cuCtxEnablePeerAccess(other.0.cu_ctx(), 0) } {
+            CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(true),
+            enabled => {
+                enabled.result().map_err(failed("access to another GPU"))?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Copies memory of another device.
+    pub(super) fn copy_from_peer(
+        &self,
+        on: RawStream,
+        other: &Self,
+        [from, to]: [DeviceAddress; 2],
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        self.enter()?;
+        let [own, peer] = [self.0.cu_ctx(), other.0.cu_ctx()];
+        // SAFETY: both contexts are live, and the devices report wrong addresses.
+        unsafe { result::memcpy_peer_async(own, to.0, peer, from.0, bytes, on.0) }
+            .map_err(failed("a copy from another GPU"))
     }
 
     pub(super) fn clear(

@@ -42,13 +42,21 @@ pub fn output_for_input(
             Some(status) if status.success() => {
                 Ok(String::from_utf8_lossy(&read_all(&mut out)?).into_owned())
             }
-            Some(status) => match last_line(&read_all(&mut err)?) {
+            Some(status) => match reason(&read_all(&mut err)?) {
                 line if line.is_empty() => Err(format!("it failed ({status})")),
                 line => Err(format!("it failed ({status}): {line}")),
             },
         })
     };
     run().unwrap_or_else(|error| Err(format!("it cannot be started: {error}")))
+}
+
+/// The line of standard error that says why a program failed: its last one, or that with the error if the program is
+/// remuda, which writes what to type behind it.
+fn reason(written: &[u8]) -> String {
+    let text = String::from_utf8_lossy(written);
+    let error = text.lines().find(|line| line.starts_with("error["));
+    error.map_or_else(|| last_line(written), str::to_owned)
 }
 
 #[cfg(test)]
@@ -70,6 +78,8 @@ mod tests {
     fn command_output_is_text_or_reason() {
         check("sh", &["-c", "echo yes"], Ok("yes\n"));
         check("sh", &["-c", "echo no >&2; exit 3"], Err("(exit status: 3): no"));
+        let told = "echo 'error[B005]: no GPU' >&2; echo 'help: leave it out' >&2; exit 78";
+        check("sh", &["-c", told], Err("(exit status: 78): error[B005]: no GPU"));
         check("sh", &["-c", "exit 3"], Err("it failed"));
         check("/nowhere/at/all", &[], Err("cannot be started"));
         let limit = Duration::from_secs(20);
