@@ -121,8 +121,10 @@ fn unknown_code(typed: &CommandLine, code: &str) -> CliError {
         let message = format!("there is no code `{}`", show_typed(code));
         let problem = Diagnostic::error(codes::BAD_VALUE, spans[0], message).label("unknown");
         match near {
-            _ if code.parse::<u8>().is_ok() => problem
-                .help("a code has a letter, `R101`; `remuda run --help` lists the exit statuses"),
+            _ if code.parse::<u8>().is_ok() => problem.help(
+                "a code has a letter, `R101`; `remuda run --help` lists the exit statuses; 128 + N is the status of a \
+                 worker that signal N ended",
+            ),
             Some(near) => problem.help(format!("did you mean `{near}`?")),
             None => problem.help("`remuda explain` lists all codes"),
         }

@@ -44,7 +44,7 @@ take part after a restart that is not counted. All pods need the same options.
 Exit status: that of the job, the same in every pod, as listed by `remuda run --help`; with
 --peer_exit STATUS, the pods that did not cause the failure exit with STATUS instead. For a
 podFailurePolicy: a pod that exited with 2, 65, 66, 77, 78, 126 or 127 fails again if it is restarted; 69
-means that a pod did not join, 75 that a node was lost, 143 that the pod received SIGTERM.
+means that a pod did not join, 75 that a node was lost, 143 that a pod received SIGTERM.
 
 The end of the job is written to /dev/termination-log if that file exists, or to the file that
 REMUDA_TERMINATION_LOG names, which is created if its directory exists: a JSON object of at most

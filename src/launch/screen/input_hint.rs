@@ -60,12 +60,9 @@ pub(in crate::launch) fn variable_hint(exception: &str) -> Option<String> {
 }
 
 /// Parts of exceptions that stand for one remedy.
-const REMEDIES: [(&str, &str); 4] = [
-    (
-        "Unknown backend type remuda",
-        "this Python does not have the package `remuda`: install its wheel, or name the directory `python` of its \
-         source in PYTHONPATH",
-    ),
+const REMEDIES: [(&str, &str); 5] = [
+    ("Unknown backend type remuda", PACKAGE),
+    ("No module named 'remuda'", PACKAGE),
     ("CUDA out of memory", GPU_MEMORY),
     ("HIP out of memory", GPU_MEMORY),
     (
@@ -74,6 +71,8 @@ const REMEDIES: [(&str, &str); 4] = [
          neither an address nor a port",
     ),
 ];
+const PACKAGE: &str = "this Python does not have the package `remuda`: install its wheel, or name the directory \
+                       `python` of its source in PYTHONPATH";
 const GPU_MEMORY: &str = "less memory is needed by smaller micro-batches, by activation checkpointing, and by shards of \
                           the parameters (ZeRO 3, FSDP)";
 
@@ -116,6 +115,8 @@ mod tests {
     fn known_exceptions_have_a_remedy() {
         let backend = remedy_hint("AssertionError: Unknown backend type remuda").expect("known");
         assert!(backend.contains("does not have the package `remuda`"), "{backend}");
+        let module = remedy_hint("ModuleNotFoundError: No module named 'remuda'");
+        assert_eq!(module.as_deref(), Some(PACKAGE));
         let memory =
             remedy_hint("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB");
         assert_eq!(memory.as_deref(), Some(GPU_MEMORY));

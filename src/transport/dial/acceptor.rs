@@ -84,7 +84,7 @@ impl Acceptor {
         // the handshake end once: no peer fills these.
         let (sender, requests) = mpsc::unbounded_channel();
         let (ended_sender, ended) = mpsc::unbounded_channel();
-        let key_label = format!("fingerprint {} ({})", rules.key.fingerprint(), rules.key_origin);
+        let key_label = key_label(&rules);
         let service = Service {
             listener: TcpListener::from_std(bound.listener.try_clone()?)?,
             nodes: rules.hosts.iter().map(|_| ExpectedNode::default()).collect(),
@@ -299,14 +299,13 @@ impl Service {
                 if let (Rejection::OtherKey(node, _), Some(peer)) = (&why, peer) {
                     self.nodes[node.index()].wrong_keys.record(peer.ip().to_canonical());
                 }
-                // What nodes without a secret have in common is the name of the job.
-                match (&why, &self.rules.key_origin) {
-                    (Rejection::OtherKey(node, _), KeyOrigin::RunId(own)) => {
-                        let other = other_run(own);
+                match &why {
+                    Rejection::OtherKey(node, _) => {
+                        let other = show_other_key(&self.rules);
                         self.report_rejection(peer, &format!("as node {node}: {other}"));
                     }
-                    (Rejection::Handshake(HandshakeError::Key), KeyOrigin::RunId(own)) => {
-                        self.report_rejection(peer, &other_run(own));
+                    Rejection::Handshake(HandshakeError::Key) => {
+                        self.report_rejection(peer, &show_other_key(&self.rules));
                     }
                     _ => self.report_rejection(peer, &why),
                 }
@@ -508,8 +507,24 @@ impl Service {
 }
 
 /// Why the handshake with a node without a secret fails.
-fn other_run(own: &str) -> String {
-    format!("the peer has another run id than this job (`{own}`), or a key file")
+/// Formats why the key of a peer is wrong. What nodes without a secret have in common is the name of the job.
+fn show_other_key(rules: &Rules) -> String {
+    match &rules.key_origin {
+        KeyOrigin::RunId(own) => {
+            format!("the peer has another run id than this job (`{own}`), or a key file")
+        }
+        KeyOrigin::File(_) => {
+            format!(
+                "the peer has a different key; the key of this node has the {}",
+                key_label(rules)
+            )
+        }
+    }
+}
+
+/// Fingerprint of node 0's key, and where the key is from.
+fn key_label(rules: &Rules) -> String {
+    format!("fingerprint {} ({})", rules.key.fingerprint(), rules.key_origin)
 }
 
 fn refusal(text: String) -> JoinRefusal {
