@@ -84,7 +84,8 @@ pub(super) fn claim_port(request: PortRequest) -> Result<PortClaim, Problem> {
             };
             let problem = format!("port {port} of rank 0 (--master_port) {why}");
             let holder =
-                format!("`ss -ltnp 'sport = :{port}'` on this node shows the process that uses it");
+                format!("`ss -ltnp 'sport = :{port}'` on this node shows the process that uses it, unless it is another job of \
+                         remuda, which keeps the port for its rank 0");
             let help = match error.kind() {
                 io::ErrorKind::AddrInUse => format!("choose another port; {holder}"),
                 _ => "choose another port".to_owned(),

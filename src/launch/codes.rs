@@ -159,10 +159,11 @@ pub const EXPLANATIONS: &[Explanation] = &[
          0 accepts it. Either node 0 did not answer within `--join_timeout`, or a program that is not \
          remuda uses its port: all nodes must be started with remuda; or node 0 has a \
          different key, in which case it sends no reply and both sides exit with 77 and print the \
-         fingerprint of their key; or, without a key file, another run id or fewer nodes; or node 0 has a different plan, in \
-         which case the screen shows the differences of the two plans. Start every node with the \
-         same hosts, slots, program and `--env`; only `--node_rank` differs. If the plans \
-         differ, node 0 and the job end immediately. Nodes with different numbers of workers need \
+         fingerprint of their key; or, without a key file, another run id or fewer nodes; or node 0 was started with another line, in \
+         which case the screen shows how the two lines differ. Start every node with the \
+         same hosts, slots, program and `--env`; only `--node_rank` differs, and under torchrun and accelerate \
+         the program and its arguments may differ too. If the lines \
+         differ otherwise, node 0 and the job end immediately. Nodes with different numbers of workers need \
          one command that names all of them with their slots: `-H n1:4,n2:2`.",
     ),
     explanation(

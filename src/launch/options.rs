@@ -339,6 +339,12 @@ impl Options {
 }
 
 impl DialOptions {
+    /// Whether every node executes its own line: the lines name no hosts, as those of torchrun and accelerate, or
+    /// the nodes have no secret in common.
+    pub fn has_own_lines(&self) -> bool {
+        !self.has_host_names || !self.key_origin.is_secret()
+    }
+
     /// The port that the user has typed, if that of the agents is far from it.
     pub(super) fn typed_port(&self) -> Option<u16> {
         match self.port_origin {

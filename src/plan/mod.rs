@@ -23,7 +23,9 @@ pub use manifest::{
     ResourceError, Resources, Scheduling, Support, Toleration, TolerationError, is_label_value,
     is_qualified_name, is_subdomain, manifest, parse_annotation, parse_label, show_yaml,
 };
-pub use outline::{NamedOutline, OUTLINE_BYTES_MAX, OUTLINED_WORLD_SIZE, outline, show_difference};
+pub use outline::{
+    NamedOutline, OUTLINE_BYTES_MAX, OUTLINED_WORLD_SIZE, has_same_places, outline, show_difference,
+};
 pub use pod::context::{Convention, IdentityError, MpiLauncher, PodContext, PodIdentity, PodRole};
 pub use pod::identity::identify;
 pub use pod::mpi_job::{MpiHostfile, mpi_hostfile_path};

@@ -9,6 +9,13 @@ use crate::plan::workers::launch_plan::{LaunchPlan, NodePlan};
 /// Beginning of the line of an outline with the number of workers.
 pub const OUTLINED_WORLD_SIZE: &str = "world size: ";
 
+/// Beginning of the line of an outline with the program.
+const PROGRAM: &str = "program: ";
+/// Beginning of the line of an outline with a variable of `--env`.
+const VARIABLE: &str = "--env ";
+/// Beginning of the lines of an outline with the nodes.
+const NODE: &str = "node ";
+
 /// Limit of the lines of an outline.
 const LINES_MAX: usize = 1024;
 /// Limit of the bytes of a line.
@@ -24,11 +31,11 @@ pub fn outline(plan: &LaunchPlan) -> Vec<String> {
     let program = plan.nodes.iter().find_map(|node| node.workers.first());
     let program = program.map(|worker| {
         let words = worker.argv().map(|word| word.display().to_string());
-        format!("program: {}", words.collect::<Vec<_>>().join(" "))
+        format!("{PROGRAM}{}", words.collect::<Vec<_>>().join(" "))
     });
     // Values may be secrets, so the outline has their fingerprints only.
     let given = flag_variables(plan).map(|(name, value)| {
-        format!("--env {}, value with fingerprint {:04x}", name.display(), fingerprint(&value))
+        format!("{VARIABLE}{}, value with fingerprint {:04x}", name.display(), fingerprint(&value))
     });
     let head = program
         .into_iter()
@@ -50,7 +57,7 @@ fn show_node(node: &NodePlan) -> String {
         [only] => format!("rank {}", only.rank),
         [] => "no rank".to_owned(),
     };
-    format!("node {}: {}, slots {}, {ranks}", node.node_rank, node.host, slots.join(","))
+    format!("{NODE}{}: {}, slots {}, {ranks}", node.node_rank, node.host, slots.join(","))
 }
 
 fn truncate_line(line: String) -> String {
@@ -69,8 +76,23 @@ pub struct NamedOutline<'a> {
     pub lines: &'a [String],
 }
 
-/// Formats the lines in which two outlines differ, those of both sides in pairs.
+/// Whether two outlines have the same nodes, slots and ranks; programs and variables may differ.
+pub fn has_same_places(left: &[String], right: &[String]) -> bool {
+    let is_place = |line: &&String| !line.starts_with(PROGRAM) && !line.starts_with(VARIABLE);
+    left.iter().filter(is_place).eq(right.iter().filter(is_place))
+}
+
+/// Formats the lines in which two outlines differ, those of both sides in pairs. If they have different numbers of
+/// nodes, these numbers say more than their nodes.
 pub fn show_difference(left: NamedOutline<'_>, right: NamedOutline<'_>) -> String {
+    let nodes =
+        [left, right].map(|side| side.lines.iter().filter(|line| line.starts_with(NODE)).count());
+    if nodes[0] != nodes[1] {
+        let side = |name: &str, nodes: usize| {
+            format!("  {name} has  {nodes} node{}\n", if nodes == 1 { "" } else { "s" })
+        };
+        return side(left.name, nodes[0]) + &side(right.name, nodes[1]);
+    }
     let mut text = String::new();
     let mut omitted = 0;
     let lines = left.lines.len().max(right.lines.len());
@@ -156,9 +178,19 @@ mod tests {
         check(
             &planned(&[("n0", 1)], &[]),
             &planned(&[("n0", 1), ("n1", 1)], &[]),
-            "  node 0 has  world size: 1\n  node 1 has  world size: 2\n  \
-             node 0 has  nothing\n  node 1 has  node 1: n1, slots 0, rank 1\n",
+            "  node 0 has  1 node\n  node 1 has  2 nodes\n",
         );
+    }
+
+    #[test]
+    fn places_are_the_same_whatever_the_program() {
+        let same = |left: &LaunchPlan, right: &LaunchPlan| {
+            has_same_places(&outline(left), &outline(right))
+        };
+        let base = planned(&[("n0", 2), ("n1", 1)], &["--lr", "1"]);
+        assert!(same(&base, &planned(&[("n0", 2), ("n1", 1)], &["--dir", "/scratch/n1"])));
+        assert!(!same(&base, &planned(&[("n0", 2), ("n1", 2)], &["--lr", "1"])));
+        assert!(!same(&base, &planned(&[("n0", 2)], &["--lr", "1"])));
     }
 
     #[test]

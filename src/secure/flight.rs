@@ -127,7 +127,8 @@ pub fn parse_flight(bytes: &[u8]) -> Result<Option<Flight>, FlightError> {
 
 /// Guesses the protocol of an unknown peer, for the one line that is logged.
 fn guess_protocol(bytes: &[u8]) -> &'static str {
-    const KNOWN: [(&[u8], &str); 6] = [
+    const KNOWN: [(&[u8], &str); 7] = [
+        (b"\0\xce\xf7\x85\x3c", "torchrun's own, which `remuda torchrun` replaces on every node"),
         (b"GET ", "HTTP"),
         (b"POST ", "HTTP"),
         (b"HEAD ", "HTTP"),
@@ -163,6 +164,8 @@ mod tests {
         check(b"GET / HTTP/1.1\r\n", "not the remuda protocol (looks like HTTP)");
         check(b"\x16\x03\x01\x02\x00", "not the remuda protocol (looks like TLS)");
         check(b"SSH-2.0-OpenSSH_9.2", "not the remuda protocol (looks like ssh)");
+        let torchrun = "torchrun's own, which `remuda torchrun` replaces on every node";
+        check(b"\0\xce\xf7\x85<", &format!("not the remuda protocol (looks like {torchrun})"));
         check(b"\0\0\0\0", "not the remuda protocol (looks like something else)");
         let other = "the peer uses protocol version 99, this remuda uses version 1";
         check(b"remuda\x63\x00\0\0\0\0", other);

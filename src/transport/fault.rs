@@ -218,7 +218,7 @@ impl FaultKind {
             Self::EndedWithOthers => "ended because of other hosts",
             Self::NotJoined => "did not join",
             Self::OtherKey => "has a different key",
-            Self::OtherPlan => "has a different plan",
+            Self::OtherPlan => "was started with another line",
             Self::OtherBuild => "has a different remuda",
         }
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt as _;
 
 use rustix::process::Signal;
 
@@ -312,6 +313,40 @@ fn nodes_with_different_numbers_of_workers_see_what_to_type() {
                 numbers, start one command with all hosts: `-H n1:4,n2:2`\n";
     drop(line(1).end().code(78).says(help));
     drop(first.end().code(78).says("has  world size: 2\n"));
+}
+
+/// As torchrun's nodes, which may have a directory of their own for outputs.
+#[track_caller]
+fn check_own_arguments(options: &[&str]) {
+    let line =
+        |directory: &str| torchrun(options, &format!("echo $RANK of $WORLD_SIZE in {directory}"));
+    let first = line("/scratch/a").start();
+    first.wait_for_error("Waiting");
+    let second = line("/scratch/b").end();
+    let first = first.end().code(0);
+    assert_eq!(lines(&first), ["0 of 2 in /scratch/a", "1 of 2 in /scratch/b"]);
+    let note =
+        "note: every node executes its own line, and the lines differ\n  node 0 has  program: ";
+    let first = first.says(note).says(" has  program: ");
+    assert_eq!(first.stderr.matches(note).count(), 1, "{}", first.stderr);
+    let _outcome = second.code(0);
+}
+
+#[test]
+fn nodes_with_different_arguments_run_their_own_lines() {
+    let endpoint = format!("--rdzv-endpoint=127.0.0.1:{}", free_port());
+    check_own_arguments(&["--nnodes=2", "--rdzv-backend=c10d", &endpoint]);
+}
+
+#[test]
+fn nodes_with_a_key_run_their_own_lines_too() {
+    let directory = Scratch::new("torchrun", "own-lines");
+    let key = directory.path("key");
+    fs::write(&key, [7; 32]).expect("a file");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("a mode");
+    let endpoint = format!("--rdzv-endpoint=127.0.0.1:{}", free_port());
+    let key = format!("--key-file={}", key.display());
+    check_own_arguments(&["--nnodes=2", "--rdzv-backend=c10d", &endpoint, &key]);
 }
 
 /// The first word behind a text.

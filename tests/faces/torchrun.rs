@@ -497,6 +497,9 @@ fn hosts_of_one_command_have_the_workers_of_the_line() {
     let launch = face("torchrun").options(["-H", "localhost:2", "--no-python"]);
     let outcome = launch.sh(&print("RANK WORLD_SIZE")).end().code(0);
     assert_eq!(values(&outcome), ["0 2", "1 2"]);
+    let launch = face("torchrun").options(["-H", "n1,n2", "--launcher", "local", "--no-python"]);
+    let outcome = launch.sh(&print("LOCAL_WORLD_SIZE WORLD_SIZE")).end().code(0);
+    assert_eq!(values(&outcome), ["1 2", "1 2"]);
 }
 
 #[test]

@@ -65,7 +65,8 @@ fn master_port_in_use_is_refused_before_the_start() {
     let screen = outcome.says(&format!(
         "1 of 2 nodes cannot take part; nothing was started\n  \
         n0: port {port} of rank 0 (--master_port) is in use\nhelp: choose another port; \
-        `ss -ltnp 'sport = :{port}'` on this node shows the process that uses it\n"
+        `ss -ltnp 'sport = :{port}'` on this node shows the process that uses it, unless it is another job of remuda, \
+         which keeps the port for its rank 0\n"
     ));
     assert!(screen.runs().is_empty(), "a job that never began left a record");
 }

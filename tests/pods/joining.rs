@@ -78,7 +78,7 @@ fn node_with_a_different_plan_is_refused() {
     let third = nodes.node(2).sh("true").start();
     third.wait_for_error("Joined");
     let difference = "\
-        node 1 (127.0.0.2) has a different plan than node 0";
+        node 1 (127.0.0.2) was started with another line than node 0";
     let lines = "  node 0 has  program: sh -c true\n  node 1 has  program: sh -c false\n";
     let help = "help: start every node with the same command line, hosts and remuda; only the number of the node differs\n";
     let refused = nodes.node(1).sh("false").end().code(78);
@@ -86,8 +86,8 @@ fn node_with_a_different_plan_is_refused() {
     // It does not wait for node 2, which could change nothing.
     let screen = "\
 error[R107]: 1 of 3 hosts cannot take part; nothing was started
-  has a different plan:
-    127.0.0.2: the plan differs from the plan of node 0
+  was started with another line:
+    127.0.0.2: its line differs from that of node 0
       node 0 has  program: sh -c true
       node 1 has  program: sh -c false
   help: start every node with the same command line, hosts and number of workers; for different numbers, start \

@@ -89,7 +89,7 @@ pub(in crate::cli) fn start(
     {
         let mut member = member_options(node, dial, cluster.supervisor, args);
         member.is_elastic = cluster.elastic.is_some();
-        if !dial.key_origin.is_secret() {
+        if dial.has_own_lines() {
             let (transport, ranks) = (cluster.transport.clone(), worker_program.printed_ranks);
             let mut own = options_without_files(args, &spec, transport, ranks)?;
             own.command.files = worker_program.files;

@@ -83,6 +83,7 @@ fn rules(plan: &LaunchPlan, options: &Options) -> Rules {
         lease: options.limits.lease,
         build: env!("CARGO_PKG_VERSION"),
         digest: plan::digest(plan),
+        has_own_lines: false,
         outline: plan::outline(plan),
         has_first: false,
         hosts: plan.nodes.iter().map(|node| node.host.to_string()).collect(),

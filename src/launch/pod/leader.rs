@@ -240,6 +240,7 @@ fn rules(plan: &LaunchPlan, options: &Options, dial: &DialOptions) -> Rules {
         build: env!("CARGO_PKG_VERSION"),
         digest: plan::digest(plan),
         outline: plan::outline(plan),
+        has_own_lines: dial.has_own_lines(),
         has_first: true,
         hosts: plan.nodes.iter().map(|node| node.host.to_string()).collect(),
     }

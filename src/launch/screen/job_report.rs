@@ -308,7 +308,8 @@ impl JobReport<'_> {
                     self.reason_of_signal(),
                     self.show_other_workers()
                 ),
-                log: self.run_dir(),
+                // The directory of a job that started nothing is removed.
+                log: self.run_dir().filter(|_| self.recorder.first_started_at().is_some()),
                 ..Failure::default()
             }),
             _ => None,

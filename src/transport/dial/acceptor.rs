@@ -98,6 +98,7 @@ impl Acceptor {
             auth_failures: AuthFailures::default(),
             print: Box::new(print),
             accept_paused_until: None,
+            has_noted_other_line: false,
         };
         tasks.spawn(service.run());
         Ok(Self { requests: sender, key_label })
@@ -185,6 +186,8 @@ struct Service {
     auth_failures: AuthFailures,
     print: Box<dyn Fn(String) + Send + Sync>,
     accept_paused_until: Option<Instant>,
+    /// Whether a note has said that the lines of the nodes differ.
+    has_noted_other_line: bool,
 }
 
 /// Events of the task.
@@ -352,6 +355,7 @@ impl Service {
             let text = format!("all {} nodes have joined\n", self.nodes.len());
             return self.refuse(joiner, JoinRefusal { is_transient: true, ..refusal(text) });
         };
+        self.note_other_line(&joiner);
         let slot = &mut self.nodes[node.index()];
         let name = self.rules.name_of(node);
         if let Some((_, peer)) = &slot.connection {
@@ -365,6 +369,16 @@ impl Service {
             return self.refuse(joiner, JoinRefusal { is_transient: true, ..refusal(text) });
         };
         self.connect(node, joiner, waiter);
+    }
+
+    /// Notes the first node whose line has another program than that of node 0.
+    fn note_other_line(&mut self, joiner: &Joiner) {
+        let Some(difference) = &joiner.other_line else { return };
+        if !std::mem::replace(&mut self.has_noted_other_line, true) {
+            (self.print)(format!(
+                "note: every node executes its own line, and the lines differ\n{difference}"
+            ));
+        }
     }
 
     fn refuse(&mut self, joiner: Joiner, refusal: JoinRefusal) {

@@ -31,6 +31,8 @@ pub(super) struct Joiner {
     pub(super) next_epoch: Epoch,
     /// Number of restarts that do not count against `--max_restarts`.
     pub(super) free_restarts: u32,
+    /// How its line differs, if it has a program of its own.
+    pub(super) other_line: Option<String>,
     pub(super) writer: SecureWriter,
     pub(super) reader: SecureReader,
 }
@@ -108,18 +110,21 @@ pub(super) async fn receive(
         Some(Received::Control(_) | Received::Link(_)) => return Err(Rejection::UnexpectedMessage),
         None => return Err(Rejection::NoJoin),
     };
-    if let Some((refusal, absence)) =
-        check_join(&join, (node, peer), rules, (&mut writer, &mut reader)).await?
-    {
-        let why = refusal.text.clone();
-        // The refusal holds even if the node closes the connection before it has received the
-        // reason.
-        let _ = writer.send_control(&Control::Refused(refusal)).await;
-        writer.shutdown().await;
-        return Err(Rejection::Unfit(Box::new(UnfitNode { node, why, absence })));
-    }
+    let other_line =
+        match check_join(&join, (node, peer), rules, (&mut writer, &mut reader)).await? {
+            JoinCheck::Fits => None,
+            JoinCheck::OtherProgram(difference) => Some(difference),
+            JoinCheck::Unfit(refusal, absence) => {
+                let why = refusal.text.clone();
+                // The refusal holds even if the node closes the connection before it has received the
+                // reason.
+                let _ = writer.send_control(&Control::Refused(refusal)).await;
+                writer.shutdown().await;
+                return Err(Rejection::Unfit(Box::new(UnfitNode { node, why, absence })));
+            }
+        };
     let Join { free_restarts, machine, .. } = join;
-    Ok(Joiner { node, peer, machine, next_epoch: fresh, free_restarts, writer, reader })
+    Ok(Joiner { node, peer, machine, next_epoch: fresh, free_restarts, other_line, writer, reader })
 }
 
 /// The key of a node, or of one without a number.
@@ -141,19 +146,31 @@ async fn read_first_flight(stream: &mut TcpStream) -> Result<(Flight, Vec<u8>), 
     }
 }
 
+/// Whether a node that has the key can take part.
+enum JoinCheck {
+    /// It has the same plan.
+    Fits,
+    /// It has the same places for another program: how the lines differ.
+    OtherProgram(String),
+    /// It cannot take part; `None`: it belongs to another job.
+    Unfit(JoinRefusal, Option<Absence>),
+}
+
 /// Whether a node that has the key also has the same job and plan, and can start its workers.
 async fn check_join(
     join: &Join,
     (node, peer): (Option<NodeRank>, SocketAddr),
     rules: &Rules,
     (writer, reader): (&mut SecureWriter, &mut SecureReader),
-) -> Result<Option<(JoinRefusal, Option<Absence>)>, Rejection> {
+) -> Result<JoinCheck, Rejection> {
     let never = |status: Status, text, absence| {
-        Ok(Some((JoinRefusal { status: status.code(), text, is_transient: false }, absence)))
+        let refusal = JoinRefusal { status: status.code(), text, is_transient: false };
+        Ok(JoinCheck::Unfit(refusal, absence))
     };
+    let at = || format!("the node at {}", peer.ip().to_canonical());
     let (name, whole_name) = match node {
         Some(node) => (format!("node {node}"), rules.name_of(node)),
-        None => ("the node".to_owned(), format!("the node at {}", peer.ip().to_canonical())),
+        None => (at(), at()),
     };
     if join.build != rules.build {
         let text = format!(
@@ -175,7 +192,7 @@ async fn check_join(
         return never(Status::Worker(first.status), text, Some(absence));
     }
     if join.digest == rules.digest {
-        return Ok(None);
+        return Ok(JoinCheck::Fits);
     }
     writer.send_control(&Control::ShowPlan).await?;
     let Some(Received::Control(Control::Outline(lines))) = reader.next().await? else {
@@ -183,9 +200,12 @@ async fn check_join(
     };
     let own = NamedOutline { name: "node 0", lines: &rules.outline };
     let difference = plan::show_difference(own, NamedOutline { name: &name, lines: &lines });
-    let text = format!("{whole_name} has a different plan than node 0\n{difference}");
+    if rules.has_own_lines && plan::has_same_places(&rules.outline, &lines) {
+        return Ok(JoinCheck::OtherProgram(difference));
+    }
+    let text = format!("{whole_name} was started with another line than node 0\n{difference}");
     let lines: Vec<_> = difference.lines().map(str::trim_start).collect();
-    let words = format!("the plan differs from the plan of node 0\n{}", lines.join("\n"));
+    let words = format!("its line differs from that of node 0\n{}", lines.join("\n"));
     let fault = Fault::new(FaultKind::OtherPlan, words);
     never(Status::Config, text, Some(Absence::Fault(fault)))
 }
@@ -323,6 +343,7 @@ mod tests {
             build: "1",
             digest: [0; 32],
             outline: Vec::new(),
+            has_own_lines: false,
             has_first: true,
             hosts: vec!["n0".to_owned(), "n1".to_owned()],
         }

@@ -28,6 +28,7 @@ use crate::cli::resolve::{
 use crate::cli::start::{Face, FaceFlags, JobArgs, TorchrunFace, TorchrunStreams, start_as};
 use crate::inventory;
 use crate::plan::{MASTER_PORT, NumaBinding, RendezvousPort};
+use crate::pool::SlotCount;
 use crate::report::Terminal;
 use crate::report::text::paint_message;
 
@@ -98,6 +99,8 @@ pub(in crate::cli) fn start(
     let origin = LineOrigin::translated(typed, NAMES_IN_RUN, None);
     let (mut run_args, _) = run::parse_made(CommandLine::made(&typed.program, line, origin))?;
     run_args.watch.env.extend(variables.iter().map(OsString::from));
+    // As without `-H`, a node has one worker if neither the line nor its host says another number.
+    run_args.cluster.slots_of_list = SlotCount::new(1).filter(|_| workers.is_none());
     let slots: Vec<Slot> = (0..workers.unwrap_or(1) as u32).map(Slot).collect();
     let mut cluster = match &nodes {
         Nodes::Here => ResolvedCluster::here(slots, rendezvous.address()),
