@@ -11,7 +11,7 @@ use super::rendezvous::{
     parse_host,
 };
 use super::size::{NodeCount, OwnDevices, parse_nnodes, parse_nproc};
-use super::streams::{parse_filters, parse_local_ranks, parse_streams, prefix};
+use super::streams::streams;
 use super::values::Values;
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status, env_vars};
@@ -25,7 +25,7 @@ use crate::cli::resolve::hostfile::is_meant_as_file;
 use crate::cli::resolve::{
     self, AllocatedNodes, NodePlace, NodePorts, OneByOne, ResolvedCluster, TaskGroup,
 };
-use crate::cli::start::{Face, FaceFlags, JobArgs, TorchrunFace, TorchrunStreams, start_as};
+use crate::cli::start::{Face, FaceFlags, JobArgs, TorchrunFace, start_as};
 use crate::inventory;
 use crate::plan::{MASTER_PORT, NumaBinding, RendezvousPort};
 use crate::pool::SlotCount;
@@ -96,11 +96,8 @@ pub(in crate::cli) fn start(
     let terminal = Terminal::detect();
     let nodes = nodes((args, values), &rendezvous, workers, terminal)?;
     let line = run_line(args, values, launcher, (&nodes, workers))?;
-    let origin = LineOrigin::translated(typed, NAMES_IN_RUN, None);
-    let (mut run_args, _) = run::parse_made(CommandLine::made(&typed.program, line, origin))?;
+    let mut run_args = parse_run_line(line, typed, workers)?;
     run_args.watch.env.extend(variables.iter().map(OsString::from));
-    // As without `-H`, a node has one worker if neither the line nor its host says another number.
-    run_args.cluster.slots_of_list = SlotCount::new(1).filter(|_| workers.is_none());
     let slots: Vec<Slot> = (0..workers.unwrap_or(1) as u32).map(Slot).collect();
     let mut cluster = match &nodes {
         Nodes::Here => ResolvedCluster::here(slots, rendezvous.address()),
@@ -491,6 +488,19 @@ fn no_address(typed: &CommandLine, backend: RendezvousBackend) -> CliError {
     refused.into()
 }
 
+/// The options of `remuda run` of a line that was made for it.
+fn parse_run_line(
+    line: Vec<OsString>,
+    typed: &CommandLine,
+    workers: Option<usize>,
+) -> Result<RunArgs, CliError> {
+    let origin = LineOrigin::translated(typed, NAMES_IN_RUN, None);
+    let (mut run_args, _) = run::parse_made(CommandLine::made(&typed.program, line, origin))?;
+    // As without `-H`, a node has one worker if neither the line nor its host says another number.
+    run_args.cluster.slots_of_list = SlotCount::new(1).filter(|_| workers.is_none());
+    Ok(run_args)
+}
+
 /// The words of `remuda run` for the same job.
 fn run_line(
     args: &TorchrunArgs,
@@ -566,33 +576,4 @@ fn check_program(typed: &CommandLine, is_module: bool, no_python: bool) -> Resul
         return Err(crate::cli::line::cannot_combine(typed, "module", "no-python", why).into());
     }
     Ok(())
-}
-
-fn streams(args: &TorchrunArgs, values: Values<'_>) -> Result<TorchrunStreams, CliError> {
-    let logs = &args.logs;
-    let set = |flag, typed: &Option<String>| {
-        values.text(flag, typed.as_deref(), "0").parse(parse_streams)
-    };
-    let role = values.text("role", args.watch.role.as_deref(), "default").text;
-    let template =
-        values.optional("log-line-prefix-template", logs.log_line_prefix_template.as_deref());
-    let template = template.map(|template| template.text);
-    let template =
-        template.or_else(|| env_vars::get_text(env_vars::TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE));
-    let shown = values.optional("local-ranks-filter", logs.local_ranks_filter.as_deref());
-    let typed_dir = logs.log_dir.as_ref().map(|dir| dir.to_string_lossy());
-    let directory = values.optional("log-dir", typed_dir.as_deref());
-    let filters = |flag, typed: &Option<String>| {
-        let value = values.text(flag, typed.as_deref(), "");
-        if value.is_given() { parse_filters(&value.text) } else { Vec::new() }
-    };
-    Ok(TorchrunStreams {
-        stdout_filters: filters("duplicate-stdout-filters", &logs.duplicate_stdout_filters),
-        stderr_filters: filters("duplicate-stderr-filters", &logs.duplicate_stderr_filters),
-        directory: directory.map(|directory| PathBuf::from(directory.text)),
-        redirected: set("redirects", &logs.redirects)?,
-        tee: set("tee", &logs.tee)?,
-        tee_prefix: prefix(template.as_deref(), &role),
-        shown: shown.map(|ranks| ranks.parse(parse_local_ranks)).transpose()?,
-    })
 }

@@ -1,13 +1,18 @@
 //! Streams of workers: `--redirects`, `--tee`, `--local-ranks-filter`, the prefix of lines.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
+use super::args::TorchrunArgs;
+use super::values::Values;
+use crate::base::env_vars;
+use crate::cli::error::CliError;
 use crate::cli::line::{BadValue, python_int};
-use crate::cli::start::TeePrefix;
+use crate::cli::start::{TeePrefix, TorchrunStreams};
 use crate::report::{OutputStreams, StreamSet};
 
 /// Parses `0`, `3`, or `0:3,1:1`.
-pub(super) fn parse_streams(text: &str) -> Result<StreamSet, BadValue> {
+fn parse_streams(text: &str) -> Result<StreamSet, BadValue> {
     let streams = |text: &str| {
         match text {
         "0" => Ok(OutputStreams::None),
@@ -32,14 +37,14 @@ pub(super) fn parse_streams(text: &str) -> Result<StreamSet, BadValue> {
 }
 
 /// Parses `0,1`.
-pub(super) fn parse_local_ranks(text: &str) -> Result<BTreeSet<u32>, BadValue> {
+fn parse_local_ranks(text: &str) -> Result<BTreeSet<u32>, BadValue> {
     let rank = |text: &str| u32::try_from(python_int(text)?).ok();
     let ranks = text.split(',').map(rank).collect::<Option<_>>();
     ranks.ok_or_else(|| BadValue::new("expected local ranks").help("write numbers: `0,1`"))
 }
 
 /// Reads the texts of `apple,orange`; `,,` is a comma in a text.
-pub(super) fn parse_filters(text: &str) -> Vec<String> {
+fn parse_filters(text: &str) -> Vec<String> {
     let mut texts = vec![String::new()];
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
@@ -59,7 +64,7 @@ pub(super) fn parse_filters(text: &str) -> Vec<String> {
 }
 
 /// The prefix of lines as remuda writes its placeholders; torchrun's own by default.
-pub(super) fn prefix(template: Option<&str>, role: &str) -> TeePrefix {
+fn prefix(template: Option<&str>, role: &str) -> TeePrefix {
     let Some(template) = template else { return TeePrefix::Usual(role.to_owned()) };
     let names = [
         ("role_name", role),
@@ -99,6 +104,39 @@ fn fill_template(template: &str, names: &[(&str, &str)]) -> String {
         }
     }
     out + rest
+}
+
+/// Returns where the output of the workers goes.
+pub(super) fn streams(
+    args: &TorchrunArgs,
+    values: Values<'_>,
+) -> Result<TorchrunStreams, CliError> {
+    let logs = &args.logs;
+    let set = |flag, typed: &Option<String>| {
+        values.text(flag, typed.as_deref(), "0").parse(parse_streams)
+    };
+    let role = values.text("role", args.watch.role.as_deref(), "default").text;
+    let template =
+        values.optional("log-line-prefix-template", logs.log_line_prefix_template.as_deref());
+    let template = template.map(|template| template.text);
+    let template =
+        template.or_else(|| env_vars::get_text(env_vars::TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE));
+    let shown = values.optional("local-ranks-filter", logs.local_ranks_filter.as_deref());
+    let typed_dir = logs.log_dir.as_ref().map(|dir| dir.to_string_lossy());
+    let directory = values.optional("log-dir", typed_dir.as_deref());
+    let filters = |flag, typed: &Option<String>| {
+        let value = values.text(flag, typed.as_deref(), "");
+        if value.is_given() { parse_filters(&value.text) } else { Vec::new() }
+    };
+    Ok(TorchrunStreams {
+        stdout_filters: filters("duplicate-stdout-filters", &logs.duplicate_stdout_filters),
+        stderr_filters: filters("duplicate-stderr-filters", &logs.duplicate_stderr_filters),
+        directory: directory.map(|directory| PathBuf::from(directory.text)),
+        redirected: set("redirects", &logs.redirects)?,
+        tee: set("tee", &logs.tee)?,
+        tee_prefix: prefix(template.as_deref(), &role),
+        shown: shown.map(|ranks| ranks.parse(parse_local_ranks)).transpose()?,
+    })
 }
 
 #[cfg(test)]
