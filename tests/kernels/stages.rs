@@ -45,7 +45,7 @@ fn trained(
 }
 
 /// Trains on devices of `ranks` ranks, which end with the same.
-fn on_ranks(ranks: usize, config: &EngineConfig, open: &dyn Open) -> String {
+pub(super) fn on_ranks(ranks: usize, config: &EngineConfig, open: &dyn Open) -> String {
     let of_ranks =
         Group::on_threads(ranks, |group| Ok(trained(config, (&WIDE, STEPS), group, open())));
     let of_ranks = of_ranks.expect("all ranks end");
@@ -54,7 +54,7 @@ fn on_ranks(ranks: usize, config: &EngineConfig, open: &dyn Open) -> String {
 }
 
 /// Settings of a stage: gathering ahead, and reductions of two units at once.
-fn staged(sharding: Sharding, accumulate: usize, precision: Precision) -> EngineConfig {
+pub(super) fn staged(sharding: Sharding, accumulate: usize, precision: Precision) -> EngineConfig {
     let prefetch = Prefetch::NextPass;
     EngineConfig {
         sharding,
@@ -195,7 +195,7 @@ fn recomputed_activations_on_devices_change_no_bit() {
 }
 
 /// Emulated device that forgets all waits for an event, or has too little memory, and counts its memory.
-struct Faulty {
+pub(super) struct Faulty {
     inner: EmulatedStreams,
     /// Bytes that are allocated, and the most of them.
     bytes: Arc<Mutex<[usize; 2]>>,
@@ -238,6 +238,11 @@ impl Drop for Counted {
 }
 
 impl Faulty {
+    /// A device that counts its bytes: those that are allocated, and the most of them.
+    pub(super) fn counting(inner: EmulatedStreams, bytes: Arc<Mutex<[usize; 2]>>) -> Self {
+        Self { bytes, ..Self::new(inner) }
+    }
+
     /// A device without a fault.
     fn new(inner: EmulatedStreams) -> Self {
         Self {
@@ -253,6 +258,10 @@ impl Faulty {
 impl Device for Faulty {
     fn name(&self) -> String {
         self.inner.name()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.inner.free_bytes()
     }
 
     fn alloc(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>, DeviceError> {
@@ -409,7 +418,7 @@ fn peak_and_forecast(ranks: usize, config: &EngineConfig) -> [usize; 2] {
         // The work space of the model is not counted.
         let model = DeviceMlp::new(Arc::new(inner.clone()), &WIDE, config.precision.into());
         let forecast = EngineMemory::forecast_on_device(&model, config, ranks);
-        let device = Arc::new(Faulty { bytes, ..Faulty::new(inner) });
+        let device = Arc::new(Faulty::counting(inner, bytes));
         let mut engine =
             Engine::on_device(group, device, model, config.clone()).expect("an engine");
         for step in 0..2 {

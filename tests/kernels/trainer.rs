@@ -19,7 +19,7 @@ use crate::support::proof::has;
 
 const STEPS: u64 = 4;
 
-fn options(model: ModelOptions, precision: Precision) -> TrainOptions {
+pub(super) fn options(model: ModelOptions, precision: Precision) -> TrainOptions {
     TrainOptions {
         model,
         batch_size: NonZeroUsize::new(3).expect("a number"),
@@ -46,7 +46,7 @@ fn options(model: ModelOptions, precision: Precision) -> TrainOptions {
     }
 }
 
-fn mlp() -> ModelOptions {
+pub(super) fn mlp() -> ModelOptions {
     ModelOptions::Mlp(MlpOptions { inputs: 24, layers: 2, width: 40, classes: 5 })
 }
 

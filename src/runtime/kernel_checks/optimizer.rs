@@ -29,12 +29,11 @@ fn gradient(random: &mut RandomStream, len: usize) -> Vec<f32> {
 /// Folds groups of 32 sums.
 fn fold_squares(runner: &mut dyn KernelRunner, sums: &[f64]) -> Result<Vec<f64>, CheckError> {
     let launch = KernelLaunch::fold_squares(sums.len() as u32);
-    let memory =
-        KernelCase::new(KernelProgram::Optimizer(BF16), Kernel::FoldSquares, launch)
-            .memory(sums)
-            .unwritten(sums.len().div_ceil(32) * 8)
-            .count(sums.len())
-            .run(runner)?;
+    let memory = KernelCase::new(KernelProgram::Optimizer(BF16), Kernel::FoldSquares, launch)
+        .memory(sums)
+        .unwritten(sums.len().div_ceil(32) * 8)
+        .count(sums.len())
+        .run(runner)?;
     Ok(memory.get(1))
 }
 

@@ -66,13 +66,14 @@ impl DecisionMemory {
         updates: u64,
         loss_scale: LossScale,
     ) -> Result<(), DeviceError> {
-        let upload = |bytes: &[u8], to: &dyn DeviceMemory| {
-            on.device.upload(on.stream, bytes, to.address())
-        };
+        let upload =
+            |bytes: &[u8], to: &dyn DeviceMemory| on.device.upload(on.stream, bytes, to.address());
         let step = DeviceStep { applied: updates, ..DeviceStep::default() };
         upload(bytemuck::bytes_of(&step), &*self.step)?;
         let state = match loss_scale {
-            LossScale::Constant { scale } => DeviceLossScale { scale, ..DeviceLossScale::default() },
+            LossScale::Constant { scale } => {
+                DeviceLossScale { scale, ..DeviceLossScale::default() }
+            }
             LossScale::Dynamic { scale, clean_steps, hysteresis_left } => {
                 DeviceLossScale { scale, clean_steps, hysteresis_left, is_stuck: 0 }
             }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::cuda::device::{Device, DeviceAddress, DeviceError, StreamId};
 use crate::cuda::kernels::{Activation, AttentionShape, ElementType, HalfType, HeadWidth};
 use crate::runtime::engine::{
-    DeviceBackward, DeviceForward, DeviceLosses, DeviceModel, ModelPass, ParameterTable, RecomputeSegment,
+    DeviceBackward, DeviceForward, DeviceLosses, DeviceModel, ModelPass, ParameterTable,
+    RecomputeSegment,
 };
 use crate::train::nn::device::attention::{AttentionGradients, DeviceAttention};
 use crate::train::nn::device::gpt_memory::GptMemory;
