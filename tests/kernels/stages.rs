@@ -196,7 +196,7 @@ fn recomputed_activations_on_devices_change_no_bit() {
 
 /// Emulated device that forgets all waits for an event, or has too little memory, and counts its memory.
 pub(super) struct Faulty {
-    inner: EmulatedStreams,
+    inner: Arc<dyn Device>,
     /// Bytes that are allocated, and the most of them.
     bytes: Arc<Mutex<[usize; 2]>>,
     forgotten: Option<EventId>,
@@ -239,12 +239,12 @@ impl Drop for Counted {
 
 impl Faulty {
     /// A device that counts its bytes: those that are allocated, and the most of them.
-    pub(super) fn counting(inner: EmulatedStreams, bytes: Arc<Mutex<[usize; 2]>>) -> Self {
+    pub(super) fn counting(inner: Arc<dyn Device>, bytes: Arc<Mutex<[usize; 2]>>) -> Self {
         Self { bytes, ..Self::new(inner) }
     }
 
     /// A device without a fault.
-    fn new(inner: EmulatedStreams) -> Self {
+    fn new(inner: Arc<dyn Device>) -> Self {
         Self {
             inner,
             bytes: Arc::default(),
@@ -344,10 +344,10 @@ fn forgetting(
 ) -> (String, BTreeSet<u32>) {
     let waits = Arc::new(Mutex::new(BTreeSet::new()));
     let of_ranks = Group::on_threads(2, |group| {
-        let inner = EmulatedStreams::new(order);
+        let inner: Arc<dyn Device> = Arc::new(EmulatedStreams::new(order));
         let device: Arc<dyn Device> = match group.rank() {
             0 => Arc::new(Faulty { forgotten, waits: waits.clone(), ..Faulty::new(inner) }),
-            _ => Arc::new(inner),
+            _ => inner,
         };
         Ok(trained(config, (&EVEN, 2), group, device))
     });
@@ -391,13 +391,13 @@ fn device_without_memory_is_an_error_on_all_ranks() {
     // At the start, while weights are allocated, and in the first step.
     for allocations in [0, 12, 26] {
         let of_ranks = Group::on_threads(2, |group| {
-            let inner = EmulatedStreams::new(Order::Late);
+            let inner: Arc<dyn Device> = Arc::new(EmulatedStreams::new(Order::Late));
             let device: Arc<dyn Device> = match group.rank() {
                 1 => Arc::new(Faulty {
                     allocations: AtomicUsize::new(allocations),
                     ..Faulty::new(inner)
                 }),
-                _ => Arc::new(inner),
+                _ => inner,
             };
             Ok(trained(&config, (&WIDE, STEPS), group, device))
         });
@@ -412,11 +412,11 @@ fn device_without_memory_is_an_error_on_all_ranks() {
 fn peak_and_forecast(ranks: usize, config: &EngineConfig) -> [usize; 2] {
     let bytes: Arc<Mutex<[usize; 2]>> = Arc::default();
     let forecasts = Group::on_threads(ranks, |group| {
-        let inner = EmulatedStreams::new(Order::Early);
+        let inner: Arc<dyn Device> = Arc::new(EmulatedStreams::new(Order::Early));
         let (own, elsewhere) = (bytes.clone(), Arc::default());
         let bytes = if group.rank() == 0 { own } else { elsewhere };
         // The work space of the model is not counted.
-        let model = DeviceMlp::new(Arc::new(inner.clone()), &WIDE, config.precision.into());
+        let model = DeviceMlp::new(inner.clone(), &WIDE, config.precision.into());
         let forecast = EngineMemory::forecast_on_device(&model, config, ranks);
         let device = Arc::new(Faulty::counting(inner, bytes));
         let mut engine =

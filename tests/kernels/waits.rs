@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use remuda::cuda::device::Device;
 use remuda::runtime::Group;
+use remuda::runtime::checkpoint::{CheckpointWriter, SavedState, WriterOptions};
 use remuda::runtime::engine::{
     DeviceReplica, Engine, EngineConfig, EngineError, Precision, Sharding, StatePlace,
 };
@@ -11,6 +12,7 @@ use remuda::runtime::optim::{DynamicScaling, LossScaling, Optimizer, SgdOptions}
 use remuda::train::DeviceMlp;
 
 use super::emulated_streams::{EmulatedStreams, Order};
+use super::saved::Dir;
 use super::stages::{WIDE, on_ranks, staged};
 use super::training::{STEPS, adam, config, emulated, samples_of};
 use crate::support::proof::has;
@@ -139,6 +141,35 @@ fn host_submits_a_step_while_the_one_before_runs() {
         }
         let last = engine.outcome().expect("the last step").map(|outcome| outcome.step as usize);
         assert_eq!((last, engine.outcome().expect("no step")), (Some(FIRST + STEPS), None));
+        Ok(())
+    });
+    trained.expect("it ends");
+}
+
+#[test]
+fn state_is_saved_once_the_outcome_was_read() {
+    if !has("compiler", "state_is_saved_once_the_outcome_was_read") {
+        return;
+    }
+    let dir = Dir::new("device-unread");
+    let trained = Group::on_threads(1, |group| {
+        let device = EmulatedStreams::new(Order::Late);
+        let mut engine = engine(group, &device, &config(1, adam(), Precision::F32));
+        let mut writer =
+            CheckpointWriter::new(group, &dir.0, WriterOptions::default()).expect("a writer");
+        engine.submit_batch(|lane| samples_of(WIDE[0], 0, lane)).expect("a step");
+        assert_eq!((engine.global_steps(), engine.counters().steps), (1, 0));
+        let error = engine.save_checkpoint(&mut writer, SavedState::default()).err();
+        assert_eq!(
+            error.map(|error| error.to_string()).as_deref(),
+            Some(
+                "save_checkpoint was called before the outcome of the last step was read; call \
+                 `outcome`"
+            )
+        );
+        engine.outcome().expect("the step");
+        engine.save_checkpoint(&mut writer, SavedState::default()).expect("it is copied");
+        assert!(writer.finish().into_iter().all(|outcome| outcome.is_ok()), "it is saved");
         Ok(())
     });
     trained.expect("it ends");

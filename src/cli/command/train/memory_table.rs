@@ -62,10 +62,10 @@ fn of_what(device: DeviceArg) -> &'static str {
 }
 
 fn forecast(table: &MemoryTable<'_>, options: &TrainOptions) -> WorkerMemory {
-    let MemoryTable { vocabulary, workers, device, .. } = *table;
-    match device {
-        #[cfg(feature = "nccl")]
-        DeviceArg::Cuda => WorkerMemory::forecast_on_device(options, vocabulary, workers),
-        _ => WorkerMemory::forecast(options, vocabulary, workers),
+    let MemoryTable { vocabulary, workers, .. } = *table;
+    #[cfg(feature = "nccl")]
+    if table.device == DeviceArg::Cuda {
+        return WorkerMemory::forecast_on_device(options, vocabulary, workers);
     }
+    WorkerMemory::forecast(options, vocabulary, workers)
 }
