@@ -5,9 +5,9 @@
 
 #[cfg(feature = "nccl")]
 use crate::cuda::driver::WORKSPACE_BYTES;
-use crate::runtime::engine::{EngineMemory, Precision};
 #[cfg(feature = "nccl")]
-use crate::runtime::engine::{Model, StatePlace};
+use crate::runtime::engine::StatePlace;
+use crate::runtime::engine::{EngineMemory, Precision};
 use crate::train::nn::cpu::threads::Threads;
 #[cfg(feature = "nccl")]
 use crate::train::nn::device::work_space::{gpt_work_bytes, mlp_work_bytes};
@@ -75,17 +75,19 @@ impl WorkerMemory {
     /// If `workers` is 0.
     #[cfg(feature = "nccl")]
     pub fn forecast_on_device(options: &TrainOptions, vocabulary: usize, workers: usize) -> Self {
+        use crate::runtime::engine::Model as _;
+
         let config = &options.engine;
         let engine = if is_planned(options, vocabulary) {
             let forecast = |shape| EngineMemory::of_passes_on_device(shape, config, workers);
             Self::of_engine(match &options.model {
                 ModelOptions::Gpt(gpt) => {
                     let model = Gpt::<f32>::new(gpt.config(vocabulary), Threads::ONE);
-                    forecast((Model::parameters(&model), Model::passes(&model)))
+                    forecast((model.parameters(), model.passes()))
                 }
                 ModelOptions::Mlp(mlp) => {
                     let model = Mlp::<f32>::new(&mlp.features(), Threads::ONE);
-                    forecast((Model::parameters(&model), Model::passes(&model)))
+                    forecast((model.parameters(), model.passes()))
                 }
             })
         } else {

@@ -21,6 +21,8 @@ pub(super) enum Order {
     Early,
     /// When the host needs a result, and only those before it.
     Late,
+    /// As soon as they are submitted, but for those of one stream, which run when the host needs a result.
+    Lagging(usize),
     /// At any time; the number chooses.
     Random(u64),
 }
@@ -69,7 +71,7 @@ impl EmulatedStreams {
     pub(super) fn new(order: Order) -> Self {
         let random = Random::new(match order {
             Order::Random(seed) => seed,
-            Order::Early | Order::Late => 0,
+            Order::Early | Order::Late | Order::Lagging(_) => 0,
         });
         let (streams, events) = (Vec::new(), Vec::new());
         Self(Arc::new(Mutex::new(Queues {
@@ -117,6 +119,10 @@ impl Queues {
         self.counts[stream.0 as usize].submitted += 1;
         match self.order {
             Order::Early => while (0..self.streams.len()).any(|stream| self.step(stream)) {},
+            Order::Lagging(late) => {
+                let all = 0..self.streams.len();
+                while all.clone().any(|stream| stream != late && self.step(stream)) {}
+            }
             Order::Late => {}
             Order::Random(_) => {
                 for _ in 0..self.random.below(4) {

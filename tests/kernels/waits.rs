@@ -212,7 +212,8 @@ fn steps_that_are_read_later_have_the_same_bits() {
                 config.loss_scaling = LossScaling::None;
             }
             let expected = on_ranks(ranks, &config, &|| emulated(Order::Early));
-            for order in [Order::Early, Order::Late, Order::Random(11)] {
+            let lagging = (0..STREAMS).map(Order::Lagging);
+            for order in lagging.chain([Order::Early, Order::Late, Order::Random(11)]) {
                 assert_eq!(read_later(ranks, &config, order), expected, "{order:?}: {config:?}");
             }
         }

@@ -342,7 +342,8 @@ impl<R: Replica> Engine<R> {
         Ok(())
     }
 
-    /// Ends a micro-batch: after the last one of a step, updates the parameters; otherwise returns `None`.
+    /// Ends a micro-batch: after the last one of a step, updates the parameters; otherwise returns `None`. If a step
+    /// was submitted before, its outcome is read and not returned.
     ///
     /// # Errors
     /// If a micro-batch is incomplete, an operation fails, the loss scale is at its minimum, or the gradient
@@ -445,26 +446,26 @@ impl<R: Replica> Engine<R> {
 
     /// Ends a step, and returns its outcome.
     fn end_and_read(&mut self) -> Result<Option<StepOutcome>, EngineError> {
-        let has_waited = self.read_outcome()?.is_some();
-        self.end_step(has_waited)?;
+        self.read_outcome()?;
+        self.end_step()?;
         self.read_outcome()
     }
 
     /// Ends a step, and returns the newest outcome that is known without waiting for the step.
     fn end_after_last(&mut self) -> Result<Option<StepOutcome>, EngineError> {
         let before = self.read_outcome()?;
-        self.end_step(before.is_some())?;
+        self.end_step()?;
         if self.replica.is_deferred() { Ok(before) } else { self.read_outcome() }
     }
 
-    /// Ends a step on this rank. The outcome of the one before was read, because the number of updates decides on the
-    /// rate; `has_waited` is whether only now, so that the scale of this step was not known.
-    fn end_step(&mut self, has_waited: bool) -> Result<(), EngineError> {
-        let taken = self.step_scale.take().filter(|_| !has_waited);
+    /// Ends a step on this rank. The outcome of the one before was read: rate and loss scale follow from it.
+    fn end_step(&mut self) -> Result<(), EngineError> {
+        let is_known = !self.replica.is_deferred();
+        // When the passes of a deferred step were submitted, its scale was not known.
+        let taken = self.step_scale.take().filter(|_| is_known);
         let scale = taken.unwrap_or_else(|| self.scaler.start_step());
         let (rate, updates) = (self.config.schedule.rate(self.updates), self.updates);
         let wants_stop = std::mem::take(&mut self.wants_stop);
-        let is_known = !self.replica.is_deferred();
         let losses = is_known.then(|| self.reduce_losses(wants_stop)).transpose()?;
         let optimizer = match self.config.schedule.betas(updates) {
             Some(betas) => self.config.optimizer.with_betas(betas),
