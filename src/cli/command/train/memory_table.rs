@@ -6,7 +6,7 @@ use crate::report::text::{Align, show_bytes, show_columns};
 use crate::runtime::engine::Sharding;
 use crate::train::{TrainOptions, WorkerMemory};
 
-/// Text of a run: what it trains, and how many workers compute where.
+/// What the memory of a run follows from.
 pub(super) struct MemoryTable<'a> {
     pub(super) options: &'a TrainOptions,
     /// Tokens that the model knows.
@@ -47,10 +47,9 @@ pub(super) fn show_memory(table: &MemoryTable<'_>) -> String {
     }
     let right = Align::Right;
     let mut text = show_columns(&rows, [Align::Left, right, right, right, right]);
-    for GpuRoom { slot, name, free_bytes } in &table.rooms {
-        let free = show_bytes(*free_bytes as f64);
-        text += &format!("{name} {}: {free} are free\n", slot.0);
-    }
+    text.extend(table.rooms.iter().map(|GpuRoom { slot, name, free_bytes }| {
+        format!("{name} {}: {} are free\n", slot.0, show_bytes(*free_bytes as f64))
+    }));
     text
 }
 
