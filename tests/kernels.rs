@@ -26,6 +26,7 @@ mod emulated;
 mod emulated_streams;
 mod ffi_device;
 mod ffi_emulated;
+mod forecast;
 mod gpu;
 mod machine_code;
 mod mistakes;
@@ -37,6 +38,7 @@ mod streams;
 mod suite;
 mod trainer;
 mod training;
+mod waits;
 
 use ffi_device::DeviceProgram;
 

@@ -75,6 +75,31 @@ pub fn gpus() -> Option<Vec<Gpu>> {
     (0..nvml.device_count().ok()?).map(|index| describe(&nvml, index).ok()).collect()
 }
 
+/// Memory of a GPU that nothing uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuRoom {
+    /// Number of the GPU in NVML's order.
+    pub slot: Slot,
+    /// Name, such as `NVIDIA H200`.
+    pub name: String,
+    /// Bytes that are free.
+    pub free_bytes: u64,
+}
+
+/// The free memory of all GPUs of this machine; empty when NVML cannot be opened or fails.
+pub fn gpu_rooms() -> Vec<GpuRoom> {
+    let room = |nvml: &Nvml, index| -> Result<GpuRoom, NvmlError> {
+        let device = nvml.device_by_index(index)?;
+        let (name, free_bytes) = (device.name()?, device.memory_info()?.free);
+        Ok(GpuRoom { slot: Slot(index), name, free_bytes })
+    };
+    let rooms = || -> Result<Vec<GpuRoom>, NvmlError> {
+        let nvml = Nvml::init()?;
+        (0..nvml.device_count()?).map(|index| room(&nvml, index)).collect()
+    };
+    rooms().unwrap_or_default()
+}
+
 /// Names of the GPUs, and the version of their driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpusAndDriver {

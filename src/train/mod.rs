@@ -54,8 +54,8 @@ pub use options::{
 pub use report::metrics::has_last_record;
 pub use report::plot::{Curve, show_svg};
 pub use report::progress::{
-    MemoryUse, PhaseSeconds, RunEnd, RunStart, StepReport, Summary, TrainEvent, more_steps,
-    show_reached,
+    MemoryUse, PhaseSeconds, RunDevice, RunEnd, RunStart, StepReport, Summary, TrainEvent,
+    more_steps, show_reached,
 };
 pub use report::skipped_steps::{SkipLevel, SkippedSteps};
 pub use report::step_change::StepChange;

@@ -10,7 +10,7 @@ use crate::base::clock;
 use crate::cuda::device::Device;
 #[cfg(feature = "nccl")]
 use crate::runtime::engine::check_device_config;
-use crate::runtime::engine::{Engine, EngineConfig, EngineError, Replica, StepOutcome};
+use crate::runtime::engine::{Engine, EngineConfig, EngineError, ReplicaState, StepOutcome};
 use crate::runtime::{Group, Note, ReduceOp};
 use crate::train::data::windows::SamplePosition;
 use crate::train::error::TrainError;
@@ -19,7 +19,7 @@ use crate::train::nn::device::gpt::head_width;
 use crate::train::nn::model_id::ModelId;
 use crate::train::options::{ModelOptions, TrainOptions};
 use crate::train::report::progress::{
-    MemoryUse, PhaseSeconds, RunEnd, RunStart, StepReport, Summary, TrainEvent,
+    MemoryUse, PhaseSeconds, RunDevice, RunEnd, RunStart, StepReport, Summary, TrainEvent,
 };
 use crate::train::report::rank0::Rank0Reporter;
 use crate::train::report::scalar_sinks::SampleAxis;
@@ -66,20 +66,33 @@ pub fn train_on(
     stop: &dyn Fn() -> bool,
     on_event: &mut dyn FnMut(&TrainEvent),
 ) -> Result<TrainOutcome, TrainError> {
-    let name = device.name();
-    let job = Job { group, options, has_forecast: false, device: Some(&name) };
-    let (config, precision) = (job.engine_config(), options.engine.precision);
+    let about = |task: &ModelId| RunDevice {
+        name: device.name(),
+        forecast: WorkerMemory::forecast_on_device(
+            options,
+            vocabulary_of(task),
+            group.world_size(),
+        )
+        .total(),
+        free: device.free_bytes(),
+    };
+    let job = |device| Job { group, options, has_forecast: false, device: Some(device) };
+    let precision = options.engine.precision;
     match &options.model {
         ModelOptions::Gpt(gpt) => {
             let task = Language::new(gpt, options)?;
+            let about = about(&task.identity());
+            let job = job(&about);
             let model = task.new_device_model(device.clone(), precision)?;
-            let engine = Engine::on_device(group, device, model, config)?;
+            let engine = Engine::on_device(group, device, model, job.engine_config())?;
             Run::new(job, task, engine, on_event)?.train(stop)
         }
         ModelOptions::Mlp(mlp) => {
             let task = Classification::new(mlp, options);
+            let about = about(&task.identity());
+            let job = job(&about);
             let model = task.new_device_model(device.clone(), precision);
-            let engine = Engine::on_device(group, device, model, config)?;
+            let engine = Engine::on_device(group, device, model, job.engine_config())?;
             Run::new(job, task, engine, on_event)?.train(stop)
         }
     }
@@ -107,8 +120,8 @@ struct Job<'a> {
     options: &'a TrainOptions,
     /// Whether the memory of a worker was forecast.
     has_forecast: bool,
-    /// Name of the device; `None`: processors.
-    device: Option<&'a str>,
+    /// `None`: processors.
+    device: Option<&'a RunDevice>,
 }
 
 impl Job<'_> {
@@ -142,8 +155,8 @@ struct StepCounts {
 }
 
 impl StepCounts {
-    fn of<R: Replica>(engine: &Engine<R>) -> Self {
-        Self { steps: engine.global_steps(), skipped: engine.skipped_steps() }
+    fn of<R: ReplicaState>(engine: &Engine<R>) -> Self {
+        Self { steps: engine.counters().steps, skipped: engine.skipped_steps() }
     }
 }
 
@@ -208,52 +221,80 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
     fn train(mut self, stop: &dyn Fn() -> bool) -> Result<TrainOutcome, TrainError> {
         let eval_batches = self.task.validation(Extent::Sample);
         let (mut last, mut end, mut elapsed) = (None, RunEnd::Complete, Duration::ZERO);
+        // Time of steps that were not reported yet.
+        let mut unreported = Duration::ZERO;
         while end == RunEnd::Complete && self.engine.global_steps() < self.options.steps {
             let begin = clock::now();
-            let step = self.step(stop());
-            let duration = clock::now() - begin;
-            let step = step.or_else(|error| self.end_with(error, duration))?;
-            elapsed += duration;
-            last = Some(step.loss);
-            if step.wants_stop {
-                end = RunEnd::Stopped;
+            let mut steps = Vec::new();
+            let done = self.run_step(stop(), &mut steps);
+            unreported += clock::now() - begin;
+            let duration = unreported / steps.len().max(1) as u32;
+            for step in &steps {
+                elapsed += duration;
+                unreported = Duration::ZERO;
+                last = Some(step.loss);
+                if step.wants_stop {
+                    end = RunEnd::Stopped;
+                }
+                self.after_step(step, duration, &eval_batches)?;
+                self.skipped_in_row = if step.is_applied { 0 } else { self.skipped_in_row + 1 };
+                if self.skipped_in_row == SKIPPED_IN_ROW_MAX {
+                    self.check_updates(end)?;
+                }
             }
-            self.after_step(&step, duration, &eval_batches)?;
-            self.skipped_in_row = if step.is_applied { 0 } else { self.skipped_in_row + 1 };
-            if self.skipped_in_row == SKIPPED_IN_ROW_MAX {
-                self.check_updates(end)?;
-            }
+            done.or_else(|error| self.end_with(error, unreported))?;
         }
         let items = self.items_per_step() * (self.engine.global_steps() - self.before.steps) as f64;
         self.finish(end, last, elapsed, items / elapsed.as_secs_f64().max(1e-9))
     }
 
-    /// Runs one step: the micro-batches of all lanes, the mean gradient, the optimizer.
-    fn step(&mut self, wants_stop: bool) -> Result<StepOutcome, TrainError> {
+    /// Runs one step: the micro-batches of all lanes, the mean gradient, the optimizer. Adds the steps whose outcome is
+    /// known then. On a device that is the step before, unless something has to be done after this one.
+    fn run_step(
+        &mut self,
+        wants_stop: bool,
+        steps: &mut Vec<StepOutcome>,
+    ) -> Result<(), TrainError> {
         if wants_stop {
             self.engine.request_stop();
         }
-        let outcome = self.train_batch()?;
-        if outcome.is_applied && !outcome.loss.is_finite() {
-            return Err(TrainError::Diverged { outcome });
+        let known = self.submit_batch()?.map(finite).transpose()?;
+        let is_stopped = known.is_some_and(|step| step.wants_stop);
+        steps.extend(known.map(|step| StepOutcome { wants_stop: false, ..step }));
+        if is_stopped || self.is_followed(self.engine.global_steps()) {
+            let Self { engine, seconds, .. } = self;
+            let submitted = timed(&mut seconds.step, || engine.outcome())?;
+            steps.extend(submitted.map(finite).transpose()?);
         }
-        Ok(outcome)
+        // A step that was in progress when the stop was known is the last one.
+        if let Some(last) = steps.last_mut() {
+            last.wants_stop |= is_stopped;
+        }
+        Ok(())
     }
 
-    /// [`Engine::train_batch`] with the time of every phase.
-    fn train_batch(&mut self) -> Result<StepOutcome, EngineError> {
+    /// [`Engine::submit_batch`] with the time of every phase.
+    fn submit_batch(&mut self) -> Result<Option<StepOutcome>, EngineError> {
         let (seed, step) = (self.options.seed, self.engine.global_steps());
         let Self { task, engine, seconds, .. } = self;
         loop {
             let lane = engine.lane() as u64;
             let batch =
                 timed(&mut seconds.data, || task.batch(SamplePosition { seed, step, lane }));
-            timed(&mut seconds.forward, || engine.forward(&batch))?;
+            timed(&mut seconds.forward, || engine.submit_forward(&batch))?;
             timed(&mut seconds.backward, || engine.backward(&batch))?;
-            if let Some(outcome) = timed(&mut seconds.step, || engine.step())? {
+            let outcome = timed(&mut seconds.step, || engine.submit_step())?;
+            if engine.global_steps() != step {
                 return Ok(outcome);
             }
         }
+    }
+
+    /// Whether the run ends after a step, or evaluates, or saves.
+    fn is_followed(&self, step: u64) -> bool {
+        let options = self.options;
+        let save_every = options.checkpoint.as_ref().and_then(|to| to.every);
+        step == options.steps || is_due(step, options.eval_every) || is_due(step, save_every)
     }
 
     /// Evaluates and saves if the options request it, and reports the step.
@@ -264,9 +305,8 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
         eval_batches: &[(T::Batch, usize)],
     ) -> Result<(), TrainError> {
         let done = step.step;
-        let is_due = |every: Option<u64>| every.is_some_and(|n| done.is_multiple_of(n.max(1)));
         let is_last = step.wants_stop || done == self.options.steps;
-        let wants_eval = is_due(self.options.eval_every) && !step.wants_stop;
+        let wants_eval = is_due(done, self.options.eval_every) && !step.wants_stop;
         let mut eval = 0.0;
         let val_loss =
             wants_eval.then(|| timed(&mut eval, || self.evaluate(eval_batches))).transpose()?;
@@ -281,7 +321,7 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
         };
         saver.poll(reporter);
         let every = self.options.checkpoint.as_ref().and_then(|to| to.every);
-        if is_last || is_due(every) {
+        if is_last || is_due(done, every) {
             timed(&mut seconds.save, || saver.start(engine, reporter))?;
         }
         Ok(())
@@ -358,10 +398,7 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
         let or_unknown = |bytes: Option<u64>| bytes.map_or(f64::INFINITY, |bytes| bytes as f64);
         let mut most = [peak.map(|peak| peak.own), peak.map(|peak| peak.resident)].map(or_unknown);
         self.group.all_reduce(&mut most, ReduceOp::Max)?;
-        let vocabulary = match self.task.identity() {
-            ModelId::Gpt { vocabulary, .. } => vocabulary,
-            ModelId::Mlp { .. } => 0,
-        };
+        let vocabulary = vocabulary_of(&self.task.identity());
         let workers = self.group.world_size();
         let forecast = WorkerMemory::forecast(self.options, vocabulary, workers).total() as u64;
         let is_known = most.iter().all(|bytes| bytes.is_finite());
@@ -430,6 +467,19 @@ impl<'a, T: Task, R: Learner<T>> Run<'a, T, R> {
     }
 }
 
+/// Returns an outcome whose loss is a number, unless the step was skipped.
+fn finite(outcome: StepOutcome) -> Result<StepOutcome, TrainError> {
+    if outcome.is_applied && !outcome.loss.is_finite() {
+        return Err(TrainError::Diverged { outcome });
+    }
+    Ok(outcome)
+}
+
+/// Whether something that is done after every `every` steps is done after this one.
+fn is_due(step: u64, every: Option<u64>) -> bool {
+    every.is_some_and(|every| step.is_multiple_of(every.max(1)))
+}
+
 /// Runs `work`, and adds its time to `seconds`.
 fn timed<V>(seconds: &mut f64, work: impl FnOnce() -> V) -> V {
     let begin = clock::now();
@@ -446,7 +496,15 @@ fn start(Job { group, options, device, .. }: Job<'_>, title: &str, parameters: u
         accumulate: options.engine.accumulate,
         batch_size: options.batch_size.get(),
         steps: options.steps,
-        device: device.map(str::to_owned),
+        device: device.cloned(),
+    }
+}
+
+/// Number of tokens that a model knows.
+fn vocabulary_of(model: &ModelId) -> usize {
+    match model {
+        ModelId::Gpt { vocabulary, .. } => *vocabulary,
+        ModelId::Mlp { .. } => 0,
     }
 }
 

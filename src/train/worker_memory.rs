@@ -3,8 +3,14 @@
 //!
 //! Numbers are `f64`, so that the product of any sizes is representable.
 
+#[cfg(feature = "nccl")]
+use crate::cuda::driver::WORKSPACE_BYTES;
+#[cfg(feature = "nccl")]
+use crate::runtime::engine::StatePlace;
 use crate::runtime::engine::{EngineMemory, Precision};
 use crate::train::nn::cpu::threads::Threads;
+#[cfg(feature = "nccl")]
+use crate::train::nn::device::work_space::{gpt_work_bytes, mlp_work_bytes};
 use crate::train::nn::gpt::{Gpt, GptConfig, tile_height};
 use crate::train::nn::mlp::Mlp;
 use crate::train::options::{MlpOptions, ModelOptions, TrainOptions};
@@ -38,6 +44,8 @@ pub struct WorkerMemory {
     pub activations: f64,
     /// Copy of the part that the worker saves, while it is written.
     pub checkpoint_copy: f64,
+    /// Memory that the library of matrix products uses on a device.
+    pub products: f64,
     /// Program, libraries and buffers.
     pub program: f64,
     /// Files of offloaded state; not part of the total.
@@ -50,11 +58,7 @@ impl WorkerMemory {
     /// # Panics
     /// If `workers` is 0.
     pub fn forecast(options: &TrainOptions, vocabulary: usize, workers: usize) -> Self {
-        let parameters = match &options.model {
-            ModelOptions::Gpt(gpt) => gpt_parameters(&gpt.config(vocabulary)),
-            ModelOptions::Mlp(mlp) => mlp_parameters(mlp),
-        };
-        let engine = engine_memory(options, parameters, vocabulary, workers);
+        let engine = engine_memory(options, vocabulary, workers);
         let has_checkpoint = f64::from(u8::from(options.checkpoint.is_some()));
         Self {
             activations: activation_bytes(options, vocabulary),
@@ -64,10 +68,55 @@ impl WorkerMemory {
         }
     }
 
+    /// Returns the memory of the device of each of `workers` workers. Not part of it is what the driver takes itself,
+    /// and some hundred bytes for each unit.
+    ///
+    /// # Panics
+    /// If `workers` is 0.
+    #[cfg(feature = "nccl")]
+    pub fn forecast_on_device(options: &TrainOptions, vocabulary: usize, workers: usize) -> Self {
+        use crate::runtime::engine::Model as _;
+
+        let config = &options.engine;
+        let engine = if is_planned(options, vocabulary) {
+            let forecast = |shape| EngineMemory::of_passes_on_device(shape, config, workers);
+            Self::of_engine(match &options.model {
+                ModelOptions::Gpt(gpt) => {
+                    let model = Gpt::<f32>::new(gpt.config(vocabulary), Threads::ONE);
+                    forecast((model.parameters(), model.passes()))
+                }
+                ModelOptions::Mlp(mlp) => {
+                    let model = Mlp::<f32>::new(&mlp.features(), Threads::ONE);
+                    forecast((model.parameters(), model.passes()))
+                }
+            })
+        } else {
+            let state = state_memory(options, workers, vocabulary);
+            let is_updated_there = config.offload.optimizer == StatePlace::Computing;
+            Self { optimizer: if is_updated_there { state.optimizer } else { 0.0 }, ..state }
+        };
+        let samples = options.batch_size.get();
+        let (work, losses) = match &options.model {
+            ModelOptions::Gpt(gpt) => {
+                let sizes = gpt.config(vocabulary);
+                let work = gpt_work_bytes(&sizes, samples, config.plan.recompute);
+                (work, samples as f64 * sizes.block as f64)
+            }
+            ModelOptions::Mlp(mlp) => {
+                let work = mlp_work_bytes(&mlp.features(), samples, config.precision.into());
+                (work, samples as f64)
+            }
+        };
+        // Of all micro-batches of two steps.
+        let losses = 2.0 * F32 * config.accumulate as f64 * losses;
+        let products = WORKSPACE_BYTES as f64;
+        Self { activations: work + losses, products, checkpoint_copy: 0.0, ..engine }
+    }
+
     /// Returns all uses of memory with their names.
-    pub fn uses(&self) -> [(&'static str, f64); 8] {
+    pub fn uses(&self) -> [(&'static str, f64); 9] {
         let Self { parameters, gradients, optimizer, live_units, .. } = *self;
-        let Self { micro_batch_sums, activations, checkpoint_copy, program, .. } = *self;
+        let Self { micro_batch_sums, activations, checkpoint_copy, products, program, .. } = *self;
         [
             ("parameters", parameters),
             ("gradients", gradients),
@@ -76,6 +125,7 @@ impl WorkerMemory {
             ("sums of micro-batches", micro_batch_sums),
             ("activations", activations),
             ("copy for a checkpoint", checkpoint_copy),
+            ("matrix products", products),
             ("program", program),
         ]
     }
@@ -102,20 +152,28 @@ impl WorkerMemory {
     }
 }
 
-/// Memory of the engine of a worker, for a model of so many parameters.
-fn engine_memory(
-    options: &TrainOptions,
-    parameters: f64,
-    vocabulary: usize,
-    workers: usize,
-) -> WorkerMemory {
-    let config = &options.engine;
+/// Number of parameters of the model.
+fn parameters_of(options: &TrainOptions, vocabulary: usize) -> f64 {
+    match &options.model {
+        ModelOptions::Gpt(gpt) => gpt_parameters(&gpt.config(vocabulary)),
+        ModelOptions::Mlp(mlp) => mlp_parameters(mlp),
+    }
+}
+
+/// Whether a plan is made for the forecast.
+fn is_planned(options: &TrainOptions, vocabulary: usize) -> bool {
     let layers = match &options.model {
         ModelOptions::Gpt(gpt) => gpt.layers,
         ModelOptions::Mlp(mlp) => mlp.layers,
     };
-    if PLANNED_PARAMETERS_MAX < parameters || PLANNED_LAYERS_MAX < layers {
-        return state_memory(options, parameters, workers);
+    parameters_of(options, vocabulary) <= PLANNED_PARAMETERS_MAX && layers <= PLANNED_LAYERS_MAX
+}
+
+/// Memory of the engine of a worker.
+fn engine_memory(options: &TrainOptions, vocabulary: usize, workers: usize) -> WorkerMemory {
+    let config = &options.engine;
+    if !is_planned(options, vocabulary) {
+        return state_memory(options, workers, vocabulary);
     }
     WorkerMemory::of_engine(match &options.model {
         ModelOptions::Gpt(gpt) => {
@@ -130,8 +188,8 @@ fn engine_memory(
 }
 
 /// Memory of the state of an engine, without the units in use.
-fn state_memory(options: &TrainOptions, parameters: f64, workers: usize) -> WorkerMemory {
-    let config = &options.engine;
+fn state_memory(options: &TrainOptions, workers: usize, vocabulary: usize) -> WorkerMemory {
+    let (config, parameters) = (&options.engine, parameters_of(options, vocabulary));
     let part = |is_divided: bool| if is_divided { parameters / workers as f64 } else { parameters };
     let (weight, masters) = match config.precision {
         Precision::F32 => (F32, 0.0),

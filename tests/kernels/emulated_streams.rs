@@ -21,6 +21,8 @@ pub(super) enum Order {
     Early,
     /// When the host needs a result, and only those before it.
     Late,
+    /// As soon as they are submitted, but for those of one stream, which run when the host needs a result.
+    Lagging(usize),
     /// At any time; the number chooses.
     Random(u64),
 }
@@ -36,7 +38,18 @@ struct Queues {
     events: Vec<Event>,
     /// The first error of an operation; all later calls return it, as those of a driver do.
     error: Option<DeviceError>,
-    host_waits: usize,
+    counts: Vec<StreamCounts>,
+    memory_changes: usize,
+}
+
+/// What happened in a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct StreamCounts {
+    /// Operations that were submitted, and that were executed.
+    pub(super) submitted: usize,
+    pub(super) executed: usize,
+    /// How often the host has waited for it.
+    pub(super) host_waits: usize,
 }
 
 /// Number of records of an event that were submitted, and that were executed.
@@ -58,7 +71,7 @@ impl EmulatedStreams {
     pub(super) fn new(order: Order) -> Self {
         let random = Random::new(match order {
             Order::Random(seed) => seed,
-            Order::Early | Order::Late => 0,
+            Order::Early | Order::Late | Order::Lagging(_) => 0,
         });
         let (streams, events) = (Vec::new(), Vec::new());
         Self(Arc::new(Mutex::new(Queues {
@@ -67,13 +80,24 @@ impl EmulatedStreams {
             streams,
             events,
             error: None,
-            host_waits: 0,
+            counts: Vec::new(),
+            memory_changes: 0,
         })))
     }
 
     /// How often the host has waited for a stream.
     pub(super) fn host_waits(&self) -> usize {
-        self.lock().host_waits
+        self.counts().iter().map(|stream| stream.host_waits).sum()
+    }
+
+    /// What happened in the streams, in the order in which they were created.
+    pub(super) fn counts(&self) -> Vec<StreamCounts> {
+        self.lock().counts.clone()
+    }
+
+    /// How often memory was allocated or released, for which a driver may wait until the device is idle.
+    pub(super) fn memory_changes(&self) -> usize {
+        self.lock().memory_changes
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Queues> {
@@ -92,8 +116,13 @@ impl EmulatedStreams {
 impl Queues {
     fn submit(&mut self, stream: StreamId, operation: Operation) -> Result<(), DeviceError> {
         self.streams[stream.0 as usize].push_back(operation);
+        self.counts[stream.0 as usize].submitted += 1;
         match self.order {
             Order::Early => while (0..self.streams.len()).any(|stream| self.step(stream)) {},
+            Order::Lagging(late) => {
+                let all = 0..self.streams.len();
+                while all.clone().any(|stream| stream != late && self.step(stream)) {}
+            }
             Order::Late => {}
             Order::Random(_) => {
                 for _ in 0..self.random.below(4) {
@@ -130,6 +159,7 @@ impl Queues {
             }
             Operation::Wait { .. } => {}
         }
+        self.counts[stream].executed += 1;
         true
     }
 
@@ -182,6 +212,7 @@ impl DeviceMemory for Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         let mut queues = self.device.lock();
+        queues.memory_changes += 1;
         (0..queues.streams.len()).for_each(|stream| queues.finish(stream));
     }
 }
@@ -191,15 +222,21 @@ impl Device for EmulatedStreams {
         "emulated device".to_owned()
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+
     fn alloc(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>, DeviceError> {
         // NaN, whatever the type.
         let memory = device().memory(&vec![0xff; bytes]);
+        self.lock().memory_changes += 1;
         Ok(Box::new(Memory { held: memory, bytes, device: self.clone() }))
     }
 
     fn create_stream(&self) -> Result<StreamId, DeviceError> {
         let mut queues = self.lock();
         queues.streams.push(VecDeque::new());
+        queues.counts.push(StreamCounts::default());
         Ok(StreamId(queues.streams.len() as u32 - 1))
     }
 
@@ -250,7 +287,7 @@ impl Device for EmulatedStreams {
         to: &mut [u8],
     ) -> Result<(), DeviceError> {
         let mut queues = self.lock();
-        queues.host_waits += 1;
+        queues.counts[stream.0 as usize].host_waits += 1;
         queues.finish(stream.0 as usize);
         queues.error.clone().map_or(Ok(()), Err)?;
         to.copy_from_slice(&read_memory(from, to.len()));

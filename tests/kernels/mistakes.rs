@@ -61,7 +61,7 @@ fn probes(file: KernelFile) -> Vec<Probe> {
         KernelFile::Norm => vec![norm_forward(&mut random), norm_backward(&mut random)],
         KernelFile::Fold => vec![bias_backward(&mut random), fold(&mut random)],
         KernelFile::Classifier => vec![classifier(&mut random)],
-        KernelFile::Optimizer => vec![squares(&mut random), decide_step(&mut random)],
+        KernelFile::Optimizer => vec![block_squares(&mut random), decide_step(&mut random)],
         KernelFile::Attention => {
             let [narrow, wide] = HeadWidth::ALL.map(|width| attention(&mut random, width));
             narrow.into_iter().chain(wide).collect()
@@ -142,12 +142,12 @@ fn classifier(random: &mut RandomStream) -> Probe {
     Probe { case, outputs: vec![(0, ELEMENTS), (2, FLOATS)] }
 }
 
-fn squares(random: &mut RandomStream) -> Probe {
+fn block_squares(random: &mut RandomStream) -> Probe {
     let len = 20_000;
-    let launch = KernelLaunch::squares(len as u64);
-    let case = KernelCase::new(KernelProgram::Optimizer(BF16), Kernel::Squares, launch)
+    let launch = KernelLaunch::block_squares(len as u64);
+    let case = KernelCase::new(KernelProgram::Optimizer(BF16), Kernel::BlockSquares, launch)
         .memory(&floats(random, len))
-        .unwritten(launch.grid[0] as usize * 8)
+        .unwritten(len.div_ceil(1024) * 8)
         .count(len);
     Probe { case, outputs: vec![(1, NumberType::F64)] }
 }

@@ -7,7 +7,7 @@ use remuda::cuda::device::{Device, DeviceAddress, DeviceMemory};
 use remuda::cuda::kernels::{ElementType, HalfType};
 use remuda::runtime::RandomStream;
 use remuda::runtime::engine::{
-    DeviceBackward, DeviceForward, DeviceModel, Model, ModelPass, gradient_of,
+    DeviceBackward, DeviceForward, DeviceLosses, DeviceModel, Model, ModelPass, gradient_of,
 };
 use remuda::train::{
     DeviceGpt, DeviceMlp, Gpt, GptArchitecture, GptConfig, Mlp, Samples, Sequences, Threads,
@@ -67,7 +67,10 @@ fn run<M: DeviceModel>(
         };
         model.forward(&pass, batch).expect("a pass");
     }
-    let loss = model.loss(stream).expect("the loss");
+    let DeviceLosses { address, count } = model.losses();
+    let mut losses = vec![0.0f32; count];
+    device.download(stream, address, bytemuck::cast_slice_mut(&mut losses)).expect("the losses");
+    let loss = DeviceLosses::mean(&losses);
     for (index, pass) in passes.iter().enumerate().rev() {
         let (units, gradients) = (addresses(pass, &weights), addresses(pass, &gradients));
         let forward = DeviceForward {

@@ -1,5 +1,6 @@
 //! The bundled trainer on a device: its steps, evaluations, checkpoints and sample, beside those on a processor.
 
+use std::cell::Cell;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -8,8 +9,8 @@ use remuda::runtime::Group;
 use remuda::runtime::engine::{EngineConfig, Precision};
 use remuda::runtime::optim::{AdamOptions, LrSchedule, Optimizer};
 use remuda::train::{
-    CheckpointOptions, GptArchitecture, GptOptions, MlpOptions, ModelOptions, Threads, TrainEvent,
-    TrainOptions, TrainOutcome, train, train_on,
+    CheckpointOptions, GptArchitecture, GptOptions, MlpOptions, ModelOptions, RunEnd, Threads,
+    TrainEvent, TrainOptions, TrainOutcome, train, train_on,
 };
 
 use super::emulated_streams::Order;
@@ -19,7 +20,7 @@ use crate::support::proof::has;
 
 const STEPS: u64 = 4;
 
-fn options(model: ModelOptions, precision: Precision) -> TrainOptions {
+pub(super) fn options(model: ModelOptions, precision: Precision) -> TrainOptions {
     TrainOptions {
         model,
         batch_size: NonZeroUsize::new(3).expect("a number"),
@@ -46,7 +47,7 @@ fn options(model: ModelOptions, precision: Precision) -> TrainOptions {
     }
 }
 
-fn mlp() -> ModelOptions {
+pub(super) fn mlp() -> ModelOptions {
     ModelOptions::Mlp(MlpOptions { inputs: 24, layers: 2, width: 40, classes: 5 })
 }
 
@@ -108,6 +109,32 @@ fn check_run(options: &TrainOptions, limit: f64, open: &dyn Open) -> Report {
     found
 }
 
+/// Checks that a run is stopped after the step that is in progress when the stop is known, and that it can go on.
+fn check_stop(whole: &TrainOptions, digest: &str, dir: &Dir, open: &dyn Open) {
+    let checkpoint = CheckpointOptions { dir: dir.0.join("stopped"), every: None, keep: None };
+    let options = TrainOptions { eval_every: None, checkpoint: Some(checkpoint), ..whole.clone() };
+    let asked = Cell::new(0);
+    let stop = || {
+        asked.set(asked.get() + 1);
+        asked.get() == 2
+    };
+    let mut steps = Vec::new();
+    let stopped = report(|group, on_event| {
+        let mut on_event = |event: &TrainEvent| {
+            if let TrainEvent::Stepped(step) = event {
+                steps.push(step.outcome.step);
+            }
+            on_event(event);
+        };
+        train_on(group, open(), &options, &stop, &mut on_event).expect("the run is stopped")
+    });
+    let summary = &stopped.outcome.summary;
+    assert_eq!((summary.end, summary.step), (RunEnd::Stopped, 3));
+    assert_eq!(steps, [1, 2, 3], "every step is reported");
+    let rest = TrainOptions { resume: summary.checkpoint.clone(), ..whole.clone() };
+    assert_eq!(on_device(&rest, open).outcome.digest, digest);
+}
+
 /// Checks whole runs: an MLP that is interrupted, and a GPT that writes a sample.
 pub(super) fn check(open: &dyn Open) {
     let whole = options(mlp(), Precision::F32);
@@ -116,8 +143,10 @@ pub(super) fn check(open: &dyn Open) {
     let checkpoint = CheckpointOptions { dir: dir.0.join("run"), every: None, keep: None };
     let half = TrainOptions { steps: STEPS / 2, checkpoint: Some(checkpoint), ..whole.clone() };
     let saved = on_device(&half, open).outcome.summary.checkpoint.expect("it is saved");
-    let rest = TrainOptions { resume: Some(saved), ..whole };
+    let rest = TrainOptions { resume: Some(saved), ..whole.clone() };
     assert_eq!(on_device(&rest, open).outcome.digest, found.outcome.digest);
+
+    check_stop(&whole, &found.outcome.digest, &dir, open);
 
     let text = dir.0.join("text");
     let words = (0..600).map(|word| ["a ", "bc ", "def\n", "g, "][word * word % 7 % 4]);

@@ -131,6 +131,10 @@ pub(super) fn check_optimizers(open: &dyn Open) {
         check(&config(3, optimizer, Precision::F32), 1e-5, open);
     }
     check(&config(2, adam(), Precision::Bf16), 2e-2, open);
+    // The scale grows. If that of the device were another one, so would be its norms.
+    let scaling = DynamicScaling { initial_power: 8, window: 1, ..DynamicScaling::default() };
+    let loss_scaling = LossScaling::Dynamic(scaling);
+    check(&EngineConfig { loss_scaling, ..config(2, adam(), Precision::F16) }, 1e-2, open);
 }
 
 /// Checks that overflows are skipped, on one rank and on two.

@@ -53,6 +53,9 @@ fn offload_to_the_host_is_noted_only_for_processors() {
         assert_eq!(screen.contains("has no effect"), !expected.is_empty(), "{screen}");
         let is_in_host = shown.contains(", its state in the memory of the host");
         assert_eq!(is_in_host, device == "cuda", "{shown}");
+        let of_what = if device == "cuda" { "memory of a GPU " } else { "memory of a worker " };
+        assert!(shown.starts_with(of_what), "{shown}");
+        assert_eq!(shown.contains("\nmatrix products "), device == "cuda", "{shown}");
     }
 }
 

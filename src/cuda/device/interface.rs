@@ -23,6 +23,9 @@ pub trait Device: Send + Sync {
     /// Returns the name of the device, for messages.
     fn name(&self) -> String;
 
+    /// Returns the number of bytes that are free, if the device knows it.
+    fn free_bytes(&self) -> Option<u64>;
+
     /// Allocates memory, whose content is not defined.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use crate::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
 use crate::cuda::nvrtc::Compiler;
 
 /// Memory of a stream that algorithms of products may use: what NVIDIA recommends for Hopper, and enough for others.
-const WORKSPACE_BYTES: usize = 32 << 20;
+pub(crate) const WORKSPACE_BYTES: usize = 32 << 20;
 
 /// GPU of this machine. Its libraries are opened when it is created, so that a missing one is found before anything
 /// is computed.
@@ -148,6 +148,10 @@ impl Drop for CudaMemory {
 impl Device for CudaDevice {
     fn name(&self) -> String {
         self.driver.name()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.driver.free_bytes()
     }
 
     fn alloc(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>, DeviceError> {

@@ -78,6 +78,13 @@ impl Driver {
         Ok(Architecture { major: major as u32, minor: minor as u32 })
     }
 
+    /// Bytes that are free.
+    pub(super) fn free_bytes(&self) -> Option<u64> {
+        self.enter().ok()?;
+        let (free, _total) = result::mem_get_info().ok()?;
+        Some(free as u64)
+    }
+
     /// Allocates memory; an address is a multiple of 256.
     pub(super) fn alloc(&self, bytes: usize) -> Result<DeviceAddress, DeviceError> {
         self.enter()?;

@@ -54,7 +54,7 @@ kernels! {
     ResidualNormForward = "residual_norm_forward" in Norm: "Adds to the residual stream; layer norm.";
     NormBackward = "norm_backward" in Norm: "Gradients of a layer norm, in parts for its parameters.";
     BlockSquares = "block_squares" in Optimizer: "Sums of the squares of a gradient, by blocks of the norm.";
-    Squares = "squares" in Optimizer: "Sums of the squares of a gradient, by 16 blocks of the norm.";
+    FoldSquares = "fold_squares" in Optimizer: "Sums of 32 sums of squares each.";
     DecideStep = "decide_step" in Optimizer: "Norm and clipping of the gradient; whether it is finite.";
     PrepareAdam = "prepare_adam" in Optimizer: "Numbers of a step of Adam.";
     Adam = "adam" in Optimizer: "Adam and AdamW.";

@@ -19,7 +19,7 @@ const PARTS_MAX: u32 = 256;
 const FOLD_WARPS: u32 = 8;
 const NORM_WARPS: u32 = 4;
 const FLASH_WARPS: u32 = 4;
-/// Elements of a gradient whose squares a block of `squares` sums.
+/// Elements of a gradient whose squares a block of `block_squares` sums.
 const SQUARES_BLOCK: u64 = 16 * 1024;
 
 /// Size of a launch.
@@ -130,15 +130,15 @@ impl KernelLaunch {
 
     /// `block_squares`, which writes a sum for each 1024 elements.
     pub fn block_squares(elements: u64) -> Self {
-        Self { shared_bytes: 0, ..Self::squares(elements) }
+        Self::new([elements.div_ceil(SQUARES_BLOCK).max(1) as u32, 1], THREADS, 0)
     }
 
-    /// `squares`, which writes a sum for each block of the grid.
-    pub fn squares(elements: u64) -> Self {
-        Self::new([elements.div_ceil(SQUARES_BLOCK).max(1) as u32, 1], THREADS, 16 * 8)
+    /// `fold_squares`, which writes a sum for each 32 sums.
+    pub fn fold_squares(sums: u32) -> Self {
+        Self::warp_for_each_row(sums.div_ceil(WARP))
     }
 
-    /// `decide_step` over the sums of `squares`.
+    /// `decide_step` over so many sums. Above 150,000 it has no room: `fold_squares` makes them fewer.
     pub fn decide_step(sums: u32) -> Self {
         let groups = sums.div_ceil(WARP);
         Self::new([1, 1], THREADS_MAX, (groups + groups.div_ceil(WARP)) * 8)
@@ -222,9 +222,11 @@ mod tests {
         let norm = KernelLaunch::norm_backward(65_536, 768);
         assert_eq!(norm, launch([256, 1], 128, 24 * 1024));
         assert_eq!(KernelLaunch::bias_backward(65_536, 2304, BF16), launch([9, 256], 256, 8192));
-        let sums = KernelLaunch::squares(124_475_904).grid[0];
-        assert_eq!(sums, 7598);
-        assert_eq!(KernelLaunch::decide_step(sums), launch([1, 1], 1024, 1968));
+        let blocks = 124_475_904 / 1024;
+        assert_eq!(KernelLaunch::fold_squares(blocks), launch([475, 1], 256, 0));
+        let sums = blocks.div_ceil(WARP);
+        assert_eq!(sums, 3799);
+        assert_eq!(KernelLaunch::decide_step(sums), launch([1, 1], 1024, 984));
     }
 
     #[test]

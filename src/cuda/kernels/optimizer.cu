@@ -57,24 +57,16 @@ KERNEL void LAUNCH_BOUNDS(COLUMNS *BLOCKS) block_squares(const float *gradient, 
         sums[block] = sum;
 }
 
-// sums[b] = Σ gradient² over the elements b · 16384 to (b + 1) · 16384, in f64. Order: the blocks of 1024 elements,
-// then the 16 blocks as a tree. 256 threads; shared: 16 doubles.
-KERNEL void LAUNCH_BOUNDS(COLUMNS *BLOCKS) squares(const float *gradient, double *sums, u64 count) {
-    SHARED_MEMORY;
-    double *of_blocks = (double *)shared_memory;
-    const int block = threadIdx.x / COLUMNS, column = threadIdx.x % COLUMNS;
-    double sum = block_sum(gradient, ((u64)blockIdx.x * BLOCKS + block) * NORM_BLOCK, column, count);
-    if (column == 0)
-        of_blocks[block] = sum;
-    SYNC();
-    if (WARP <= threadIdx.x)
-        return;
-    sum = neighbour_sum<BLOCKS>(threadIdx.x < BLOCKS ? of_blocks[threadIdx.x] : 0.0);
-    if (threadIdx.x == 0)
-        sums[blockIdx.x] = sum;
+// folded[g] = sums[g · 32] + … + sums[g · 32 + 31], where sums beyond `count` are zeros: a level of the fold in
+// `decide_step`, by all multiprocessors. A warp has a group.
+KERNEL void fold_squares(const double *sums, double *folded, u64 count) {
+    const u64 group = thread_of_launch() / WARP, lane = threadIdx.x % WARP, at = group * WARP + lane;
+    const double sum = neighbour_sum<WARP>(at < count ? sums[at] : 0.0);
+    if (lane == 0 && group * WARP < count)
+        folded[group] = sum;
 }
 
-// Decides on the step from `count` sums of `squares`: norm, clipping to `norm_max`, which may be infinite, and
+// Decides on the step from `count` sums of squares: norm, clipping to `norm_max`, which may be infinite, and
 // whether the gradient is finite. loss_scale: the factor of the losses, one number in memory. Order: a tree that
 // adds neighbours; zeros fill it up, which changes no bit. One block; shared: ⌈count/32⌉ + ⌈count/1024⌉ doubles.
 KERNEL void LAUNCH_BOUNDS(1024)

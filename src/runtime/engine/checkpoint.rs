@@ -52,7 +52,7 @@ impl<R: ReplicaState> Engine<R> {
     /// [`CheckpointWriter::poll`] and [`CheckpointWriter::finish`].
     ///
     /// # Errors
-    /// If the state cannot be copied from a device.
+    /// If the outcome of the last step was not read, or the state cannot be copied from a device.
     ///
     /// ```
     /// use remuda::runtime::checkpoint::{CheckpointWriter, LoadChoice, SavedState, WriterOptions};
@@ -77,6 +77,7 @@ impl<R: ReplicaState> Engine<R> {
         writer: &mut CheckpointWriter,
         own: SavedState,
     ) -> Result<StartedSave, EngineError> {
+        self.expect_outcome("save_checkpoint")?;
         let pieces = self.state_pieces()?;
         let pieces: Vec<TensorPiece<'_>> = pieces
             .iter()

@@ -8,6 +8,8 @@ use crate::runtime::engine::config::StatePlace;
 use crate::runtime::engine::config::{EngineConfig, Precision};
 #[cfg(feature = "nccl")]
 use crate::runtime::engine::device::DeviceModel;
+#[cfg(feature = "nccl")]
+use crate::runtime::engine::model::ModelPass;
 use crate::runtime::engine::model::{Model, plan_passes};
 use crate::runtime::engine::parameters::ParameterTable;
 use crate::runtime::engine::shards::weights::{Residence, shard_layout};
@@ -68,9 +70,19 @@ impl EngineMemory {
         config: &EngineConfig,
         world: usize,
     ) -> Self {
-        let forecast = Forecast::new(model.parameters(), config, world);
+        Self::of_passes_on_device((model.parameters(), model.passes()), config, world)
+    }
+
+    /// The same for the parameters and passes of a model.
+    #[cfg(feature = "nccl")]
+    pub(crate) fn of_passes_on_device(
+        (table, passes): (&ParameterTable, Vec<ModelPass>),
+        config: &EngineConfig,
+        world: usize,
+    ) -> Self {
+        let forecast = Forecast::new(table, config, world);
         let is_updated_there = config.offload.optimizer == StatePlace::Computing;
-        let passes: Vec<PlanPass> = model.passes().into_iter().map(PlanPass::from).collect();
+        let passes: Vec<PlanPass> = passes.into_iter().map(PlanPass::from).collect();
         Self {
             parameters: forecast.parameters_on_device(is_updated_there),
             gradients: forecast.gradients(),

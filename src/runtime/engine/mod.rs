@@ -6,7 +6,7 @@
 //! | `checkpoint` | saving and loading of the state (feature `train`) |
 //! | `config`, `error` | settings; errors |
 //! | `model`, `parameters` | interface of a model, its table of parameters |
-//! | `replica` | interface of a rank's memory and arithmetic |
+//! | `replica`, `outcome` | interface of a rank's memory and arithmetic; what a step decides |
 //! | `state` | interface of a state that can be saved and replaced |
 //! | `buffers` | unused buffers, for units that are in use for a short time |
 //! | `memory` | forecast of the memory of an engine |
@@ -39,14 +39,16 @@ pub use checkpoint::saved_schedule;
 pub(crate) use config::is_shard_group;
 pub use config::{EngineConfig, Offload, Precision, StatePlace};
 #[cfg(feature = "nccl")]
-pub use device::{DeviceBackward, DeviceForward, DeviceModel, DeviceReplica, check_device_config};
+pub use device::{
+    DeviceBackward, DeviceForward, DeviceLosses, DeviceModel, DeviceReplica, check_device_config,
+};
 pub use error::EngineError;
 #[cfg(feature = "train")]
 pub(crate) use error::cure_of_divergence;
 pub use host::replica::HostReplica;
 pub use memory::EngineMemory;
 pub use model::{BackwardPass, ForwardPass, Model, ModelPass, PassError};
-pub use outcome::StepOutcome;
+pub use outcome::{StepDecision, StepOutcome, StepSettings};
 pub use parameters::{Init, Parameter, ParameterTable, Unit};
 pub use replica::{MicroBatch, Replica};
 pub use state::{NeededRange, ReadState, ReplicaState, Section, StatePiece};

@@ -9,6 +9,8 @@ use sha2::{Digest as _, Sha256};
 use crate::cuda::device::Device;
 use crate::runtime::comm::collectives::Plan;
 use crate::runtime::comm::group::Group;
+use crate::runtime::comm::shm::buffer::Buffer;
+use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::ReduceOp;
 use crate::runtime::engine::config::{EngineConfig, Precision};
 #[cfg(feature = "nccl")]
@@ -16,13 +18,12 @@ use crate::runtime::engine::device::{DeviceModel, DeviceReplica};
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::host::replica::HostReplica;
 use crate::runtime::engine::model::{Model, ModelPass};
-use crate::runtime::engine::outcome::StepOutcome;
+use crate::runtime::engine::outcome::{StepOutcome, StepSettings};
 use crate::runtime::engine::parameters::ParameterTable;
 use crate::runtime::engine::replica::{MicroBatch, Replica};
 #[cfg(feature = "train")]
 use crate::runtime::engine::state::NeededRange;
 use crate::runtime::engine::state::{ReadState, ReplicaState, Section, StatePiece};
-use crate::runtime::flat::norm::clip_factor;
 use crate::runtime::optim::{GradientCheck, LossScale, LossScaler, StepScale};
 use crate::runtime::parallel::zero::lanes::LaneAssignment;
 use crate::runtime::parallel::zero::step_plan::{PlanStep, StepPlan};
@@ -31,6 +32,9 @@ use crate::runtime::parallel::zero::step_plan::{PlanStep, StepPlan};
 ///
 /// A step consists of [`EngineConfig::accumulate`] micro-batches, each a [`Self::forward`] and a
 /// [`Self::backward`], and one [`Self::step`]. All ranks call the same methods in the same order.
+///
+/// On a device, these three wait for it. [`Self::submit_forward`] and [`Self::submit_step`] do not: the outcome of a
+/// step is read when the next one has been submitted, or by [`Self::outcome`].
 ///
 /// The same lanes give the same bits for every [`Sharding`](super::Sharding), number of ranks, placement and
 /// limit of the plan.
@@ -44,9 +48,11 @@ pub struct Engine<R: Replica> {
     phase: Phase,
     /// Micro-batches of the current step that are complete.
     micro_batches: usize,
-    /// Loss of every lane of the current step that this rank computes.
+    /// Loss of every lane of a step that this rank computes.
     losses: Vec<f32>,
     wants_stop: bool,
+    /// The last step, if its outcome was not read.
+    submitted: Option<SubmittedStep>,
     scaler: LossScaler,
     /// Scale that the current step took.
     step_scale: Option<StepScale>,
@@ -54,6 +60,15 @@ pub struct Engine<R: Replica> {
     steps: u64,
     /// Updates of the parameters.
     updates: u64,
+}
+
+/// Step that a rank has ended, and whose decision was not read.
+struct SubmittedStep {
+    rate: f64,
+    scale: StepScale,
+    wants_stop: bool,
+    /// Sum of the losses over all ranks in flight, if they were known.
+    losses: Option<Work<Buffer<f32>>>,
 }
 
 /// What the engine expects next.
@@ -102,7 +117,7 @@ impl<M: DeviceModel> Engine<DeviceReplica<M>> {
     }
 }
 
-/// What an engine counts; equal on all ranks.
+/// What an engine counts; equal on all ranks. A step counts once its outcome was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineCounters {
     /// Steps, including those that were skipped.
@@ -168,7 +183,7 @@ impl<R: ReplicaState> Engine<R> {
 
     /// Returns what the engine counts.
     pub fn counters(&self) -> EngineCounters {
-        let (steps, updates) = (self.steps, self.updates);
+        let (steps, updates) = (self.read_steps(), self.updates);
         EngineCounters { steps, updates, loss_scale: self.scaler.state() }
     }
 
@@ -186,6 +201,8 @@ impl<R: ReplicaState> Engine<R> {
         let EngineCounters { steps, updates, loss_scale } = *counters;
         (self.steps, self.updates) = (steps, updates);
         self.scaler = LossScaler::resume(self.config.loss_scaling, loss_scale);
+        self.submitted = None;
+        self.replica.resume(updates, self.scaler.state())?;
         Ok(outcome)
     }
 }
@@ -210,6 +227,7 @@ impl<R: Replica> Engine<R> {
             micro_batches: 0,
             losses: vec![0.0; lanes.count()],
             wants_stop: false,
+            submitted: None,
             scaler: LossScaler::new(config.loss_scaling),
             step_scale: None,
             steps: 0,
@@ -244,17 +262,23 @@ impl<R: Replica> Engine<R> {
         self.steps
     }
 
-    /// Returns the number of steps that were skipped because a gradient was not finite.
-    pub fn skipped_steps(&self) -> u64 {
-        self.steps - self.updates
+    /// Number of steps whose outcome was read.
+    fn read_steps(&self) -> u64 {
+        self.steps - u64::from(self.submitted.is_some())
     }
 
-    /// Returns the factor of the loss in the next backward pass.
+    /// Returns the number of steps that were skipped because a gradient was not finite, among those whose outcome was
+    /// read.
+    pub fn skipped_steps(&self) -> u64 {
+        self.read_steps() - self.updates
+    }
+
+    /// Returns the factor of the loss after the last step whose outcome was read.
     pub fn loss_scale(&self) -> f64 {
         self.scaler.scale()
     }
 
-    /// Returns the learning rate of the next update.
+    /// Returns the learning rate of the update after the last step whose outcome was read.
     pub fn learning_rate(&self) -> f64 {
         self.config.schedule.rate(self.updates)
     }
@@ -274,13 +298,32 @@ impl<R: Replica> Engine<R> {
     /// # Errors
     /// If all micro-batches of the step are complete, or a pass or an operation fails.
     pub fn forward(&mut self, batch: &R::Batch) -> Result<f32, EngineError> {
+        if let Some(loss) = self.forward_pass(batch)? {
+            return Ok(loss);
+        }
+        let loss = self.replica.loss();
+        self.settle(loss, Phase::Backward)
+    }
+
+    /// As [`Self::forward`], without waiting for the loss.
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    pub fn submit_forward(&mut self, batch: &R::Batch) -> Result<(), EngineError> {
+        self.forward_pass(batch).map(drop)
+    }
+
+    /// Runs the forward pass of a micro-batch; returns the loss if it is known.
+    fn forward_pass(&mut self, batch: &R::Batch) -> Result<Option<f32>, EngineError> {
         self.expect("forward", &[Phase::Forward, Phase::Backward])?;
-        let at = self.micro_batch();
-        let Self { replica, training, .. } = self;
+        let (at, lane) = (self.micro_batch(), self.lane());
+        let Self { replica, training, micro_batches, .. } = self;
         let outcome = run(replica, &training.forward, batch, at);
-        self.settle(outcome, Phase::Backward)?;
-        let (lane, loss) = (self.lane(), self.replica.loss());
-        self.losses[lane] = loss;
+        let outcome = outcome.and_then(|()| replica.keep_loss(*micro_batches));
+        let loss = self.settle(outcome, Phase::Backward)?;
+        if let Some(loss) = loss {
+            self.losses[lane] = loss;
+        }
         Ok(loss)
     }
 
@@ -299,21 +342,41 @@ impl<R: Replica> Engine<R> {
         Ok(())
     }
 
-    /// Ends a micro-batch: after the last one of a step, updates the parameters; otherwise returns `None`.
+    /// Ends a micro-batch: after the last one of a step, updates the parameters; otherwise returns `None`. If a step
+    /// was submitted before, its outcome is read and not returned.
     ///
     /// # Errors
     /// If a micro-batch is incomplete, an operation fails, the loss scale is at its minimum, or the gradient
     /// is not finite and there is no loss scale.
     pub fn step(&mut self) -> Result<Option<StepOutcome>, EngineError> {
-        self.expect("step", &[Phase::Forward, Phase::Step])?;
-        if self.phase == Phase::Forward {
+        if self.is_within_step()? {
             return Ok(None);
         }
-        let outcome = self.end_step();
-        let outcome = self.settle(outcome, Phase::Forward)?;
-        self.micro_batches = 0;
-        self.losses.fill(0.0);
-        Ok(Some(outcome))
+        let outcome = self.end_and_read();
+        self.settle(outcome, Phase::Forward)
+    }
+
+    /// As [`Self::step`], without waiting for a device: returns the outcome of the step before, if it was not read.
+    /// On a processor, the step has ended, and its own outcome is returned.
+    ///
+    /// # Errors
+    /// As [`Self::step`], for the step whose outcome is read.
+    pub fn submit_step(&mut self) -> Result<Option<StepOutcome>, EngineError> {
+        if self.is_within_step()? {
+            return Ok(None);
+        }
+        let outcome = self.end_after_last();
+        self.settle(outcome, Phase::Forward)
+    }
+
+    /// Waits for the last step, if its outcome was not read, and returns the outcome.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    pub fn outcome(&mut self) -> Result<Option<StepOutcome>, EngineError> {
+        self.expect("outcome", &[Phase::Forward, Phase::Backward, Phase::Step])?;
+        let (outcome, next) = (self.read_outcome(), self.phase);
+        self.settle(outcome, next)
     }
 
     /// Runs a whole step; `batch_of` returns the micro-batch of a lane.
@@ -322,14 +385,35 @@ impl<R: Replica> Engine<R> {
     /// As [`Self::forward`], [`Self::backward`] and [`Self::step`].
     pub fn train_batch(
         &mut self,
-        mut batch_of: impl FnMut(usize) -> R::Batch,
+        batch_of: impl FnMut(usize) -> R::Batch,
     ) -> Result<StepOutcome, EngineError> {
+        self.pass_micro_batches(batch_of)?;
+        Ok(self.step()?.expect("all micro-batches of the step are complete"))
+    }
+
+    /// As [`Self::train_batch`], without waiting for a device: returns what [`Self::submit_step`] does.
+    ///
+    /// # Errors
+    /// As [`Self::submit_forward`], [`Self::backward`] and [`Self::submit_step`].
+    pub fn submit_batch(
+        &mut self,
+        batch_of: impl FnMut(usize) -> R::Batch,
+    ) -> Result<Option<StepOutcome>, EngineError> {
+        self.pass_micro_batches(batch_of)?;
+        self.submit_step()
+    }
+
+    /// Runs the passes of the micro-batches that the step does not have yet.
+    fn pass_micro_batches(
+        &mut self,
+        mut batch_of: impl FnMut(usize) -> R::Batch,
+    ) -> Result<(), EngineError> {
         loop {
             let batch = batch_of(self.lane());
-            self.forward(&batch)?;
+            self.submit_forward(&batch)?;
             self.backward(&batch)?;
-            if let Some(outcome) = self.step()? {
-                return Ok(outcome);
+            if self.phase == Phase::Step {
+                return Ok(());
             }
         }
     }
@@ -343,10 +427,9 @@ impl<R: Replica> Engine<R> {
         self.expect("eval", &[Phase::Forward, Phase::Step])?;
         let at = MicroBatch { is_last: false, loss_scale: 1.0 };
         let Self { replica, evaluation, .. } = self;
-        let outcome = run(replica, &evaluation.forward, batch, at);
+        let outcome = run(replica, &evaluation.forward, batch, at).and_then(|()| replica.loss());
         let next = self.phase;
-        self.settle(outcome, next)?;
-        Ok(self.replica.loss())
+        self.settle(outcome, next)
     }
 
     fn micro_batch(&mut self) -> MicroBatch {
@@ -355,42 +438,81 @@ impl<R: Replica> Engine<R> {
         MicroBatch { is_last: self.is_gradient_accumulation_boundary(), loss_scale }
     }
 
-    /// Reduces losses and norm, and updates the parameters unless a gradient is not finite.
-    fn end_step(&mut self) -> Result<StepOutcome, EngineError> {
-        // One slot for each lane, so that the mean is summed in one order for every number of ranks; the
-        // last slot counts the ranks that want to stop.
+    /// Whether micro-batches of the step are missing, between two of them.
+    fn is_within_step(&self) -> Result<bool, EngineError> {
+        self.expect("step", &[Phase::Forward, Phase::Step])?;
+        Ok(self.phase == Phase::Forward)
+    }
+
+    /// Ends a step, and returns its outcome.
+    fn end_and_read(&mut self) -> Result<Option<StepOutcome>, EngineError> {
+        self.read_outcome()?;
+        self.end_step()?;
+        self.read_outcome()
+    }
+
+    /// Ends a step, and returns the newest outcome that is known without waiting for the step.
+    fn end_after_last(&mut self) -> Result<Option<StepOutcome>, EngineError> {
+        let before = self.read_outcome()?;
+        self.end_step()?;
+        if self.replica.is_deferred() { Ok(before) } else { self.read_outcome() }
+    }
+
+    /// Ends a step on this rank. The outcome of the one before was read: rate and loss scale follow from it.
+    fn end_step(&mut self) -> Result<(), EngineError> {
+        let is_known = !self.replica.is_deferred();
+        // When the passes of a deferred step were submitted, its scale was not known.
+        let taken = self.step_scale.take().filter(|_| is_known);
+        let scale = taken.unwrap_or_else(|| self.scaler.start_step());
+        let (rate, updates) = (self.config.schedule.rate(self.updates), self.updates);
+        let wants_stop = std::mem::take(&mut self.wants_stop);
+        let losses = is_known.then(|| self.reduce_losses(wants_stop)).transpose()?;
+        let optimizer = match self.config.schedule.betas(updates) {
+            Some(betas) => self.config.optimizer.with_betas(betas),
+            None => self.config.optimizer,
+        };
+        let (clip, gradient_factor) = (self.config.clip, scale.gradient_factor());
+        let settings = StepSettings { optimizer, rate, clip, updates, gradient_factor };
+        self.replica.end_step(&settings)?;
+        self.steps += 1;
+        self.micro_batches = 0;
+        self.submitted = Some(SubmittedStep { rate, scale, wants_stop, losses });
+        Ok(())
+    }
+
+    /// Starts the sum of the losses over all ranks. Each lane has a slot, so that the mean is summed in one order for
+    /// every number of ranks; the last slot counts the ranks that want to stop.
+    fn reduce_losses(&mut self, wants_stop: bool) -> Result<Work<Buffer<f32>>, EngineError> {
         let lanes = self.lanes.count();
         let mut slots = self.group.alloc::<f32>(lanes + 1)?;
         slots[..lanes].copy_from_slice(&self.losses);
-        slots[lanes] = f32::from(u8::from(std::mem::take(&mut self.wants_stop)));
-        let slots = self.group.start_all_reduce(slots, 0..lanes + 1, ReduceOp::Sum);
-        let scale = self.step_scale.take().unwrap_or_else(|| self.scaler.start_step());
-        let norm = self.replica.gradient_norm()? * scale.gradient_factor();
-        let slots = slots.wait()?;
-        let rate = self.config.schedule.rate(self.updates);
-        self.steps += 1;
-        let is_applied = norm.is_finite();
+        slots[lanes] = f32::from(u8::from(wants_stop));
+        self.losses.fill(0.0);
+        Ok(self.group.start_all_reduce(slots, 0..lanes + 1, ReduceOp::Sum))
+    }
+
+    /// Reads the outcome of the last step, if it was not read.
+    fn read_outcome(&mut self) -> Result<Option<StepOutcome>, EngineError> {
+        let Some(submitted) = self.submitted.take() else { return Ok(None) };
+        let SubmittedStep { rate, scale, wants_stop, losses } = submitted;
+        let decision = self.replica.decision()?;
+        for (micro_batch, loss) in decision.losses.iter().enumerate() {
+            self.losses[self.lanes.lane(self.group.rank(), micro_batch)] = *loss;
+        }
+        let slots = losses.map_or_else(|| self.reduce_losses(wants_stop), Ok)?.wait()?;
+        let lanes = self.lanes.count();
         let outcome = StepOutcome {
             step: self.steps,
             loss: slots[..lanes].iter().sum::<f32>() / lanes as f32,
-            norm,
+            norm: decision.norm,
             rate,
             loss_scale: f64::from(scale.loss_factor()),
-            is_applied,
+            is_applied: decision.is_applied,
             wants_stop: 0.0 < slots[lanes],
         };
-        if is_applied {
-            let clip = self.config.clip.map_or(1.0, |max| clip_factor(norm, max));
-            let optimizer = match self.config.schedule.betas(self.updates) {
-                Some(betas) => self.config.optimizer.with_betas(betas),
-                None => self.config.optimizer,
-            };
-            let factor = (clip * scale.gradient_factor()) as f32;
-            self.replica.update(&optimizer.step(self.updates + 1, rate, factor))?;
-            self.updates += 1;
-        }
+        self.updates += u64::from(outcome.is_applied);
         self.adjust_scale(scale, &outcome)?;
-        Ok(outcome)
+        Ok(Some(outcome))
     }
 
     /// Adjusts the loss scale after a step.
@@ -419,6 +541,16 @@ impl<R: Replica> Engine<R> {
             Phase::Failed => ("after a failure".to_owned(), "`Engine::new` in a new group"),
         };
         Err(EngineError::Order { called, when, instead })
+    }
+
+    /// Fails if the outcome of the last step was not read, without which the counters are those of the step before.
+    #[cfg(feature = "train")]
+    pub(super) fn expect_outcome(&self, called: &'static str) -> Result<(), EngineError> {
+        if self.submitted.is_none() {
+            return Ok(());
+        }
+        let when = "before the outcome of the last step was read".to_owned();
+        Err(EngineError::Order { called, when, instead: "`outcome`" })
     }
 
     /// Enters a phase after a success.

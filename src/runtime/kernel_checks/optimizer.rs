@@ -4,7 +4,9 @@ use crate::cuda::kernels::{
     DeviceAdam, DeviceLossScale, DeviceStep, ElementType, HalfType, Kernel, KernelLaunch,
     KernelProgram,
 };
-use crate::runtime::flat::norm::{block_sums, clip_factor, fold_block_sums, global_norm};
+use crate::runtime::flat::norm::{
+    NORM_BLOCK, block_sums, clip_factor, fold_block_sums, global_norm,
+};
 use crate::runtime::flat::tasks::Serial;
 use crate::runtime::optim::{
     AdamOptions, DecayRange, DynamicScaling, GradientCheck, LionOptions, LossScale, LossScaler,
@@ -24,6 +26,17 @@ fn gradient(random: &mut RandomStream, len: usize) -> Vec<f32> {
     (0..len).map(|_| unit() * (8.0 * unit()).exp2()).collect()
 }
 
+/// Folds groups of 32 sums.
+fn fold_squares(runner: &mut dyn KernelRunner, sums: &[f64]) -> Result<Vec<f64>, CheckError> {
+    let launch = KernelLaunch::fold_squares(sums.len() as u32);
+    let memory = KernelCase::new(KernelProgram::Optimizer(BF16), Kernel::FoldSquares, launch)
+        .memory(sums)
+        .unwritten(sums.len().div_ceil(32) * 8)
+        .count(sums.len())
+        .run(runner)?;
+    Ok(memory.get(1))
+}
+
 /// Decides on a step, after `before`.
 fn decide(
     runner: &mut dyn KernelRunner,
@@ -32,13 +45,14 @@ fn decide(
     before: DeviceStep,
 ) -> Result<DeviceStep, CheckError> {
     let program = KernelProgram::Optimizer(BF16);
-    let squares = KernelLaunch::squares(gradient.len() as u64);
-    let sums = KernelCase::new(program, Kernel::Squares, squares)
+    let squares = KernelLaunch::block_squares(gradient.len() as u64);
+    let sums = KernelCase::new(program, Kernel::BlockSquares, squares)
         .memory(gradient)
-        .unwritten(squares.grid[0] as usize * 8)
+        .unwritten(gradient.len().div_ceil(NORM_BLOCK) * 8)
         .count(gradient.len())
         .run(runner)?
         .get::<f64>(1);
+    let sums = fold_squares(runner, &sums)?;
     let launch = KernelLaunch::decide_step(sums.len() as u32);
     let memory = KernelCase::new(program, Kernel::DecideStep, launch)
         .memory(&sums)
@@ -109,6 +123,8 @@ pub(super) fn check_decisions(runner: &mut dyn KernelRunner) -> Result<(), Check
             .get::<DeviceStep>(2)[0];
         let expect = fold_block_sums(&sums).sqrt();
         same(&format!("fold of {count} sums"), step.norm.to_bits() == expect.to_bits())?;
+        let folded = fold_block_sums(&fold_squares(runner, &sums)?).sqrt();
+        same(&format!("levels of {count} sums"), folded.to_bits() == expect.to_bits())?;
     }
     Ok(())
 }

@@ -88,8 +88,19 @@ pub struct RunStart {
     pub batch_size: usize,
     /// Number of steps of the whole run.
     pub steps: u64,
-    /// Name of the device of rank 0, such as `NVIDIA H200`; `None`: processors.
-    pub device: Option<String>,
+    /// Device of rank 0; `None`: processors.
+    pub device: Option<RunDevice>,
+}
+
+/// Device of a worker, before the training has taken its memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunDevice {
+    /// Name, such as `NVIDIA H200`.
+    pub name: String,
+    /// Memory that the training will need, in bytes.
+    pub forecast: f64,
+    /// Bytes that are free, if the device knows it.
+    pub free: Option<u64>,
 }
 
 /// Report of a step.
@@ -123,7 +134,8 @@ impl StepReport {
     }
 }
 
-/// Seconds of a rank for each phase of a step. Gradients are reduced during `backward` and `step`.
+/// Seconds of a rank for each phase of a step. Gradients are reduced during `backward` and `step`. A device computes
+/// beside them: the passes are submitted, and `step` waits for the step before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PhaseSeconds {
     /// Making the micro-batches.
@@ -249,7 +261,9 @@ impl fmt::Display for RunStart {
         let batches = Count(*accumulate, "micro-batch");
         writeln!(f, "{title}")?;
         write!(f, "{parameters}; {steps} of {workers} × {batches} × {batch_size}")?;
-        device.as_ref().map_or(Ok(()), |device| write!(f, "; {device}"))
+        let Some(RunDevice { name, forecast, free }) = device else { return Ok(()) };
+        write!(f, "; {name}: about {} of memory", show_bytes(*forecast))?;
+        free.map_or(Ok(()), |free| write!(f, ", {} are free", show_bytes(free as f64)))
     }
 }
 
@@ -466,11 +480,16 @@ mod tests {
             accumulate: 1,
             batch_size: 1,
             steps: 1,
-            device: Some("NVIDIA H200".to_owned()),
+            device: Some(RunDevice {
+                name: "NVIDIA H200".to_owned(),
+                forecast: 1.5 * 1024.0 * 1024.0,
+                free: Some(139 << 30),
+            }),
         };
         check(
             &TrainEvent::Started(start),
-            "mlp\n1 parameter; 1 step of 1 worker × 1 micro-batch × 1; NVIDIA H200",
+            "mlp\n1 parameter; 1 step of 1 worker × 1 micro-batch × 1; \
+             NVIDIA H200: about 1.5 MiB of memory, 139.0 GiB are free",
         );
     }
 }

@@ -14,7 +14,7 @@ use crate::cli::command::entry::CommandEntry;
 use crate::cli::command::parse::parse_with_settings;
 use crate::cli::command::train::args::{DeviceArg, TrainArgs};
 use crate::cli::command::train::check::Workers;
-use crate::cli::command::train::memory_table::show_memory;
+use crate::cli::command::train::memory_table::{MemoryTable, show_memory};
 use crate::cli::command::train::outputs::remote_files;
 use crate::cli::command::train::resume::{
     check_optimizer, kept_state, restart_warning, schedule_note, unsaved_warning,
@@ -25,6 +25,7 @@ use crate::cli::line::CommandLine;
 use crate::cli::resolve::{self, ResolvedCluster};
 use crate::cli::settings::{with_settings_options, with_sources};
 use crate::cli::start::{self, JobArgs, PrintedRanks, WorkerProgram, start};
+use crate::inventory::gpu_rooms;
 use crate::launch::{CauseRule, Transport};
 use crate::report::{Terminal, print_message, print_screen};
 use crate::train::{SavedTraining, has_last_record, more_steps, show_reached};
@@ -83,9 +84,8 @@ fn run(mut cli: TrainCli, typed: &CommandLine) -> Result<Status, CliError> {
         print_message(&nothing_to_do(&saved, cli.train.steps), terminal.paint);
         return Ok(Status::Success);
     }
-    if cli.watch.dry_run && !cli.watch.json && cli.train.device == DeviceArg::Cpu {
-        let memory = show_memory(&cli.train.resolve(), vocabulary, workers.count());
-        print_screen(&format!("{memory}\n")).map_err(CliError::output)?;
+    if cli.watch.dry_run && !cli.watch.json {
+        print_memory(&cli.train, vocabulary, workers)?;
     }
     check::memory(&cli.train, typed, workers, vocabulary)?;
     if cli.watch.prints_warnings() {
@@ -115,6 +115,19 @@ fn run(mut cli: TrainCli, typed: &CommandLine) -> Result<Status, CliError> {
     let settings = typed.applied_settings();
     let job = JobArgs { watch: &cli.watch, workers: &WorkerArgs::default(), settings, terminal };
     start(cluster, job, worker_program)
+}
+
+/// Prints how much memory the workers will need, and how much of their GPUs is free.
+fn print_memory(args: &TrainArgs, vocabulary: usize, workers: Workers) -> Result<(), CliError> {
+    let uses_gpus = matches!(workers, Workers::Local(_)) && args.device == DeviceArg::Cuda;
+    let memory = show_memory(&MemoryTable {
+        options: &args.resolve(),
+        vocabulary,
+        workers: workers.count(),
+        device: args.device,
+        rooms: if uses_gpus { gpu_rooms() } else { Vec::new() },
+    });
+    print_screen(&format!("{memory}\n")).map_err(CliError::output)
 }
 
 /// Takes the settings of the checkpoint and of the file of the line, and prints what they say that the line does

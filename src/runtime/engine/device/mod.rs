@@ -8,18 +8,22 @@
 //! | `queue` | its two streams, for computations and for copies, and arithmetic on them |
 //! | `weights`, `gradients` | what passes read and write, and its copies from and to the host, where ranks exchange it |
 //! | `unit`, `update` | memory of a unit's optimizer; launches of the optimizers |
+//! | `losses`, `squares`, `decision` | what a step is decided by; the decision, which the device makes |
 //! | `state` | the state as pieces that are saved, restored and collected |
 
 mod check;
+mod decision;
 mod gradients;
+mod losses;
 mod model;
 mod queue;
 pub(super) mod replica;
+mod squares;
 mod state;
 mod unit;
 mod update;
 mod weights;
 
 pub use check::check_device_config;
-pub use model::{DeviceBackward, DeviceForward, DeviceModel};
+pub use model::{DeviceBackward, DeviceForward, DeviceLosses, DeviceModel};
 pub use replica::DeviceReplica;

@@ -32,11 +32,8 @@ pub trait DeviceModel {
     fn forward(&mut self, pass: &DeviceForward<'_>, batch: &Self::Batch)
     -> Result<(), DeviceError>;
 
-    /// Returns the mean loss of the last forward pass over its batch. The host waits for the device.
-    ///
-    /// # Errors
-    /// If an operation of the pass failed.
-    fn loss(&self, stream: StreamId) -> Result<f32, DeviceError>;
+    /// Returns where the last pass has left the losses of the batch; their mean is that of the micro-batch.
+    fn losses(&self) -> DeviceLosses;
 
     /// Submits the operations that compute the gradients of a pass from those of the pass after it, and add them to
     /// the gradients of its units.
@@ -48,6 +45,22 @@ pub trait DeviceModel {
         pass: &DeviceBackward<'_>,
         batch: &Self::Batch,
     ) -> Result<(), DeviceError>;
+}
+
+/// Losses of a batch, f32, in the memory of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceLosses {
+    /// Address of the first one.
+    pub address: DeviceAddress,
+    /// Number of losses, 1 or more.
+    pub count: usize,
+}
+
+impl DeviceLosses {
+    /// Returns the mean of losses, added in their order.
+    pub fn mean(losses: &[f32]) -> f32 {
+        losses.iter().sum::<f32>() / losses.len() as f32
+    }
 }
 
 /// A forward pass on a device.

@@ -2,17 +2,22 @@
 
 use std::sync::Arc;
 
-use crate::cuda::device::{Device, DeviceAddress, DeviceError, DeviceMemory};
+use crate::cuda::device::Device;
 use crate::runtime::comm::group::Group;
 use crate::runtime::engine::config::{EngineConfig, Precision, StatePlace};
 use crate::runtime::engine::device::check::check_device_config;
+use crate::runtime::engine::device::decision::DecisionMemory;
 use crate::runtime::engine::device::gradients::DeviceGradients;
-use crate::runtime::engine::device::model::{DeviceBackward, DeviceForward, DeviceModel};
+use crate::runtime::engine::device::losses::KeptLosses;
+use crate::runtime::engine::device::model::{
+    DeviceBackward, DeviceForward, DeviceLosses, DeviceModel,
+};
 use crate::runtime::engine::device::queue::DeviceQueue;
+use crate::runtime::engine::device::squares::{FoldedSums, SquareSums};
 use crate::runtime::engine::device::unit::{PartState, UnitMemory};
-use crate::runtime::engine::device::update::StepMemory;
 use crate::runtime::engine::device::weights::DeviceWeights;
 use crate::runtime::engine::error::EngineError;
+use crate::runtime::engine::outcome::{StepDecision, StepSettings};
 use crate::runtime::engine::replica::{MicroBatch, Replica};
 use crate::runtime::engine::shards::gradients::GradientStore;
 use crate::runtime::engine::shards::groups::UnitGroups;
@@ -21,7 +26,7 @@ use crate::runtime::engine::shards::reduction::GradientOptions;
 use crate::runtime::engine::shards::sections::{OwnedParts, init_weights};
 use crate::runtime::engine::shards::weights::{abort_if_offload, shard_layout};
 use crate::runtime::flat::tasks::Serial;
-use crate::runtime::optim::{Optimizer, OptimizerStep};
+use crate::runtime::optim::{LossScale, LossScaler, Optimizer, OptimizerStep};
 use crate::runtime::parallel::zero::lanes::LaneAssignment;
 use crate::runtime::parallel::zero::shard_ranges::NORM_BLOCK;
 use crate::runtime::parallel::zero::step_plan::{Computation, PlanPass, PlanStep, segments};
@@ -36,13 +41,11 @@ pub struct DeviceReplica<M: DeviceModel> {
     pub(super) weights: DeviceWeights,
     gradients: GradientStore<DeviceGradients>,
     pub(super) units: Vec<PartState>,
-    /// Factor of the losses, f32, and its value on the device.
-    loss_scale: (Box<dyn DeviceMemory>, f32),
-    step: StepMemory,
-    /// Sums of squares of the blocks of this rank's parts, f64.
-    squares: Box<dyn DeviceMemory>,
-    /// Loss of the last forward pass.
-    loss: f32,
+    decision: DecisionMemory,
+    squares: SquareSums,
+    losses: KeptLosses,
+    /// Micro-batches of a step.
+    accumulate: usize,
 }
 
 impl<M: DeviceModel> DeviceReplica<M> {
@@ -96,17 +99,17 @@ impl<M: DeviceModel> DeviceReplica<M> {
         let units = units.inspect_err(|error| abort_if_offload(group, error))?;
         let blocks = |unit| parts.own_range(unit).len().div_ceil(NORM_BLOCK);
         let blocks: usize = (0..units.len()).map(blocks).sum();
-        let loss_scale = on.alloc(size_of::<f32>())?;
-        on.upload(&[1.0], loss_scale.address())?;
+        let decision = DecisionMemory::new(&on, config.loss_scaling)?;
+        decision.resume(&on, 0, LossScaler::new(config.loss_scaling).state())?;
         Ok(Self {
             passes,
             gradients: GradientStore::new(executor, &groups, &parts, options)?,
             weights,
             units,
-            loss_scale: (loss_scale, 1.0),
-            step: StepMemory::new(&on)?,
-            squares: on.alloc(blocks * size_of::<f64>())?,
-            loss: 0.0,
+            decision,
+            squares: SquareSums::new(&on, blocks)?,
+            losses: KeptLosses::new(),
+            accumulate: config.accumulate,
             optimizer: config.optimizer,
             parts,
             on,
@@ -114,47 +117,29 @@ impl<M: DeviceModel> DeviceReplica<M> {
         })
     }
 
-    /// Uploads the factor of the losses if it has changed.
-    fn set_loss_scale(&mut self, scale: f32) -> Result<DeviceAddress, DeviceError> {
-        let (memory, on_device) = &mut self.loss_scale;
-        if scale.to_bits() != on_device.to_bits() {
-            self.on.upload(&[scale], memory.address())?;
-            *on_device = scale;
-        }
-        Ok(memory.address())
-    }
-
     fn compute(
         &mut self,
         kind: Computation,
         index: usize,
         batch: &M::Batch,
-        at: MicroBatch,
     ) -> Result<(), EngineError> {
-        let loss_scale = self.set_loss_scale(at.loss_scale)?;
-        let Self { on, model, passes, weights, gradients, .. } = self;
+        let Self { on, model, passes, weights, gradients, decision, .. } = self;
         let named = &passes[index].units;
         let units: Vec<_> = named.iter().map(|unit| (*unit, weights.address(*unit))).collect();
         let forward = DeviceForward {
             index,
             is_recomputation: kind == Computation::Recompute,
             stream: on.stream,
-            loss_scale,
+            loss_scale: decision.loss_scale(),
             units: &units,
         };
         match kind {
-            Computation::Forward => {
-                model.forward(&forward, batch)?;
-                if index + 1 == passes.len() {
-                    self.loss = model.loss(on.stream)?;
-                }
-            }
+            Computation::Forward | Computation::Recompute => model.forward(&forward, batch)?,
             Computation::Backward => {
                 let open = gradients.open_units(named);
                 let open: Vec<_> = open.map(|(unit, open)| (unit, open.address())).collect();
                 model.backward(&DeviceBackward { forward, gradients: &open }, batch)?;
             }
-            Computation::Recompute => model.forward(&forward, batch)?,
         }
         // Beside this pass, gradients of the one before are copied and reduced.
         self.gradients.start_due()
@@ -170,55 +155,81 @@ impl<M: DeviceModel> DeviceReplica<M> {
             PlanStep::StartGather { unit } => self.weights.start_gather(unit),
             PlanStep::FinishGather { unit } => self.weights.finish_gather(unit),
             PlanStep::Free { unit } => self.weights.free(unit),
-            PlanStep::Compute { kind, pass } => self.compute(kind, pass, batch, at),
+            PlanStep::Compute { kind, pass } => self.compute(kind, pass, batch),
             PlanStep::OpenGradient { unit } => self.gradients.open(unit, at.is_last),
             PlanStep::StartReduce { unit } => self.gradients.close(unit, at.is_last),
             PlanStep::FinishReduce { unit } => self.gradients.finish_reduce(unit, at.is_last),
         }
     }
 
-    /// Sums of squares of the blocks of this rank's part of every unit.
-    fn block_sums(&mut self) -> Result<Vec<Vec<f64>>, EngineError> {
-        let mut at = self.squares.address();
-        let mut counts = Vec::new();
+    /// Adds the squares of this rank's gradients, and of those of the other ranks. Communicates if ranks have different
+    /// parts: the sums of the blocks meet in the memory of the host, for which it waits.
+    fn sum_squares(&mut self) -> Result<FoldedSums, EngineError> {
+        let (mut counts, mut block) = (Vec::new(), 0);
         for unit in 0..self.units.len() {
             let gradient = self.gradients.own(unit).address();
             let len = self.parts.own_range(unit).len();
-            self.on.block_squares(gradient, at, len)?;
+            self.on.block_squares(gradient, self.squares.at(block), len)?;
             counts.push(len.div_ceil(NORM_BLOCK));
-            at = at.offset(len.div_ceil(NORM_BLOCK) * size_of::<f64>());
+            block += len.div_ceil(NORM_BLOCK);
         }
-        let mut sums = vec![0.0f64; counts.iter().sum()];
-        self.on.download(self.squares.address(), &mut sums)?;
+        if !self.parts.are_divided() {
+            return Ok(self.squares.fold(&self.on)?);
+        }
+        let sums = self.squares.download(&self.on)?;
         let mut rest = &sums[..];
         let of_units = counts.into_iter().map(|count| {
             let (now, later) = rest.split_at(count);
             rest = later;
             now.to_vec()
         });
-        Ok(of_units.collect())
+        let sum = self.parts.sum_of_squares(of_units)?;
+        Ok(self.squares.upload(&self.on, sum)?)
     }
 
-    fn update_parts(&mut self, step: &OptimizerStep) -> Result<(), EngineError> {
-        self.step.upload(&self.on, step)?;
-        let mut values = Vec::new();
-        for (unit, state) in self.units.iter_mut().enumerate() {
-            let gradient = self.gradients.own(unit).address();
-            match state {
-                PartState::Device(memory) => self.step.update(&self.on, memory, gradient, step)?,
-                PartState::Host(state) => {
-                    let own = self.parts.own_range(unit);
-                    values.resize(own.len(), 0.0);
-                    self.on.download(gradient, &mut values)?;
-                    let ranges = self.parts.decay_ranges(self.model.parameters(), unit);
-                    let master = state.master.as_mut().expect("the host has the weights");
-                    step.update_ranges(&Serial, &ranges, master, &mut state.moments, &values);
-                    self.weights.store(unit, &own, master)?;
-                    state.release();
-                }
+    fn submit_end(&mut self, settings: &StepSettings) -> Result<(), EngineError> {
+        let sums = self.sum_squares()?;
+        self.decision.decide(&self.on, sums, settings)?;
+        self.losses.end_step();
+        if self.units.iter().any(|unit| matches!(unit, PartState::Host(_))) {
+            return self.update_on_host(settings);
+        }
+        let step = settings.optimizer_step(1.0);
+        for (unit, state) in self.units.iter().enumerate() {
+            if let PartState::Device(memory) = state {
+                let gradient = self.gradients.own(unit).address();
+                self.decision.update(&self.on, memory, gradient, &step)?;
             }
         }
         self.publish_parts()
+    }
+
+    /// Updates the weights in the memory of the host, which waits for the decision and the gradients.
+    fn update_on_host(&mut self, settings: &StepSettings) -> Result<(), EngineError> {
+        let decided = self.decision.read(&self.on)?;
+        if decided.is_finite == 0 {
+            return Ok(());
+        }
+        let step: OptimizerStep = settings.optimizer_step(decided.factor);
+        let mut values = Vec::new();
+        for (unit, state) in self.units.iter_mut().enumerate() {
+            let PartState::Host(state) = state else { continue };
+            let own = self.parts.own_range(unit);
+            values.resize(own.len(), 0.0);
+            self.on.download(self.gradients.own(unit).address(), &mut values)?;
+            let ranges = self.parts.decay_ranges(self.model.parameters(), unit);
+            let master = state.master.as_mut().expect("the host has the weights");
+            step.update_ranges(&Serial, &ranges, master, &mut state.moments, &values);
+            self.weights.store(unit, &own, master)?;
+            state.release();
+        }
+        self.publish_parts()
+    }
+
+    fn read_decision(&self) -> Result<StepDecision, EngineError> {
+        let step = self.decision.read(&self.on)?;
+        let losses = self.losses.read_ended(&self.on, self.decision.reads)?;
+        Ok(StepDecision { norm: step.norm, is_applied: step.is_finite == 1, losses })
     }
 
     /// Lets all ranks have the weights that each has replaced in its part.
@@ -254,17 +265,37 @@ impl<M: DeviceModel> Replica for DeviceReplica<M> {
         self.settle(outcome)
     }
 
-    fn loss(&self) -> f32 {
-        self.loss
+    fn loss(&mut self) -> Result<f32, EngineError> {
+        let DeviceLosses { address, count } = self.model.losses();
+        let mut losses = vec![0.0f32; count];
+        let outcome = self.on.download(address, &mut losses).map_err(EngineError::from);
+        self.settle(outcome)?;
+        Ok(DeviceLosses::mean(&losses))
     }
 
-    fn gradient_norm(&mut self) -> Result<f64, EngineError> {
-        let sums = self.block_sums();
-        self.parts.norm(self.settle(sums)?)
+    fn keep_loss(&mut self, micro_batch: usize) -> Result<Option<f32>, EngineError> {
+        let Self { on, losses, model, accumulate, .. } = self;
+        let kept = losses.keep(on, model.losses(), [micro_batch, *accumulate]);
+        self.settle(kept.map_err(EngineError::from))?;
+        Ok(None)
     }
 
-    fn update(&mut self, step: &OptimizerStep) -> Result<(), EngineError> {
-        let outcome = self.update_parts(step);
+    fn is_deferred(&self) -> bool {
+        true
+    }
+
+    fn end_step(&mut self, settings: &StepSettings) -> Result<(), EngineError> {
+        let outcome = self.submit_end(settings);
         self.settle(outcome)
+    }
+
+    fn decision(&mut self) -> Result<StepDecision, EngineError> {
+        let outcome = self.read_decision();
+        self.settle(outcome)
+    }
+
+    fn resume(&mut self, updates: u64, loss_scale: LossScale) -> Result<(), EngineError> {
+        let outcome = self.decision.resume(&self.on, updates, loss_scale);
+        self.settle(outcome.map_err(EngineError::from))
     }
 }

@@ -1,53 +1,16 @@
 //! Launches of the optimizers.
 
-use crate::cuda::device::{DeviceAddress, DeviceError, DeviceMemory, KernelArgument};
-use crate::cuda::kernels::{DeviceAdam, DeviceStep, Kernel, KernelLaunch, KernelProgram};
+use crate::cuda::device::{DeviceAddress, DeviceError, KernelArgument};
+use crate::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
+use crate::runtime::engine::device::decision::DecisionMemory;
 use crate::runtime::engine::device::queue::{DeviceFloats, DeviceQueue};
 use crate::runtime::engine::device::unit::UnitMemory;
 use crate::runtime::optim::OptimizerStep;
-use crate::runtime::optim::update::{AdamNumbers, LionNumbers, Rule, SgdNumbers};
+use crate::runtime::optim::update::{LionNumbers, Rule, SgdNumbers};
 
-/// Numbers of a step in the memory of a device.
-pub(super) struct StepMemory {
-    step: Box<dyn DeviceMemory>,
-    adam: Box<dyn DeviceMemory>,
-}
-
-impl StepMemory {
-    pub(super) fn new(on: &DeviceQueue) -> Result<Self, DeviceError> {
-        let step = on.device.alloc(size_of::<DeviceStep>())?;
-        Ok(Self { step, adam: on.device.alloc(size_of::<DeviceAdam>())? })
-    }
-
-    /// Copies the numbers of a step.
-    pub(super) fn upload(&self, on: &DeviceQueue, step: &OptimizerStep) -> Result<(), DeviceError> {
-        let is_first = matches!(step.rule, Rule::Sgd(SgdNumbers { is_first: true, .. }));
-        let applied = if is_first { 1 } else { 2 };
-        let decided = DeviceStep { norm: 0.0, applied, factor: step.factor, is_finite: 1 };
-        on.device.upload(on.stream, bytemuck::bytes_of(&decided), self.step.address())?;
-        let Rule::Adam(AdamNumbers {
-            one_minus_beta1,
-            beta2,
-            one_minus_beta2,
-            correction2_root,
-            epsilon,
-            step_size,
-        }) = step.rule
-        else {
-            return Ok(());
-        };
-        let adam = DeviceAdam {
-            one_minus_beta1,
-            beta2,
-            one_minus_beta2,
-            correction2_root,
-            epsilon,
-            step_size,
-        };
-        on.device.upload(on.stream, bytemuck::bytes_of(&adam), self.adam.address())
-    }
-
-    /// Updates this rank's part of a unit.
+impl DecisionMemory {
+    /// Updates this rank's part of a unit, if the decision on the step says so. `step` is that of the optimizer; what
+    /// depends on the gradient is on the device.
     pub(super) fn update(
         &self,
         on: &DeviceQueue,
@@ -63,13 +26,13 @@ impl StepMemory {
             Address(unit.moments.get(number).map_or(DeviceAddress::NULL, DeviceFloats::address))
         };
         let [parameters, gradients, copy] = [unit.master, gradient, unit.narrow].map(Address);
-        let decided = Address(self.step.address());
+        let decided = Address(self.step());
         let decay = [Address(unit.decay_ends.address()), I32(unit.decay_ranges as i32)];
         let (l2, shrink, count) = (F32(step.l2), F32(step.shrink), U64(unit.len as u64));
         let (kernel, arguments) = match step.rule {
             Rule::Adam(_) => {
                 let memory = [parameters, moment(0), moment(1), gradients, copy, decided];
-                let numbers = [Address(self.adam.address())];
+                let numbers = [Address(self.adam())];
                 (Kernel::Adam, [&memory[..], &numbers, &decay, &[l2, shrink, count]].concat())
             }
             Rule::Sgd(SgdNumbers { momentum, one_minus_dampening, nesterov, rate, .. }) => {

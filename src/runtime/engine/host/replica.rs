@@ -6,6 +6,7 @@ use crate::runtime::engine::config::{EngineConfig, Precision};
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::host::gradients::HostGradients;
 use crate::runtime::engine::model::{BackwardPass, ForwardPass, Model, plan_passes};
+use crate::runtime::engine::outcome::{StepDecision, StepSettings};
 use crate::runtime::engine::replica::{MicroBatch, Replica};
 use crate::runtime::engine::shards::gradients::GradientStore;
 use crate::runtime::engine::shards::groups::UnitGroups;
@@ -17,7 +18,7 @@ use crate::runtime::engine::shards::weights::{
 };
 use crate::runtime::flat::norm::block_sums;
 use crate::runtime::flat::tasks::Serial;
-use crate::runtime::optim::{Optimizer, OptimizerStep};
+use crate::runtime::optim::{LossScale, Optimizer, OptimizerStep};
 use crate::runtime::parallel::zero::lanes::LaneAssignment;
 use crate::runtime::parallel::zero::step_plan::{Computation, PlanPass, PlanStep, segments};
 
@@ -32,6 +33,8 @@ pub struct HostReplica<M: Model> {
     gradients: GradientStore<HostGradients>,
     /// Optimizer state of every unit, for the part that this rank updates.
     pub(super) states: Vec<UnitState>,
+    /// Decision on the last step.
+    decision: Option<StepDecision>,
 }
 
 impl<M: Model> HostReplica<M> {
@@ -65,6 +68,7 @@ impl<M: Model> HostReplica<M> {
             weights,
             gradients,
             states,
+            decision: None,
         };
         init_weights(&mut replica, config.seed)?;
         Ok(replica)
@@ -150,20 +154,41 @@ impl<M: Model> Replica for HostReplica<M> {
         Ok(())
     }
 
-    fn loss(&self) -> f32 {
-        self.model.loss()
+    fn loss(&mut self) -> Result<f32, EngineError> {
+        Ok(self.model.loss())
     }
 
-    fn gradient_norm(&mut self) -> Result<f64, EngineError> {
+    fn keep_loss(&mut self, _micro_batch: usize) -> Result<Option<f32>, EngineError> {
+        Ok(Some(self.model.loss()))
+    }
+
+    fn is_deferred(&self) -> bool {
+        false
+    }
+
+    fn end_step(&mut self, settings: &StepSettings) -> Result<(), EngineError> {
         let Self { parts, gradients, .. } = self;
         let units = 0..parts.layout.units().len();
-        parts.norm(units.map(|unit| block_sums(&Serial, gradients.own(unit).elements())))
+        let squares = parts.sum_of_squares(
+            units.map(|unit| block_sums(&Serial, gradients.own(unit).elements())),
+        )?;
+        let decision = settings.decide(squares.sqrt());
+        if decision.is_applied {
+            let step = settings.optimizer_step(settings.factor(decision.norm));
+            for unit in 0..self.states.len() {
+                self.update_unit(unit, &step);
+            }
+            self.publish()?;
+        }
+        self.decision = Some(decision);
+        Ok(())
     }
 
-    fn update(&mut self, step: &OptimizerStep) -> Result<(), EngineError> {
-        for unit in 0..self.states.len() {
-            self.update_unit(unit, step);
-        }
-        self.publish()
+    fn decision(&mut self) -> Result<StepDecision, EngineError> {
+        Ok(self.decision.take().expect("a step was ended"))
+    }
+
+    fn resume(&mut self, _updates: u64, _loss_scale: LossScale) -> Result<(), EngineError> {
+        Ok(())
     }
 }

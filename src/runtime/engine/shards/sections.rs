@@ -36,8 +36,15 @@ impl OwnedParts {
         0..self.layout.units().len()
     }
 
-    /// Norm of the mean gradient, from the sums of the blocks of this rank's part of every unit. Communicates.
-    pub(crate) fn norm(
+    /// Whether ranks have different parts of the gradient, so that its norm needs the sums of all of them.
+    #[cfg(feature = "nccl")]
+    pub(crate) fn are_divided(&self) -> bool {
+        self.sharding.divides_optimizer() && 1 < self.group.world_size()
+    }
+
+    /// Sum of the squares of the mean gradient, from the sums of the blocks of this rank's part of every unit.
+    /// Communicates.
+    pub(crate) fn sum_of_squares(
         &self,
         of_units: impl IntoIterator<Item = Vec<f64>>,
     ) -> Result<f64, EngineError> {
@@ -51,12 +58,12 @@ impl OwnedParts {
             }
         }
         if !self.sharding.divides_optimizer() {
-            return Ok(fold_block_sums(&own).sqrt());
+            return Ok(fold_block_sums(&own));
         }
         let mut all = vec![0.0; own.len() * self.group.world_size()];
         self.group.all_gather(&own, &mut all)?;
         let sums: Vec<f64> = self.layout.block_order().into_iter().map(|at| all[at]).collect();
-        Ok(fold_block_sums(&sums).sqrt())
+        Ok(fold_block_sums(&sums))
     }
 
     /// Ranges of this rank's part of a unit by weight decay, counted from the begin of the part.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use crate::cuda::device::{Device, DeviceAddress, DeviceError, StreamId};
 use crate::cuda::kernels::{Activation, AttentionShape, ElementType, HalfType, HeadWidth};
 use crate::runtime::engine::{
-    DeviceBackward, DeviceForward, DeviceModel, ModelPass, ParameterTable, RecomputeSegment,
+    DeviceBackward, DeviceForward, DeviceLosses, DeviceModel, ModelPass, ParameterTable,
+    RecomputeSegment,
 };
 use crate::train::nn::device::attention::{AttentionGradients, DeviceAttention};
 use crate::train::nn::device::gpt_memory::GptMemory;
-use crate::train::nn::device::operations::{LayerAddresses, Operations, mean_loss};
+use crate::train::nn::device::operations::{LayerAddresses, Operations};
 use crate::train::nn::gpt::places::{BlockPlace, block_places, kept_places};
 use crate::train::nn::gpt::{
     BlockParts, GptArchitecture, GptConfig, LayerParts, Ranges, Sequences,
@@ -314,10 +315,9 @@ impl DeviceModel for DeviceGpt {
         }
     }
 
-    fn loss(&self, stream: StreamId) -> Result<f32, DeviceError> {
+    fn losses(&self) -> DeviceLosses {
         let memory = self.memory();
-        let on = Operations { device: &*self.device, stream };
-        mean_loss(on, (memory.losses.address(), memory.logits.rows))
+        DeviceLosses { address: memory.losses.address(), count: memory.logits.rows as usize }
     }
 
     fn backward(

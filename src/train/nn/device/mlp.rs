@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use crate::cuda::device::{Device, DeviceAddress, DeviceError, DeviceMemory, StreamId};
 use crate::cuda::kernels::{Activation, ElementType};
-use crate::runtime::engine::{DeviceBackward, DeviceForward, DeviceModel, Model, ParameterTable};
+use crate::runtime::engine::{
+    DeviceBackward, DeviceForward, DeviceLosses, DeviceModel, Model, ParameterTable,
+};
 use crate::train::nn::cpu::threads::Threads;
-use crate::train::nn::device::operations::{LayerAddresses, Operations, mean_loss, partial_sums};
+use crate::train::nn::device::operations::{LayerAddresses, Operations, partial_sums};
 use crate::train::nn::device::rows::DeviceRows;
 use crate::train::nn::mlp::{Mlp, Samples};
 
@@ -152,10 +154,9 @@ impl DeviceModel for DeviceMlp {
         operations.classify(y, targets, losses, pass.loss_scale)
     }
 
-    fn loss(&self, stream: StreamId) -> Result<f32, DeviceError> {
+    fn losses(&self) -> DeviceLosses {
         let work = self.work.as_ref().expect("there was a forward pass");
-        let operations = Operations { device: &*self.device, stream };
-        mean_loss(operations, (work.losses.address(), work.input.rows))
+        DeviceLosses { address: work.losses.address(), count: work.input.rows as usize }
     }
 
     fn backward(

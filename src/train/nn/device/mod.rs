@@ -5,6 +5,7 @@
 //! | `mlp` | the multi-layer perceptron |
 //! | `gpt`, `gpt_memory` | the GPT, and its memory |
 //! | `rows`, `tokens` | activations and batches in the memory of a device |
+//! | `work_space` | how much memory a model needs, before it is allocated |
 //! | `operations`, `norm`, `attention` | launches of the kernels, with their arguments |
 
 mod attention;
@@ -15,3 +16,4 @@ mod norm;
 mod operations;
 mod rows;
 mod tokens;
+pub(crate) mod work_space;

@@ -200,13 +200,3 @@ impl Operations<'_> {
 pub(super) fn partial_sums(dy: &DeviceRows) -> usize {
     RowParts::of_bias(dy.rows).parts as usize * dy.stride as usize
 }
-
-/// Returns the mean of losses in the memory of a device, f32, added in their order. The host waits for the stream.
-pub(super) fn mean_loss(
-    on: Operations<'_>,
-    (losses, count): (DeviceAddress, u32),
-) -> Result<f32, DeviceError> {
-    let mut values = vec![0.0f32; count as usize];
-    on.device.download(on.stream, losses, bytemuck::cast_slice_mut(&mut values))?;
-    Ok(values.iter().sum::<f32>() / count as f32)
-}
