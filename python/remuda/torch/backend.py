@@ -38,6 +38,9 @@ from remuda.torch.work import Completer, Done, Pending, Several, Started
 #: Longest name of a group in bytes.
 _NAME_BYTES_MAX = 128
 
+#: What torch says of a Work that is not one of its own backends.
+_UNKNOWN_OPERATION = 100
+
 _world_lock = threading.Lock()
 _world: Optional[groups.Group] = None
 
@@ -626,7 +629,29 @@ for _name in (
     setattr(RemudaProcessGroup, _name, _with_works_of_cpp(getattr(_Operations, _name)))
 
 
+def _let_works_tell_their_end() -> None:
+    """Makes `is_completed` true for Works of operations that have ended.
+
+    torch wraps the Work of a backend that is a Python class. Its wrapper passes on `wait` and `get_future` alone, so
+    that a program that asks `is_completed` again and again would never end.
+    """
+    told_by_torch = Work.is_completed
+    if getattr(told_by_torch, "asks_the_future", False):
+        return
+
+    @functools.wraps(told_by_torch)
+    def is_completed(work: Any) -> bool:
+        if told_by_torch(work):
+            return True
+        # Works of torch's own backends know which operation they are. Their futures may end earlier than they do.
+        return work._get_op_type() == _UNKNOWN_OPERATION and bool(work.get_future().done())
+
+    is_completed.asks_the_future = True  # type: ignore[attr-defined]
+    Work.is_completed = is_completed
+
+
 if _can_subclass_backend():
+    _let_works_tell_their_end()
 
     class RemudaBackend(_Operations, C10dBackend):
         """The backend of a process group for host memory; other devices have backends of their own."""
