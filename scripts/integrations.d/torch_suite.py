@@ -1,6 +1,6 @@
 """torch's own tests of a backend, those of `DistributedTest._DistTestBase` in its wheel, over the backend remuda.
 
-torch_suite.py RANKS [--name NAME] [--limit SECONDS] [TEST …]
+torch_suite.py [--name NAME] [--limit SECONDS] RANKS [TEST …]
 
 Prints a line for each test: its name, `passed`, `failed`, `skipped` or `out of time`, seconds, the name of the backend,
 and why. Many tests are skipped if the backend is not named `gloo` or `mpi`; these names then make groups of remuda,
@@ -55,10 +55,12 @@ def prepare(options, directory):
 
 def suite_of_torch():
     """The module of the tests, in which the features of remuda are known."""
-    from torch.testing._internal.common_distributed import DistTestCases
+    from torch.testing._internal import common_distributed
 
+    # One limit for all tests.
+    common_distributed.TIMEOUT_OVERRIDE.clear()
     for feature in ("ddp", "subgroup", "plugin"):
-        DistTestCases.backend_feature.setdefault(feature, set()).add("remuda")
+        common_distributed.DistTestCases.backend_feature.setdefault(feature, set()).add("remuda")
     from torch.testing._internal.distributed import distributed_test
 
     return distributed_test
@@ -152,15 +154,18 @@ def run_under_all_names(options):
     """Every test under the first name that it takes; torch's module reads the name when it is imported."""
     rows, tests = {}, options.tests
     for name in NAMES:
-        line = [sys.executable, __file__, str(options.ranks), "--name", name, "--limit", str(options.limit), *tests]
+        line = [sys.executable, __file__, "--name", name, "--limit", str(options.limit), str(options.ranks), *tests]
         with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
             for row in process.stdout:
                 fields = row.rstrip("\n").split("\t")
                 # Tests print, too.
                 if len(fields) != 5 or not fields[0].startswith("test_"):
                     continue
-                if fields[0] not in rows or fields[1] != "skipped":
+                # A name that a test does not take is the last reason to state.
+                if fields[0] not in rows or fields[1] != "skipped" or not OTHER_NAME.search(fields[4]):
                     rows[fields[0]] = fields
+        if process.returncode != 0:
+            sys.exit(f"the tests under the name {name} ended with {process.returncode}")
         tests = [test for test, row in rows.items() if row[1] == "skipped" and OTHER_NAME.search(row[4])]
         if not tests:
             break

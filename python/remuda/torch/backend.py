@@ -163,6 +163,7 @@ class _Operations:
         self._futures = Completer("remuda-futures")
         self._dropped = Completer("remuda-dropped")
         self._name, self._description = "", ""
+        self._operations = 0
         self._bracket: Optional[List[Work]] = None
         self._freed = weakref.finalize(self, _close, self._group, self._futures, self._dropped)
         self._freed.atexit = False
@@ -170,6 +171,19 @@ class _Operations:
     # ---- how an operation runs ----
 
     def _run(
+        self,
+        call: "Callable[..., int]",
+        arguments: "Tuple[Any, ...]",
+        kept: Any,
+        result: List[torch.Tensor],
+        options: Any,
+        finish: "Optional[Callable[[], None]]" = None,
+    ) -> Work:
+        """Runs an operation of all ranks."""
+        self._operations += 1
+        return self._run_here(call, arguments, kept, result, options, finish)
+
+    def _run_here(
         self,
         call: "Callable[..., int]",
         arguments: "Tuple[Any, ...]",
@@ -434,14 +448,14 @@ class _Operations:
         _check_tag(tag)
         memory = dense(tensor)
         arguments = (memory.data_ptr(), *block(memory), dstRank)
-        return self._run(self._library.remuda_send, arguments, memory, tensors, None)
+        return self._run_here(self._library.remuda_send, arguments, memory, tensors, None)
 
     def recv(self, tensors: List[torch.Tensor], srcRank: int, tag: int = 0) -> Work:
         (tensor,) = tensors
         _check_tag(tag)
         memory = dense(tensor)
         arguments = (memory.data_ptr(), *block(memory), srcRank)
-        return self._run(self._library.remuda_recv, arguments, memory, tensors, None, copier(tensor, memory))
+        return self._run_here(self._library.remuda_recv, arguments, memory, tensors, None, copier(tensor, memory))
 
     def recv_anysource(self, tensors: List[torch.Tensor], tag: int = 0) -> Work:
         raise BadArgument("a message is received from a rank that is named", hint="pass `src`")
@@ -533,6 +547,10 @@ class _Operations:
 
     def _set_sequence_number_for_group(self) -> None:
         """Operations have numbers from the first on, which ranks compare."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        """Number of the operations of all ranks that this one has begun: torch compares it in its checks."""
+        return self._operations
 
     # Names of other versions of torch.
     _allgather_base = all_gather_single
@@ -656,9 +674,19 @@ if _can_subclass_backend():
     class RemudaBackend(_Operations, C10dBackend):
         """The backend of a process group for host memory; other devices have backends of their own."""
 
+        #: Backends that torch has wrapped: its wrapper keeps their C++ half alone.
+        _wrapped: "set[RemudaBackend]" = set()
+
         def __init__(self, options: Any) -> None:
             C10dBackend.__init__(self, options.group_rank, options.group_size)
             self._join(options)
+            # With TORCH_DISTRIBUTED_DEBUG=DETAIL torch checks operations in a wrapper.
+            if dist.get_debug_level() == dist.DebugLevel.DETAIL:
+                self._wrapped.add(self)
+
+        def shutdown(self) -> None:
+            _Operations.shutdown(self)
+            self._wrapped.discard(self)
 
         @property
         def supports_coalescing(self) -> bool:
