@@ -425,14 +425,14 @@ class _Operations:
     def monitored_barrier(self, opts: Any = None, wait_all_ranks: bool = False) -> None:
         """A barrier whose error names the ranks that are missing; all of them, with and without ``wait_all_ranks``."""
         timeout = getattr(opts, "timeout", None)
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else 0
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else -1
         with self._limited(seconds):
             native.check(self._library.remuda_barrier(self._handle(), None), KINDS)
 
     @contextmanager
     def _limited(self, seconds: float) -> Iterator[None]:
-        """Sets another deadline for a while; torch's "no timeout" is 0 or negative."""
-        if seconds <= 0:
+        """Sets another deadline for a while; that of options without one is negative."""
+        if seconds < 0:
             yield
             return
         self._set_deadline(seconds)
