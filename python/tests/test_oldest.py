@@ -23,13 +23,17 @@ NEWER = {
     "os": {"process_cpu_count"},
     "sys": {"exception", "orig_argv", "stdlib_module_names"},
     "types": {"EllipsisType", "NoneType", "UnionType"},
-    "typing": {"Concatenate", "LiteralString", "Never", "ParamSpec", "Self", "TypeAlias", "TypeGuard", "Unpack", "override"},
+    "typing": {"Concatenate", "LiteralString", "Never", "ParamSpec", "Self", "TypeAlias", "TypeGuard", "Unpack"},
 }
 NEWER_MODULES = {"tomllib"}
 NEWER_NAMES = {"ExceptionGroup", "BaseExceptionGroup", "aiter", "anext"}
 NEWER_METHODS = {"add_note", "bit_count"}
 #: Arguments of functions.
-NEWER_ARGUMENTS = {"zip": {"strict"}, "dataclass": {"kw_only", "slots", "weakref_slot"}, "entry_points": {"group", "name"}}
+NEWER_ARGUMENTS = {
+    "dataclass": {"kw_only", "slots", "weakref_slot"},
+    "entry_points": {"group", "name"},
+    "zip": {"strict"},
+}
 #: These took the type of an exception first.
 NAMED_EXCEPTION = {"format_exception", "print_exception", "format_exception_only"}
 
@@ -40,9 +44,8 @@ def is_union(node):
 
 def problem_of(node):
     """What makes a part of a program newer than 3.9, or None."""
-    if isinstance(node, (ast.arg, ast.AnnAssign)) and node.annotation is not None and is_union(node.annotation):
-        return "a union with `|` in an annotation"
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.returns is not None and is_union(node.returns):
+    # A union in quotes is never evaluated.
+    if is_union(getattr(node, "annotation", None)) or is_union(getattr(node, "returns", None)):
         return "a union with `|` in an annotation"
     if isinstance(node, ast.Import) and NEWER_MODULES & {one.name for one in node.names}:
         return "a newer module"
