@@ -80,8 +80,12 @@ def _caller(code: Any) -> Any:
     return None if frame is None else frame.f_locals.get("self")
 
 
+@functools.lru_cache(maxsize=None)
 def start() -> None:
-    """Counts the steps of this process from now on."""
+    """Counts the steps of this process from now on, once.
+
+    Python 3.9 lists an entry point for every path on which it finds the package, so that torch may call this again.
+    """
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     register_optimizer_step_post_hook(Optimizers().on_step)

@@ -81,6 +81,19 @@ class EntryPoints(WithTorch):
         finished = self.without_a_job(code)
         self.assertEqual(finished.stdout, "[1.0, 1.0]\n", finished.stderr)
 
+    def test_operations_that_torch_checks(self):
+        code = (
+            "import gc, torch, torch.distributed as dist\n"
+            "dist.init_process_group('remuda', store=dist.HashStore(), rank=0, world_size=1)\n"
+            "group = dist.new_group([0]); gc.collect(); found = [None]; one = torch.ones(2)\n"
+            "dist.all_reduce(one, group=group); dist.all_reduce(one, async_op=True).wait()\n"
+            "dist.all_gather_object(found, 5, group=group); dist.barrier(); print(found, one.tolist())\n"
+            "dist.destroy_process_group()"
+        )
+        self.environment["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
+        finished = self.without_a_job(code)
+        self.assertEqual((finished.stdout, finished.returncode), ("[5] [1.0, 1.0]\n", 0), finished.stderr)
+
     def test_subgroup_alone_is_refused(self):
         code = (
             "import torch.distributed as dist\n"

@@ -41,6 +41,10 @@ class Optimizers(Watched):
         self.assertEqual(found[:9], list(range(1, 10)))
         self.assertEqual(found, sorted(set(found)))
 
+    def test_package_that_is_found_twice_counts_once(self):
+        code = "import remuda._autoload; remuda._autoload.load(); new().step()"
+        self.assertEqual(self.steps(code)[0], [1])
+
     def test_variable_switches_it_off(self):
         code = "new().step(); import sys; print('remuda._watch' in sys.modules)"
         self.assertEqual(self.steps(code, REMUDA_WATCH="0"), ([], "False\n"))

@@ -38,6 +38,9 @@ from remuda.torch.work import Completer, Done, Pending, Several, Started
 #: Longest name of a group in bytes.
 _NAME_BYTES_MAX = 128
 
+#: What torch says of a Work that is not one of its own backends.
+_UNKNOWN_OPERATION = 100
+
 _world_lock = threading.Lock()
 _world: Optional[groups.Group] = None
 
@@ -160,6 +163,7 @@ class _Operations:
         self._futures = Completer("remuda-futures")
         self._dropped = Completer("remuda-dropped")
         self._name, self._description = "", ""
+        self._operations = 0
         self._bracket: Optional[List[Work]] = None
         self._freed = weakref.finalize(self, _close, self._group, self._futures, self._dropped)
         self._freed.atexit = False
@@ -167,6 +171,19 @@ class _Operations:
     # ---- how an operation runs ----
 
     def _run(
+        self,
+        call: "Callable[..., int]",
+        arguments: "Tuple[Any, ...]",
+        kept: Any,
+        result: List[torch.Tensor],
+        options: Any,
+        finish: "Optional[Callable[[], None]]" = None,
+    ) -> Work:
+        """Runs an operation of all ranks."""
+        self._operations += 1
+        return self._run_here(call, arguments, kept, result, options, finish)
+
+    def _run_here(
         self,
         call: "Callable[..., int]",
         arguments: "Tuple[Any, ...]",
@@ -408,14 +425,14 @@ class _Operations:
     def monitored_barrier(self, opts: Any = None, wait_all_ranks: bool = False) -> None:
         """A barrier whose error names the ranks that are missing; all of them, with and without ``wait_all_ranks``."""
         timeout = getattr(opts, "timeout", None)
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else 0
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else -1
         with self._limited(seconds):
             native.check(self._library.remuda_barrier(self._handle(), None), KINDS)
 
     @contextmanager
     def _limited(self, seconds: float) -> Iterator[None]:
-        """Sets another deadline for a while; torch's "no timeout" is 0 or negative."""
-        if seconds <= 0:
+        """Sets another deadline for a while; that of options without one is negative."""
+        if seconds < 0:
             yield
             return
         self._set_deadline(seconds)
@@ -431,14 +448,14 @@ class _Operations:
         _check_tag(tag)
         memory = dense(tensor)
         arguments = (memory.data_ptr(), *block(memory), dstRank)
-        return self._run(self._library.remuda_send, arguments, memory, tensors, None)
+        return self._run_here(self._library.remuda_send, arguments, memory, tensors, None)
 
     def recv(self, tensors: List[torch.Tensor], srcRank: int, tag: int = 0) -> Work:
         (tensor,) = tensors
         _check_tag(tag)
         memory = dense(tensor)
         arguments = (memory.data_ptr(), *block(memory), srcRank)
-        return self._run(self._library.remuda_recv, arguments, memory, tensors, None, copier(tensor, memory))
+        return self._run_here(self._library.remuda_recv, arguments, memory, tensors, None, copier(tensor, memory))
 
     def recv_anysource(self, tensors: List[torch.Tensor], tag: int = 0) -> Work:
         raise BadArgument("a message is received from a rank that is named", hint="pass `src`")
@@ -530,6 +547,10 @@ class _Operations:
 
     def _set_sequence_number_for_group(self) -> None:
         """Operations have numbers from the first on, which ranks compare."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        """Number of the operations of all ranks that this one has begun: torch compares it in its checks."""
+        return self._operations
 
     # Names of other versions of torch.
     _allgather_base = all_gather_single
@@ -626,14 +647,46 @@ for _name in (
     setattr(RemudaProcessGroup, _name, _with_works_of_cpp(getattr(_Operations, _name)))
 
 
+def _let_works_tell_their_end() -> None:
+    """Makes `is_completed` true for Works of operations that have ended.
+
+    torch wraps the Work of a backend that is a Python class. Its wrapper passes on `wait` and `get_future` alone, so
+    that a program that asks `is_completed` again and again would never end.
+    """
+    told_by_torch = Work.is_completed
+    if getattr(told_by_torch, "asks_the_future", False):
+        return
+
+    @functools.wraps(told_by_torch)
+    def is_completed(work: Any) -> bool:
+        if told_by_torch(work):
+            return True
+        # Works of torch's own backends know which operation they are. Their futures may end earlier than they do.
+        return work._get_op_type() == _UNKNOWN_OPERATION and bool(work.get_future().done())
+
+    is_completed.asks_the_future = True  # type: ignore[attr-defined]
+    Work.is_completed = is_completed
+
+
 if _can_subclass_backend():
+    _let_works_tell_their_end()
 
     class RemudaBackend(_Operations, C10dBackend):
         """The backend of a process group for host memory; other devices have backends of their own."""
 
+        #: Backends that torch has wrapped: its wrapper keeps their C++ half alone.
+        _wrapped: "set[RemudaBackend]" = set()
+
         def __init__(self, options: Any) -> None:
             C10dBackend.__init__(self, options.group_rank, options.group_size)
             self._join(options)
+            # With TORCH_DISTRIBUTED_DEBUG=DETAIL torch checks operations in a wrapper.
+            if dist.get_debug_level() == dist.DebugLevel.DETAIL:
+                self._wrapped.add(self)
+
+        def shutdown(self) -> None:
+            _Operations.shutdown(self)
+            self._wrapped.discard(self)
 
         @property
         def supports_coalescing(self) -> bool:

@@ -60,7 +60,7 @@ WIDER = _wider_types()
 def dense(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor itself if its elements are one block of host memory in their order, else a copy that is."""
     if tensor.device.type != "cpu":
-        hint = 'initialize the group with "cpu:remuda,cuda:nccl": then NCCL moves the tensors of GPUs'
+        hint = 'name the backends "cpu:remuda,cuda:nccl", with torch 2.14 or newer: NCCL moves the tensors of GPUs'
         raise BadArgument(f"a tensor is on device {tensor.device}, this group is for host memory", hint=hint)
     if tensor.layout != torch.strided:
         raise BadArgument(f"a tensor has the layout {tensor.layout}, only dense tensors can be sent")

@@ -119,6 +119,15 @@ class Promise:
         self._ended.set_result(None)
 
 
+def _wait_until_done(future: torch.futures.Future) -> None:
+    """Waits until a future says that it is done, which the helper thread sets after the operation has ended."""
+    try:
+        future.wait()
+    except Exception:
+        # The Work raises the error itself, in its class.
+        return
+
+
 class Completer:
     """A thread that waits for started operations, one after the other. It starts with the first of them.
 
@@ -194,6 +203,8 @@ class Started(Work):
         limit_ms = round(seconds * 1000) if 0 < seconds else native.FOREVER
         if not self._pending.wait_for(limit_ms):
             raise TimeoutError(f"the operation did not end within {seconds} s; it continues")
+        if self._pending.promise is not None:
+            _wait_until_done(self._pending.promise.future)
         if self._pending.error is not None:
             raise self._pending.error
         return True
@@ -242,10 +253,13 @@ class Several(Work):
         super().__init__()
         self._works = works
         self._result = result
+        self._future: Optional[torch.futures.Future] = None
 
     def wait(self, timeout: Optional[timedelta] = None) -> bool:
         for work in self._works:
             work.wait(timeout) if timeout else work.wait()
+        if self._future is not None:
+            _wait_until_done(self._future)
         return True
 
     def synchronize(self) -> None:
@@ -265,6 +279,8 @@ class Several(Work):
         return self._result
 
     def get_future(self) -> torch.futures.Future:
+        if self._future is not None:
+            return self._future
         result = self._result
         together = torch.futures.collect_all([work.get_future() for work in self._works])
 
@@ -273,4 +289,5 @@ class Several(Work):
                 one.value()
             return result
 
-        return together.then(unwrap)
+        self._future = together.then(unwrap)
+        return self._future
