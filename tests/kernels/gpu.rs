@@ -7,7 +7,7 @@ use remuda::cuda::driver::{CubinCache, CudaDevice};
 use remuda::runtime::device::{device_count, open_device};
 use remuda::runtime::kernel_checks::{DeviceRunner, KERNEL_CHECKS, check_products};
 
-use super::{models, saved, stages, streams, trainer, training};
+use super::{models, saved, stages, streams, trainer, training, waits};
 use crate::support::proof::skip;
 
 /// The first GPU; programs are kept in a directory of the tests.
@@ -89,6 +89,13 @@ fn stages_on_a_gpu_change_no_bit() {
 fn training_on_a_gpu_continues_with_other_ranks_and_stages() {
     if has_gpu("training_on_a_gpu_continues_with_other_ranks_and_stages") {
         saved::check(&open);
+    }
+}
+
+#[test]
+fn steps_that_are_read_later_on_a_gpu_have_the_same_bits() {
+    if has_gpu("steps_that_are_read_later_on_a_gpu_have_the_same_bits") {
+        waits::check_read_later(&[&open]);
     }
 }
 

@@ -14,7 +14,7 @@ use remuda::train::DeviceMlp;
 use super::emulated_streams::{EmulatedStreams, Order};
 use super::saved::Dir;
 use super::stages::{WIDE, on_ranks, staged};
-use super::training::{STEPS, adam, config, emulated, samples_of};
+use super::training::{Open, STEPS, adam, config, emulated, samples_of};
 use crate::support::proof::has;
 
 /// Streams of an engine, in the order in which it creates them: computations, copies of weights and gradients, and the
@@ -30,10 +30,9 @@ const UNITS: usize = 3;
 
 fn engine(
     group: &Group,
-    device: &EmulatedStreams,
+    device: Arc<dyn Device>,
     config: &EngineConfig,
 ) -> Engine<DeviceReplica<DeviceMlp>> {
-    let device: Arc<dyn Device> = Arc::new(device.clone());
     let model = DeviceMlp::new(device.clone(), &WIDE, config.precision.into());
     Engine::on_device(group, device, model, config.clone()).expect("an engine")
 }
@@ -47,7 +46,7 @@ fn scaled(config: EngineConfig) -> EngineConfig {
 fn waits_of_steps(ranks: usize, config: &EngineConfig, order: Order) -> Vec<[usize; STREAMS]> {
     let of_ranks = Group::on_threads(ranks, |group| {
         let device = EmulatedStreams::new(order);
-        let mut engine = engine(group, &device, config);
+        let mut engine = engine(group, Arc::new(device.clone()), config);
         let mut waits = Vec::new();
         for step in 0..FIRST + STEPS {
             let (before, memory) = (device.counts(), device.memory_changes());
@@ -129,7 +128,7 @@ fn host_submits_a_step_while_the_one_before_runs() {
     let config = &scaled(config(2, adam(), Precision::F16));
     let trained = Group::on_threads(1, |group| {
         let device = EmulatedStreams::new(Order::Late);
-        let mut engine = engine(group, &device, config);
+        let mut engine = engine(group, Arc::new(device.clone()), config);
         for step in 0..FIRST + STEPS {
             let before = device.counts()[COMPUTATIONS];
             engine.submit_batch(|lane| samples_of(WIDE[0], step, lane)).expect("a step");
@@ -154,7 +153,7 @@ fn state_is_saved_once_the_outcome_was_read() {
     let dir = Dir::new("device-unread");
     let trained = Group::on_threads(1, |group| {
         let device = EmulatedStreams::new(Order::Late);
-        let mut engine = engine(group, &device, &config(1, adam(), Precision::F32));
+        let mut engine = engine(group, Arc::new(device), &config(1, adam(), Precision::F32));
         let mut writer =
             CheckpointWriter::new(group, &dir.0, WriterOptions::default()).expect("a writer");
         engine.submit_batch(|lane| samples_of(WIDE[0], 0, lane)).expect("a step");
@@ -176,11 +175,10 @@ fn state_is_saved_once_the_outcome_was_read() {
 }
 
 /// Outcomes of all steps, and the digest after them, where the outcomes are read later.
-fn read_later(ranks: usize, config: &EngineConfig, order: Order) -> String {
+fn read_later(ranks: usize, config: &EngineConfig, open: &dyn Open) -> String {
     let of_ranks = Group::on_threads(ranks, |group| {
         let run = || -> Result<String, EngineError> {
-            let device = EmulatedStreams::new(order);
-            let mut engine = engine(group, &device, config);
+            let mut engine = engine(group, open(), config);
             let mut outcomes = Vec::new();
             for step in 0..STEPS {
                 outcomes.extend(engine.submit_batch(|lane| samples_of(WIDE[0], step, lane))?);
@@ -193,11 +191,8 @@ fn read_later(ranks: usize, config: &EngineConfig, order: Order) -> String {
     of_ranks.expect("all ranks end").swap_remove(0)
 }
 
-#[test]
-fn steps_that_are_read_later_have_the_same_bits() {
-    if !has("compiler", "steps_that_are_read_later_have_the_same_bits") {
-        return;
-    }
+/// Checks that steps whose outcome is read after the next one have the bits of those for which the host waits.
+pub(super) fn check_read_later(opens: &[&dyn Open]) {
     let momentum = Optimizer::Sgd(SgdOptions { momentum: 0.9, ..SgdOptions::default() });
     for (sharding, ranks) in [
         (Sharding::None, 1),
@@ -211,13 +206,28 @@ fn steps_that_are_read_later_have_the_same_bits() {
             if precision == Precision::F32 {
                 config.loss_scaling = LossScaling::None;
             }
-            let expected = on_ranks(ranks, &config, &|| emulated(Order::Early));
-            let lagging = (0..STREAMS).map(Order::Lagging);
-            for order in lagging.chain([Order::Early, Order::Late, Order::Random(11)]) {
-                assert_eq!(read_later(ranks, &config, order), expected, "{order:?}: {config:?}");
+            let expected = on_ranks(ranks, &config, opens[0]);
+            for (number, open) in opens.iter().enumerate() {
+                let found = read_later(ranks, &config, *open);
+                assert_eq!(found, expected, "device {number}: {config:?}");
             }
         }
     }
+}
+
+#[test]
+fn steps_that_are_read_later_have_the_same_bits() {
+    if !has("compiler", "steps_that_are_read_later_have_the_same_bits") {
+        return;
+    }
+    check_read_later(&[
+        &|| emulated(Order::Early),
+        &|| emulated(Order::Late),
+        &|| emulated(Order::Random(11)),
+        &|| emulated(Order::Lagging(COMPUTATIONS)),
+        &|| emulated(Order::Lagging(1)),
+        &|| emulated(Order::Lagging(2)),
+    ]);
 }
 
 /// The kernels fold the sums of more than 1024 blocks in levels, and the host folds those of two ranks.
