@@ -104,7 +104,7 @@ def reason_of(text):
     """The exception of the first rank that failed, in one line."""
     # The last line of a traceback that is not indented.
     first = text.split("\nProcess ")[0]
-    lines = [line for line in first.splitlines() if re.match(r"^[\w.]+(Error|Exception|[A-Z]\w+)?: ", line)]
+    lines = [line for line in first.splitlines() if re.match(r"^([\w.]+\.)?[A-Z]\w+: ", line)]
     found = lines[-1] if lines else (first.strip().splitlines() or ["?"])[-1]
     return re.sub(r"\s+", " ", found)[:200]
 
