@@ -275,7 +275,9 @@ fn nodes_of_different_sizes_are_hosts_of_one_line() {
     for agent in [first, second] {
         let outcome = agent.end().code(78);
         assert_eq!(outcome.stdout_text(), "");
-        outcome.says("  node 0 has  world size: 2\n").says("  the node at 127.0.0.1 has  world size: 4\n");
+        outcome
+            .says("  node 0 has  world size: 2\n")
+            .says("  the node at 127.0.0.1 has  world size: 4\n");
     }
 }
 

@@ -14,5 +14,5 @@ pub(crate) type SharedStore = Arc<Mutex<Client>>;
 
 /// Locks the connection to the store, also after a panic of another thread.
 pub(crate) fn lock_store(store: &SharedStore) -> MutexGuard<'_, Client> {
-    lock(&store)
+    lock(store)
 }

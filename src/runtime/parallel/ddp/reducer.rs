@@ -81,7 +81,7 @@ impl<T: Element, C: Collectives<T>> Reducer<T, C> {
 }
 
 pub(crate) fn record(events: &Events, event: DdpEvent) {
-    lock(&events).push(event);
+    lock(events).push(event);
 }
 
 /// Gradient of the last micro-batch of a step, which submits the reductions of complete buckets.
