@@ -1,10 +1,11 @@
-"""Writes the pictures of the site: recorded terminals, and diagrams.
+"""Writes the pictures of the site: recorded terminals, diagrams, and charts that the program draws.
 
 python3 pictures.py REMUDA DIR
 """
 
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -28,6 +29,11 @@ for number in range(3):
 time.sleep(60)
 """
 COLUMNS = 96
+CHARTS = {
+    "loss": "train --num_gpus 2 --steps 400 --eval_every 50",
+    "bandwidth": "bench all-reduce --num_gpus 2 --minbytes 1K --maxbytes 16M --stepfactor 4",
+    "pairs": "bench send-recv --pairs --num_gpus 4 --maxbytes 1M",
+}
 
 
 def record(remuda, name, title, line, folder):
@@ -49,6 +55,12 @@ def record(remuda, name, title, line, folder):
     return terminal.picture(title, f"$ remuda {line}", screen, COLUMNS)
 
 
+def draw(remuda, line, picture):
+    """Runs `remuda LINE`, which writes the picture."""
+    command = [remuda, *line.split(), "--quiet", "--no_settings", "--plot", str(picture)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+
+
 def main():
     remuda, target = os.path.abspath(sys.argv[1]), Path(sys.argv[2])
     target.mkdir(parents=True, exist_ok=True)
@@ -59,6 +71,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="p") as folder:
         for name, (title, line) in recorded.items():
             (target / f"{name}.svg").write_text(record(remuda, name, title, line, folder), encoding="utf-8")
+    for name, line in CHARTS.items():
+        draw(remuda, line, target / f"{name}.svg")
     for name, text in diagrams.all_diagrams().items():
         (target / f"{name}.svg").write_text(text, encoding="utf-8")
     print(f"{len(list(target.glob('*.svg')))} pictures in {target}")
