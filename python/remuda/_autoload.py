@@ -8,9 +8,9 @@ from typing import Any
 
 
 def load() -> None:
-    """Makes the name ``remuda`` known to a version of torch that does not look for it, and counts the steps of a
-    worker."""
-    for action in (_register, _watch):
+    """Makes the name ``remuda`` known to a version of torch that does not look for it, counts the steps of a worker,
+    and swaps gloo for remuda if a variable asks for it."""
+    for action in (_register, _watch, _swap):
         try:
             action()
         except Exception:
@@ -24,6 +24,14 @@ def _register() -> None:
     # torch 2.14 and newer find the backend by its entry point.
     if dist.is_available() and not hasattr(dist.Backend, "_ensure_backend_registered"):
         dist.Backend.register_backend("remuda", _create, extended_api=True, devices=["cpu"])
+
+
+def _swap() -> None:
+    # The name of the variable stands here again, because importing its module takes time.
+    if os.environ.get("REMUDA_TORCH_BACKEND") == "swap":
+        from remuda import _swap
+
+        _swap.install()
 
 
 def _create(options: Any, backend_options: Any = None) -> Any:

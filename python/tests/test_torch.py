@@ -105,6 +105,39 @@ class EntryPoints(WithTorch):
         # gloo of torch 2.9 prints a line of its own.
         self.assertIn("EnvironmentMismatch initialize the default group", finished.stdout, finished.stderr)
 
+    def test_swap_replaces_gloo(self):
+        code = (
+            "import torch, torch.distributed as dist\n"
+            "from torch.distributed import init_process_group\n"
+            "init_process_group(GLOO, store=dist.HashStore(), rank=0, world_size=1)\n"
+            "groups = [dist.group.WORLD, dist.new_group([0]), dist.new_group([0], backend='gloo')]\n"
+            "one = torch.ones(2); [dist.all_reduce(one, group=group) for group in groups]\n"
+            "print([dist.get_backend(group) for group in groups], one.tolist())"
+        )
+        for said, variable, name in (("'gloo'", "swap", "remuda"), ("None", "swap", "remuda"), ("'gloo'", "", "gloo")):
+            self.environment["REMUDA_TORCH_BACKEND"] = variable
+            finished = self.without_a_job(code.replace("GLOO", said))
+            # gloo of torch 2.9 prints a line of its own.
+            self.assertIn(f"{[name] * 3} [1.0, 1.0]\n", finished.stdout, finished.stderr)
+
+    def test_names_that_the_swap_replaces(self):
+        from remuda._swap import name_instead
+
+        cases = {
+            ("gloo", None, True): "remuda",
+            ("GLOO", "cuda", False): "remuda",
+            ("nccl", "cuda", True): "nccl",
+            ("cpu:gloo,cuda:nccl", "cuda", True): "cpu:remuda,cuda:nccl",
+            ("cpu:gloo,cuda:nccl", "cuda", False): "cpu:gloo,cuda:nccl",
+            ("cpu:gloo", None, False): "remuda",
+            (None, None, True): "remuda",
+            (None, "cuda", True): "cpu:remuda,cuda:nccl",
+            (None, "cuda", False): None,
+            (None, "xpu", True): None,
+        }
+        for case, name in cases.items():
+            self.assertEqual(name_instead(*case), name, case)
+
     def without_a_job(self, code):
         for name in ("RANK", "WORLD_SIZE", "REMUDA_RANK_FD", "REMUDA_KEY_FILE"):
             self.environment.pop(name, None)
