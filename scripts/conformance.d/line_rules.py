@@ -14,7 +14,7 @@ TORCHRUN_VALUE = re.compile("--(tee|rdzv_backend|rdzv-backend|max_restarts|max-r
 def of_refusal(case, ours, theirs):
     """The rule of a line that one of the two refuses."""
     mine, other = ours.get("refused"), theirs.get("refused")
-    text = mine["text"] if mine else other["text"] if other else ""
+    text = with_dashes(mine["text"]) if mine else other["text"] if other else ""
     empty = [name for name, value in case["env"].items() if not value]
     if mine and "the script is an empty word" in text:
         return "empty-script"
@@ -48,7 +48,7 @@ def of_refusal(case, ours, theirs):
         return "abbreviations"
     if mine and re.search("--rdzv-conf` cannot be|PET_RDZV_CONF is", text):
         return "rdzv-conf"
-    if mine and ("PET_MASTER_PORT is" in text or "--main_process_port` cannot be" in text):
+    if mine and ("PET_MASTER_PORT is" in text or "--main-process-port` cannot be" in text):
         return "port-range"
     if mine and "the number of workers is not positive" in text:
         return "worker-count"
@@ -111,6 +111,11 @@ def of_refusal(case, ours, theirs):
     if "text" in ours:
         return "own-options"
     return None
+
+
+def with_dashes(text):
+    """A message of remuda, which names options as they were typed, with one spelling of them."""
+    return re.sub("`--[a-z_-]+`", lambda option: option[0].replace("_", "-"), text)
 
 
 def is_replaced(case, text):
