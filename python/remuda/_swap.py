@@ -8,10 +8,6 @@ import functools
 import inspect
 from typing import Any, Callable, Optional
 
-#: Variable that asks for it.
-VARIABLE = "REMUDA_TORCH_BACKEND"
-#: Its value.
-SWAP = "swap"
 _NAMES = ("init_process_group", "new_group")
 
 
@@ -33,27 +29,35 @@ def name_instead(backend: Optional[str], device: Optional[str], mixes: bool) -> 
 
 
 def install() -> None:
-    """Replaces torch's functions."""
+    """Replaces gloo."""
+    replace_names(lambda said, inherits: said if inherits else name_instead(said, _device(), _mixes()))
+
+
+def replace_names(name_for: "Callable[[Optional[str], bool], Optional[str]]") -> None:
+    """Replaces torch's functions by some that make a group with the name that `name_for` returns.
+
+    It gets the name that the program says, and whether the group has that of the default group without one.
+    """
     import torch.distributed as dist
 
     modules = [dist, dist.distributed_c10d, getattr(dist, "device_mesh", None)]
     for name in _NAMES:
-        function = _with_other_name(getattr(dist, name), name == "new_group")
+        function = _with_other_name(getattr(dist, name), name_for, name == "new_group")
         for module in modules:
             if hasattr(module, name):
                 setattr(module, name, function)
 
 
-def _with_other_name(function: "Callable[..., Any]", inherits: bool) -> "Callable[..., Any]":
+def _with_other_name(
+    function: "Callable[..., Any]", name_for: "Callable[[Optional[str], bool], Optional[str]]", can_inherit: bool
+) -> "Callable[..., Any]":
     signature = inspect.signature(function)
 
     @functools.wraps(function)
     def call(*given: Any, **named: Any) -> Any:
         bound = signature.bind(*given, **named)
         said = bound.arguments.get("backend")
-        # A group without a name has that of the default group.
-        if said or not inherits:
-            bound.arguments["backend"] = name_instead(said, _device(), _mixes())
+        bound.arguments["backend"] = name_for(said, can_inherit and not said)
         return function(*bound.args, **bound.kwargs)
 
     return call

@@ -12,8 +12,6 @@ ran, whatever they found.
 
 import argparse
 import collections
-import functools
-import inspect
 import os
 import re
 import subprocess
@@ -80,24 +78,9 @@ def test_class(module):
 
 def make_groups_of_remuda():
     """Whatever name a group is made with, it is one of remuda."""
-    import torch.distributed as dist
+    from remuda import _swap
 
-    def replaced(function):
-        known = inspect.signature(function)
-
-        @functools.wraps(function)
-        def call(*given, **named):
-            bound = known.bind(*given, **named)
-            if bound.arguments.get("backend") in NAMES:
-                bound.arguments["backend"] = "remuda"
-            return function(*bound.args, **bound.kwargs)
-
-        return call
-
-    for name in ("init_process_group", "new_group"):
-        function = replaced(getattr(dist, name))
-        for module in (dist, dist.distributed_c10d):
-            setattr(module, name, function)
+    _swap.replace_names(lambda said, _: "remuda" if said in NAMES else said)
 
 
 def reason_of(text):
