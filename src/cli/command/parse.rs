@@ -134,7 +134,8 @@ fn bare_line(findings: &Findings, definition: clap::Command) -> CliError {
     let [problem, ..] = &findings.diagnostics[..] else {
         unreachable!("a refused line has a diagnostic")
     };
-    let commands = problem.help.as_deref().filter(|help| help.starts_with(line::COMMANDS_ARE));
+    // Then the help lists them.
+    let commands = problem.help.as_deref().filter(|_| definition.has_subcommands());
     let more = commands.map_or_else(String::new, |commands| format!("; {commands}"));
     bare(Status::Usage, (problem.code, &problem.message), definition, &more)
 }

@@ -22,9 +22,6 @@ use crate::pool::nearest;
 const READING_COMMANDS: [(&str, &str); 3] =
     [("remuda checkpoint", "show"), ("remuda config", "check"), ("remuda hostfile", "check")];
 
-/// The first words of the help for a line without a subcommand.
-pub(in crate::cli) const COMMANDS_ARE: &str = "the commands are";
-
 /// Reason why clap returned no result.
 pub(in crate::cli) enum NotParsed {
     /// A text that the line requests, such as help.
@@ -383,7 +380,7 @@ fn command_missing(typed: &CommandLine, command: &str, flags: &Flags) -> Refused
     typed.refuse(&[typed.end_span()], |spans| {
         Diagnostic::error(codes::NEEDS_OTHER, spans[0], "a command is missing")
             .label("expected here")
-            .help(format!("{COMMANDS_ARE} {}", names.join(", ")))
+            .help(format!("the commands are {}", names.join(", ")))
     })
 }
 

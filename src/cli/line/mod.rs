@@ -32,7 +32,7 @@ pub use parse::Parsed;
 pub use typed::{ArgvSpan, CommandLine, GivenOption, RefusedLine};
 
 pub(super) use applied::{AppliedOption, AppliedSettings, SettingOrigin};
-pub(super) use clap_error::{COMMANDS_ARE, NotParsed, explain, refuse_value, refuse_words_after_h};
+pub(super) use clap_error::{NotParsed, explain, refuse_value, refuse_words_after_h};
 pub(super) use conflicts::{cannot_combine, needs_other};
 pub(super) use flags::{Flags, OriginalLauncher, underscored};
 pub(super) use host_list::as_host_list;

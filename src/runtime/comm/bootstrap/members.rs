@@ -22,7 +22,7 @@ use crate::runtime::comm::core::operation::Operation;
 use crate::runtime::comm::core::roster::RankRoster;
 use crate::runtime::comm::store::abort::{ABORT_KEY, AbortNotice};
 use crate::runtime::comm::store::departed_key;
-use crate::runtime::comm::store::shared::{STORE_TIMEOUT, lock_store};
+use crate::runtime::comm::store::shared::STORE_TIMEOUT;
 use crate::runtime::comm::store::{Client, ClientError};
 use crate::runtime::error::{Error, Result};
 
@@ -427,7 +427,7 @@ impl Meeting<'_> {
         let Some(net) = &self.founder.net else { return Ok(None) };
         loop {
             // The lock is free between the requests, because operations of other groups need it.
-            let outcome = request(&mut lock_store(&net.store), clock::now() + STORE_TIMEOUT);
+            let outcome = request(&mut lock(&net.store), clock::now() + STORE_TIMEOUT);
             match outcome {
                 Err(ClientError::Deadline) if clock::now() < self.until => {
                     if let Some(record) = self.founder.segment.abort_record() {

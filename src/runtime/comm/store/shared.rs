@@ -1,9 +1,8 @@
 //! The connection to the store that all groups of a rank share.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::base::lock;
 use crate::runtime::comm::store::Client;
 
 /// Time limit of one request to the store while other ranks wait.
@@ -11,8 +10,3 @@ pub(crate) const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Connection to the store that all groups of a rank share.
 pub(crate) type SharedStore = Arc<Mutex<Client>>;
-
-/// Locks the connection to the store, also after a panic of another thread.
-pub(crate) fn lock_store(store: &SharedStore) -> MutexGuard<'_, Client> {
-    lock(store)
-}

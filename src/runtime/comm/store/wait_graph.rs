@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::base::{Rank, clock};
+use crate::base::{Rank, clock, lock};
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::wait_report::WaitReport;
-use crate::runtime::comm::store::shared::{STORE_TIMEOUT, SharedStore, lock_store};
+use crate::runtime::comm::store::shared::{STORE_TIMEOUT, SharedStore};
 
 /// Duration of a wait after which it is reported, unless a quarter of its time limit is shorter.
 const LONG_WAIT: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ impl WaitReporter {
     fn write(&self, waiting_for: Vec<Rank>) {
         let value = postcard::to_allocvec(&waiting_for).expect("numbers serialize");
         let deadline = clock::now() + STORE_TIMEOUT;
-        let _ = lock_store(&self.store).set(&key(self.rank), &value, deadline);
+        let _ = lock(&self.store).set(&key(self.rank), &value, deadline);
         self.published.replace(waiting_for);
     }
 }
@@ -55,7 +55,7 @@ impl WaitReport for WaitReporter {
 
     fn trace(&self, waiting_for: &[Rank]) -> Vec<Rank> {
         let deadline = clock::now() + STORE_TIMEOUT;
-        let mut store = lock_store(&self.store);
+        let mut store = lock(&self.store);
         let found = trace(self.rank, waiting_for, |rank| {
             let value = store.peek(&key(rank), deadline).ok()??;
             postcard::from_bytes(&value).ok()

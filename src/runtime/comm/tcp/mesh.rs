@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::base::{JobId, Rank, clock};
+use crate::base::{JobId, Rank, clock, lock};
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, Departure};
 use crate::runtime::comm::core::fingerprint::Fingerprint;
 use crate::runtime::comm::core::options::{InitOptions, STREAMS_MAX};
 use crate::runtime::comm::shm::barrier::LocalNode;
 use crate::runtime::comm::store::abort::ABORT_KEY;
-use crate::runtime::comm::store::shared::{STORE_TIMEOUT, SharedStore, lock_store};
+use crate::runtime::comm::store::shared::{STORE_TIMEOUT, SharedStore};
 use crate::runtime::comm::store::{Client, ClientError, WAITED_KEYS_MAX, departed_key};
 use crate::runtime::comm::tcp::connecting::Connecting;
 use crate::runtime::comm::tcp::rank_handshake::{Dial, HandshakeState, PendingHandshake};
@@ -249,7 +249,7 @@ impl Mesh {
     }
 
     pub(crate) fn store(&self) -> MutexGuard<'_, Client> {
-        lock_store(&self.store)
+        lock(&self.store)
     }
 
     pub(crate) fn peers(&self) -> &[PeerInfo] {
