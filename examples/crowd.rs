@@ -48,6 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         lease: LIMIT,
         build: env!("CARGO_PKG_VERSION"),
         digest: plan::digest(&plan),
+        own_workers: None,
         outline: plan::outline(&plan),
         next_epoch: Epoch(0),
         free_restarts: 0,

@@ -169,11 +169,11 @@ fn serve_store(
     at: SocketAddr,
 ) -> Result<Server, Problem> {
     let key = prepare.key.clone();
-    let ranks = prepare.world_size;
+    let limit = prepare.rank_limit;
     let options = ServerOptions {
         job: job.clone(),
         epoch,
-        key_of: Box::new(move |rank| (rank.0 < ranks).then(|| derive_rank_key(&key, epoch, rank))),
+        key_of: Box::new(move |rank| (rank.0 < limit).then(|| derive_rank_key(&key, epoch, rank))),
         on_refused: on_refused(),
     };
     Server::bind(at, options).map_err(|error| {

@@ -127,6 +127,13 @@ pub enum Event {
     Ready(NodeRank),
     /// A node cannot start its workers; the launcher keeps its reasons.
     Refused(NodeRank),
+    /// A node whose own line decides how many workers it starts has joined.
+    OwnWorkers {
+        /// The node that joined.
+        node: NodeRank,
+        /// Number of its workers.
+        workers: usize,
+    },
     /// A node has joined a job whose number of nodes may vary.
     Arrived(NodeRank),
     /// A node cannot be reached now, in a job whose number of nodes may vary.

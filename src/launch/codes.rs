@@ -161,10 +161,10 @@ pub const EXPLANATIONS: &[Explanation] = &[
          different key, in which case it sends no reply and both sides exit with 77 and print the \
          fingerprint of their key; or, without a key file, another run id or fewer nodes; or node 0 was started with another line, in \
          which case the screen shows how the two lines differ. Start every node with the \
-         same hosts, slots, program and `--env`; only `--node_rank` differs, and under torchrun and accelerate \
-         the program and its arguments may differ too. If the lines \
-         differ otherwise, node 0 and the job end immediately. Nodes with different numbers of workers need \
-         one command that names all of them with their slots: `-H n1:4,n2:2`.",
+         same hosts, slots, program and `--env`; only `--node_rank` differs. Under torchrun and accelerate the \
+         program, its arguments and the number of workers may differ too. If the lines differ otherwise, node 0 and \
+         the job end immediately. With `remuda run`, nodes with different numbers of workers need one command that \
+         names all of them with their slots: `-H n1:4,n2:2`.",
     ),
     explanation(
         LEADER_LOST,

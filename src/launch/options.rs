@@ -12,7 +12,7 @@ use crate::launch::node::join_limit::JoinLimit;
 use crate::launch::pod::termination_log::TerminationLog;
 use crate::launch::screen::argument_hints::LauncherFlag;
 use crate::os::files::fds::TooFewFiles;
-use crate::plan::NumaBinding;
+use crate::plan::{self, LaunchPlan, NumaBinding};
 use crate::report::{LogDir, RunDir, Style};
 use crate::secure::JobKey;
 use crate::transport::dial::{BindError, BoundListener, JoinWait, KeyOrigin, NameStart};
@@ -343,6 +343,11 @@ impl DialOptions {
     /// the nodes have no secret in common.
     pub fn has_own_lines(&self) -> bool {
         !self.has_host_names || !self.key_origin.is_secret()
+    }
+
+    /// The lines of a plan that nodes compare.
+    pub(super) fn outline(&self, plan: &LaunchPlan) -> Vec<String> {
+        if self.has_own_lines() { plan::line_outline(plan) } else { plan::outline(plan) }
     }
 
     /// The port that the user has typed, if that of the agents is far from it.

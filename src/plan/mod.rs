@@ -24,7 +24,8 @@ pub use manifest::{
     is_qualified_name, is_subdomain, manifest, parse_annotation, parse_label, show_yaml,
 };
 pub use outline::{
-    NamedOutline, OUTLINE_BYTES_MAX, OUTLINED_WORLD_SIZE, has_same_places, outline, show_difference,
+    NamedOutline, OUTLINE_BYTES_MAX, OUTLINED_WORLD_SIZE, has_same_nodes, line_outline, outline,
+    show_difference,
 };
 pub use pod::context::{Convention, IdentityError, MpiLauncher, PodContext, PodIdentity, PodRole};
 pub use pod::identity::identify;

@@ -13,6 +13,8 @@ pub const OUTLINED_WORLD_SIZE: &str = "world size: ";
 const PROGRAM: &str = "program: ";
 /// Beginning of the line of an outline with a variable of `--env`.
 const VARIABLE: &str = "--env ";
+/// Beginning of the line of an outline with the number of workers of every node.
+const NODE_WORKERS: &str = "workers per node: ";
 /// Beginning of the lines of an outline with the nodes.
 const NODE: &str = "node ";
 
@@ -28,6 +30,21 @@ const DIFFERENCES_MAX: usize = 8;
 /// A plan in lines: the command of all workers, then each node with its slots and ranks. The lines
 /// show the content of [`super::digest()`], as far as there is room.
 pub fn outline(plan: &LaunchPlan) -> Vec<String> {
+    let size = format!("{OUTLINED_WORLD_SIZE}{}", plan.world_size);
+    lines(plan, size, show_node)
+}
+
+/// The line of one of several nodes in lines, where each starts the workers of its own line: the command, the number
+/// of workers, then the nodes without slots and ranks, which the line of another node does not decide.
+pub fn line_outline(plan: &LaunchPlan) -> Vec<String> {
+    let mut sizes: Vec<_> = plan.nodes.iter().map(|node| node.workers.len().to_string()).collect();
+    sizes.dedup();
+    let size = format!("{NODE_WORKERS}{}", sizes.join(", "));
+    lines(plan, size, |node| format!("{NODE}{}: {}", node.node_rank, node.host))
+}
+
+/// The lines of an outline: command, size, variables and nodes.
+fn lines(plan: &LaunchPlan, size: String, show_node: impl Fn(&NodePlan) -> String) -> Vec<String> {
     let program = plan.nodes.iter().find_map(|node| node.workers.first());
     let program = program.map(|worker| {
         let words = worker.argv().map(|word| word.display().to_string());
@@ -37,10 +54,7 @@ pub fn outline(plan: &LaunchPlan) -> Vec<String> {
     let given = flag_variables(plan).map(|(name, value)| {
         format!("{VARIABLE}{}, value with fingerprint {:04x}", name.display(), fingerprint(&value))
     });
-    let head = program
-        .into_iter()
-        .chain([format!("{OUTLINED_WORLD_SIZE}{}", plan.world_size)])
-        .chain(given);
+    let head = program.into_iter().chain([size]).chain(given);
     let lines = head.chain(plan.nodes.iter().map(show_node)).take(LINES_MAX);
     let mut room = OUTLINE_BYTES_MAX;
     let fits = |line: &String| {
@@ -76,10 +90,10 @@ pub struct NamedOutline<'a> {
     pub lines: &'a [String],
 }
 
-/// Whether two outlines have the same nodes, slots and ranks; programs and variables may differ.
-pub fn has_same_places(left: &[String], right: &[String]) -> bool {
-    let is_place = |line: &&String| !line.starts_with(PROGRAM) && !line.starts_with(VARIABLE);
-    left.iter().filter(is_place).eq(right.iter().filter(is_place))
+/// Whether two outlines have the same nodes; the rest may differ.
+pub fn has_same_nodes(left: &[String], right: &[String]) -> bool {
+    let is_node = |line: &&String| line.starts_with(NODE);
+    left.iter().filter(is_node).eq(right.iter().filter(is_node))
 }
 
 /// Formats the lines in which two outlines differ, those of both sides in pairs. If they have different numbers of
@@ -183,14 +197,19 @@ mod tests {
     }
 
     #[test]
-    fn places_are_the_same_whatever_the_program() {
-        let same = |left: &LaunchPlan, right: &LaunchPlan| {
-            has_same_places(&outline(left), &outline(right))
-        };
-        let base = planned(&[("n0", 2), ("n1", 1)], &["--lr", "1"]);
-        assert!(same(&base, &planned(&[("n0", 2), ("n1", 1)], &["--dir", "/scratch/n1"])));
-        assert!(!same(&base, &planned(&[("n0", 2), ("n1", 2)], &["--lr", "1"])));
-        assert!(!same(&base, &planned(&[("n0", 2)], &["--lr", "1"])));
+    fn own_lines_have_the_same_nodes_whatever_they_start() {
+        let lines = |hosts, args: &[&str]| line_outline(&planned(hosts, args));
+        let same = |left: &[String], right: &[String]| has_same_nodes(left, right);
+        let base = lines(&[("n0", 2), ("n1", 2)], &["--lr", "1"]);
+        assert!(same(&base, &lines(&[("n0", 2), ("n1", 2)], &["--dir", "/scratch/n1"])));
+        let other = lines(&[("n0", 3), ("n1", 3)], &["--lr", "1"]);
+        assert!(same(&base, &other));
+        assert_eq!(
+            show_difference(named("node 0", &base), named("node 1", &other)),
+            "  node 0 has  workers per node: 2\n  node 1 has  workers per node: 3\n"
+        );
+        assert!(!same(&base, &lines(&[("n0", 2)], &["--lr", "1"])));
+        assert!(!same(&base, &lines(&[("n0", 2), ("n2", 2)], &["--lr", "1"])));
     }
 
     #[test]

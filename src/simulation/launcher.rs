@@ -341,7 +341,7 @@ impl Simulation {
             fds: 8,
             listen: None,
             key: JobKey::from_random([7; 32]),
-            world_size: self.scenario.habits.len() as u32,
+            rank_limit: self.scenario.habits.len() as u32,
             lease_ms: ms(self.scenario.lease),
             heartbeat_ms: ms(self.scenario.heartbeat),
             grace_ms: self.scenario.policy.grace.as_millis() as u32,

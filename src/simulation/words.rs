@@ -9,6 +9,7 @@ pub(super) fn describe_event(event: &Event) -> String {
     match event {
         Event::Ready(node) => format!("node {node} can start"),
         Event::Refused(node) => format!("node {node} cannot start"),
+        Event::OwnWorkers { node, workers } => format!("node {node} starts {workers} workers"),
         Event::Arrived(node) => format!("node {node} has joined"),
         Event::Absent(node) => format!("node {node} cannot be reached"),
         Event::JoinTimeOver => "the time to join is over".to_owned(),

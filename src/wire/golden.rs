@@ -122,7 +122,7 @@ fn prepare() -> Prepare {
             store_port: 3,
         }),
         key: JobKey::from_random([9; 32]),
-        world_size: 4,
+        rank_limit: 4,
         lease_ms: 5,
         heartbeat_ms: 6,
         grace_ms: 7,

@@ -24,8 +24,8 @@ pub struct Prepare {
     pub listen: Option<Listen>,
     /// Key of the job; ranks receive keys derived from it.
     pub key: JobKey,
-    /// Number of workers of the job.
-    pub world_size: u32,
+    /// Number that every rank of the job is below.
+    pub rank_limit: u32,
     /// Time without a heartbeat after which the agent stops the workers.
     pub lease_ms: u32,
     /// Interval of the agent's heartbeats.

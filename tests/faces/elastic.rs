@@ -156,7 +156,12 @@ fn node_with_another_command_line_is_named_and_rejected() {
     let nodes = Nodes::new("other", ("1:2", "0"), "last_call_timeout=0");
     let first = nodes.start();
     wait_for_attempt(&first, 0, 1);
-    nodes.line("1").end().code(78).says("was started with another line than node 0");
+    nodes
+        .line("2")
+        .option("--nnodes=1:3")
+        .end()
+        .code(78)
+        .says("was started with another line than node 0");
     first.wait_for_error("warning: node-1 cannot join: its line differs");
     // Its number is free again.
     let second = nodes.start();

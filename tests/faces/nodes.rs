@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use rustix::process::Signal;
 
 use super::torchrun::{agent_port, free_port, torchrun};
-use crate::support::launch::{Launch, Outcome, face};
+use crate::support::launch::{Launch, Outcome, example, face};
 use crate::support::proof::has;
 use crate::support::scratch::Scratch;
 
@@ -301,18 +301,78 @@ fn waiting_node_shows_the_port_of_its_line() {
     );
 }
 
+/// What a worker prints about its place.
+const PLACE: &str = "echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE on $GROUP_RANK";
+
+/// As under torchrun, where every node counts its own devices.
 #[test]
-fn nodes_with_different_numbers_of_workers_see_what_to_type() {
-    let endpoint = format!("--rdzv-endpoint=127.0.0.1:{}", free_port());
-    let options = ["--nnodes=2", "--rdzv-backend=c10d", &endpoint];
-    let line =
-        |workers| torchrun(&options, "true").options([format!("--nproc-per-node={workers}")]);
-    let first = line(2).start();
+fn nodes_may_start_different_numbers_of_workers() {
+    let port = format!("--master-port={}", free_port());
+    let line = |node: u32, workers: u32| {
+        let options = ["--nnodes=3", "--master-addr=127.0.0.1", &port];
+        let own = [format!("--node-rank={node}"), format!("--nproc-per-node={workers}")];
+        torchrun(&options, PLACE).options(own)
+    };
+    let first = line(0, 1).start();
     first.wait_for_error("Waiting");
-    let help = "help: start every node with the same command line, hosts and number of workers; for different \
-                numbers, start one command with all hosts: `-H n1:4,n2:2`\n";
-    drop(line(1).end().code(78).says(help));
-    drop(first.end().code(78).says("has  world size: 2\n"));
+    let third = line(2, 1).start();
+    third.wait_for_error("Joined");
+    drop(line(1, 3).end().code(0));
+    drop(third.end().code(0));
+    let first = first.end().code(0);
+    let expected = [
+        "0 of 5, 0 of 1 on 0",
+        "1 of 5, 0 of 3 on 1",
+        "2 of 5, 1 of 3 on 1",
+        "3 of 5, 2 of 3 on 1",
+        "4 of 5, 0 of 1 on 2",
+    ];
+    assert_eq!(lines(&first), expected);
+    drop(first.says(
+        "note: every node executes its own line, and the lines differ\n  node 0 has  workers per node: 1\n  \
+         node 1 has  workers per node: 3\n",
+    )
+    .says("     Nodes  5 workers: 1 on node-0, 3 on node-1, 1 on node-2\n"));
+}
+
+/// Workers of remuda's own runtime meet, whichever node has more of them.
+#[test]
+fn workers_of_different_nodes_meet() {
+    let endpoint = format!("--rdzv-endpoint=127.0.0.1:{}", free_port());
+    let line = |workers: u32| {
+        let options = ["--nnodes=2", "--rdzv-backend=c10d", &endpoint];
+        let own = format!("--nproc-per-node={workers}");
+        let words = [example("all_reduce").into_os_string(), "1024".into(), "0.001".into()];
+        face("torchrun").options(options).option(own).option("--no-python").program(words)
+    };
+    let first = line(1).start();
+    first.wait_for_error("Waiting");
+    drop(line(3).end().code(0));
+    drop(first.end().code(0));
+}
+
+#[test]
+fn newcomer_may_start_another_number_of_workers() {
+    let endpoint = format!("--rdzv-endpoint=127.0.0.1:{}", free_port());
+    let place = Scratch::new("torchrun", "newcomer");
+    let go = place.path("go");
+    let script = format!(
+        "{PLACE}; [ $WORLD_SIZE = 4 ] && exit 0; while [ ! -e {} ]; do sleep 0.05; done",
+        go.display()
+    );
+    let line = |workers: u32| {
+        let options = ["--nnodes=1:2", "--rdzv-backend=c10d", &endpoint];
+        let own = format!("--nproc-per-node={workers}");
+        torchrun(&options, &script).option(own).option("--rdzv-conf=last_call_timeout=0")
+    };
+    let first = line(1).start();
+    first.wait_for_lines("0 of 1", 1);
+    drop(line(3).end().code(0));
+    let outcome = first.end().code(0);
+    let lines = lines(&outcome);
+    for worker in ["0 of 4, 0 of 1 on 0", "3 of 4, 2 of 3 on 1"] {
+        assert!(lines.contains(&worker.to_owned()), "{lines:?}");
+    }
 }
 
 /// As torchrun's nodes, which may have a directory of their own for outputs.

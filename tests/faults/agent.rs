@@ -282,7 +282,7 @@ fn start_ungrouped(agent: &mut Agent, dir: &Path, what: &str, group_limit_ms: u3
         }
     };
     let workers = vec![worker(0), worker(1)];
-    let prepare = Prepare { program: b"python3".to_vec(), world_size: 2, listen: None, ..*prepare };
+    let prepare = Prepare { program: b"python3".to_vec(), rank_limit: 2, listen: None, ..*prepare };
     let roster = NodeRoster { nodes: vec![("n0".to_owned(), 2)] }.pack();
     agent.say(EPOCH, &hello);
     agent.say(EPOCH, &ToAgent::Prepare(Box::new(prepare)));
@@ -344,7 +344,7 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 4] {
             store_port: 0,
         }),
         key: JobKey::from_random([0; 32]),
-        world_size: 1,
+        rank_limit: 1,
         lease_ms,
         heartbeat_ms: 3_000.min(lease_ms / 4),
         grace_ms: 10_000,

@@ -152,7 +152,7 @@ pub(super) fn prepare() -> Prepare {
         fds: 8,
         listen: None,
         key: JobKey::from_random([7; 32]),
-        world_size: 1,
+        rank_limit: 1,
         lease_ms: ms(LEASE),
         heartbeat_ms: ms(HEARTBEAT),
         grace_ms: ms(GRACE),

@@ -228,6 +228,10 @@ impl JobState {
         let mut effects = match event {
             Event::Ready(node) => self.on_node_answer(now, node, NodeState::Ready),
             Event::Refused(node) => self.on_node_answer(now, node, NodeState::Refused),
+            Event::OwnWorkers { node, workers } => {
+                self.nodes[node.index()].workers = workers;
+                Vec::new()
+            }
             Event::Arrived(node) => self.on_node_arrived(now, node),
             Event::Absent(node) => self.on_node_absent(now, node),
             Event::JoinTimeOver => self.on_join_time_over(now),

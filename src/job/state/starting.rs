@@ -6,7 +6,7 @@ use crate::base::{NodeRank, Rank, Status};
 use crate::job::cause::failure::{FailureCause, StartFailure, Verdict};
 use crate::job::cause::root_cause;
 use crate::job::event::{Effect, OnFailure};
-use crate::job::state::job_state::{JobNode, JobPhase, JobState, NodeState};
+use crate::job::state::job_state::{JobNode, JobPhase, JobState, JobWorker, NodeState};
 
 impl JobState {
     pub(crate) fn on_node_answer(
@@ -109,11 +109,11 @@ impl JobState {
     /// Excludes nodes that are not ready: they have no part in the job, and their workers count as
     /// ended.
     fn mark_ready_nodes_running(&mut self) {
-        for worker in &mut self.workers {
-            worker.has_ended |= self.nodes[worker.node.index()].state != NodeState::Ready;
-        }
-        for node in &mut self.nodes {
+        self.workers.clear();
+        for (number, node) in (0..).map(NodeRank).zip(&mut self.nodes) {
             let is_ready = node.state == NodeState::Ready;
+            let worker = JobWorker { node: number, has_ended: !is_ready };
+            self.workers.extend(std::iter::repeat_n(worker, node.workers));
             node.state = if is_ready { NodeState::Running } else { NodeState::Lost };
         }
     }
@@ -136,8 +136,20 @@ impl JobState {
 mod tests {
     use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
     use crate::job::state::job_state::NodeState;
-    use crate::job::testing::{exit, idle, preparing};
+    use crate::job::testing::{exit, idle, nodes_of_ranks, preparing};
     use crate::job::{Effect, Event, OnFailure};
+
+    #[test]
+    fn ranks_follow_the_workers_that_nodes_start_themselves() {
+        let mut job = preparing(2);
+        let now = clock::now();
+        assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
+        assert_eq!(job.step(now, Event::OwnWorkers { node: NodeRank(1), workers: 3 }), []);
+        assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [Effect::Start]);
+        assert_eq!(nodes_of_ranks(&job).last_chunk(), Some(&[NodeRank(1); 3]));
+        let others = nodes_of_ranks(&job).len() - 3;
+        assert!(nodes_of_ranks(&job)[..others].iter().all(|node| *node == NodeRank(0)));
+    }
 
     #[test]
     fn nothing_starts_unless_every_node_is_ready() {

@@ -1,6 +1,7 @@
 //! From links to running workers, and from a failed epoch to the next one.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use crate::base::{Epoch, NodeRank, Rank, Status, clock};
 use crate::job::Event;
@@ -19,7 +20,7 @@ use crate::wire::Problem;
 impl Dispatcher<'_> {
     /// The nodes that delay the start, and the progress of each.
     pub(super) fn pending_nodes(&self) -> PendingNodes {
-        PendingNodes::of(self.plan, self.options, &self.nodes.table)
+        PendingNodes::of(&self.plan, self.options, &self.nodes.table)
     }
 
     /// What decides about the nodes.
@@ -30,7 +31,7 @@ impl Dispatcher<'_> {
     /// Asks a node whether it can start.
     pub(super) fn send_prepare(&mut self, place: NodeRank) {
         let (node, epoch) = (&self.plan.nodes[place.index()], self.job.epoch());
-        self.nodes.ask(place, requests::prepare_request(self.plan, self.options, node, epoch));
+        self.nodes.ask(place, requests::prepare_request(&self.plan, self.options, node, epoch));
     }
 
     /// Starts the workers of an epoch. The history of the previous ones is kept until now: where a
@@ -56,7 +57,7 @@ impl Dispatcher<'_> {
         }
         let starts =
             requests::start_requests(&self.epoch_plan, self.options, &self.nodes.table, epoch);
-        let roster = requests::roster(self.plan, &self.epoch_plan, epoch);
+        let roster = requests::roster(&self.plan, &self.epoch_plan, epoch);
         for (node, start) in self.nodes.table.all().zip(starts) {
             if let Some(start) = start {
                 self.nodes.start(node, &roster, start);
@@ -69,12 +70,13 @@ impl Dispatcher<'_> {
 
     /// Counts ranks through the nodes of this epoch, if they may be other ones than before, and names their hosts.
     fn plan_epoch(&mut self) {
+        let has_other_sizes = self.take_own_workers();
         if self.options.elastic.is_none() && self.machines.is_none() {
             return;
         }
         let mut plan = match self.options.elastic {
             Some(_) => self.plan.for_members(|node| self.job.is_member(node)),
-            None => self.plan.clone(),
+            None => self.plan.clone().into_owned(),
         };
         if let Some(machines) = &self.machines {
             machines.name_hosts(&mut plan);
@@ -82,9 +84,14 @@ impl Dispatcher<'_> {
         self.report_left_out();
         self.epoch_plan = Cow::Owned(plan);
         self.reporter.set_workers(labels(&self.epoch_plan));
-        let Some(elastic) = self.options.elastic else { return };
         self.nodes.assign_ranks(&self.epoch_plan);
         let output = &self.options.output;
+        let Some(elastic) = self.options.elastic else {
+            if has_other_sizes && output.shows_progress {
+                self.reporter.print_message(messages::workers_of_nodes(&self.epoch_plan));
+            }
+            return;
+        };
         if output.shows_progress || output.framing != Framing::None {
             let spares = self.job.spares();
             self.reporter.print_message(messages::members(&self.epoch_plan, elastic, spares));
@@ -96,10 +103,24 @@ impl Dispatcher<'_> {
         }
     }
 
+    /// Gives the nodes of the plan the numbers of workers that their own lines start. Returns whether some are
+    /// others than before.
+    fn take_own_workers(&mut self) -> bool {
+        let is_other = |(node, workers): &(NodeRank, u32)| {
+            self.plan.nodes[node.index()].workers.len() != *workers as usize
+        };
+        let other: BTreeMap<_, _> =
+            std::mem::take(&mut self.own_workers).into_iter().filter(is_other).collect();
+        if !other.is_empty() {
+            self.plan = Cow::Owned(self.plan.with_workers(&other));
+        }
+        !other.is_empty()
+    }
+
     /// Announces the job; from now on its files are kept.
     fn begin_run(&mut self) {
         self.reporter.print_message(self.options.output.announcement.as_str());
-        self.recorder.begin_run(self.plan, self.options, clock::now());
+        self.recorder.begin_run(&self.plan, self.options, clock::now());
         let has_start = self.options.output.framing != Framing::None;
         if let (true, Some(line)) = (has_start, messages::logs(self.options)) {
             self.reporter.print_message(line);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use crate::base::{Rank, clock};
+use crate::base::{NodeRank, Rank, clock};
 use crate::job::{Effect, Event, Evidence, JobState};
 use crate::launch::history::History;
 use crate::launch::node::handle::NodeEvent;
@@ -41,7 +41,10 @@ pub(super) struct Inbox {
 /// A launch: the job, what it needs to know and to do, and the sources of events.
 pub(in crate::launch) struct Dispatcher<'a> {
     /// All nodes that may take part.
-    pub(super) plan: &'a LaunchPlan,
+    pub(super) plan: Cow<'a, LaunchPlan>,
+    /// Numbers of workers of nodes that have joined, where their own lines decide; the plan of the next epoch has
+    /// them.
+    pub(super) own_workers: BTreeMap<NodeRank, u32>,
     /// The nodes of the current epoch, with the ranks of their workers.
     pub(super) epoch_plan: Cow<'a, LaunchPlan>,
     /// Names of the machines where the lines of the nodes have none; `None`: hosts have names.

@@ -47,11 +47,8 @@ impl Dispatcher<'_> {
             NodeMessage::EarlierEpochs { epoch, free_restarts } => {
                 Some(Event::EarlierEpochs { epoch, free_restarts })
             }
-            NodeMessage::Machine(name) => {
-                if let Some(machines) = &mut self.machines {
-                    machines.set(node, &name);
-                }
-                None
+            NodeMessage::Joined { machine, own_workers } => {
+                self.on_joined(node, &machine, own_workers)
             }
             NodeMessage::Unreachable(fault) => match elastic::unreached(self.options.elastic) {
                 Unreached::Replaced => {
@@ -83,6 +80,22 @@ impl Dispatcher<'_> {
         if self.nodes.table.is_current(node, link) {
             self.nodes.send(node, &ToAgent::Consumed(bytes));
         }
+    }
+
+    /// Handles a node that has joined: its machine has a name, and its own line may decide how many workers it
+    /// starts.
+    fn on_joined(
+        &mut self,
+        node: NodeRank,
+        machine: &str,
+        own_workers: Option<u32>,
+    ) -> Option<Event> {
+        if let Some(machines) = &mut self.machines {
+            machines.set(node, machine);
+        }
+        let workers = own_workers?;
+        self.own_workers.insert(node, workers);
+        Some(Event::OwnWorkers { node, workers: workers as usize })
     }
 
     /// Handles a signal that a process of remuda on a node received like one to the launcher.
@@ -197,7 +210,7 @@ impl Dispatcher<'_> {
     /// Why a message of a node is invalid now.
     fn find_error(&self, node: NodeRank, message: &FromAgent) -> Option<String> {
         let place = &self.plan.nodes[node.index()];
-        let listen = requests::listen_request(self.plan, self.options, place);
+        let listen = requests::listen_request(&self.plan, self.options, place);
         let node_of = |rank: Rank| self.history.workers.get(rank.index()).map(|worker| worker.node);
         Expected { node, job: &self.job, node_of: &node_of, listen }.find_error(message)
     }

@@ -63,7 +63,7 @@ impl Dispatcher<'_> {
     pub(super) fn record_started(&self) {
         let workers = self.history.workers.iter();
         let workers = workers.map(|worker| worker_record(worker, WorkerProgress::default()));
-        self.recorder.record_started(self.plan, self.options, workers.collect());
+        self.recorder.record_started(&self.plan, self.options, workers.collect());
     }
 
     /// Reports why an epoch ended, and that another one follows.
@@ -91,7 +91,7 @@ impl Dispatcher<'_> {
         };
         self.reporter.print_message(line);
         self.keep_error_files();
-        self.recorder.end_epoch(self.plan, self.options, EpochEnd { at: clock::wall(), cause });
+        self.recorder.end_epoch(&self.plan, self.options, EpochEnd { at: clock::wall(), cause });
     }
 
     /// Reports that the workers are being stopped, and why; nothing where a worker has printed its

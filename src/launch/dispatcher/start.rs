@@ -1,6 +1,7 @@
 //! The start of a launch: its parts, made from a plan and options.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -58,7 +59,8 @@ impl<'a> Dispatcher<'a> {
             preflight: options.limits.preflight,
         };
         Ok(Self {
-            plan,
+            plan: Cow::Borrowed(plan),
+            own_workers: BTreeMap::new(),
             epoch_plan: Cow::Borrowed(plan),
             machines: machine_names(options),
             options,

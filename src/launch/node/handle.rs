@@ -61,8 +61,13 @@ pub(in crate::launch) enum NodeMessage {
         epoch: Epoch,
         free_restarts: u32,
     },
-    /// The node has joined; its machine has this name.
-    Machine(String),
+    /// The node has joined.
+    Joined {
+        /// The name of its machine.
+        machine: String,
+        /// Number of workers that its own line starts; `None`: it starts those that the launcher sends.
+        own_workers: Option<u32>,
+    },
     /// No link could be made.
     Unreachable(Fault),
     /// The node has connected only to report why it cannot start its workers.
@@ -466,7 +471,7 @@ async fn serve_joined(
 }
 
 async fn serve_if_joined(joined: Result<Joined, Absence>, context: LinkContext, queue: FrameQueue) {
-    let Joined { link, mut signals, machine, next_epoch: epoch, free_restarts, .. } = match joined {
+    let joined = match joined {
         Ok(joined) => joined,
         Err(Absence::Fault(fault)) => {
             return context.send_event(NodeMessage::Unreachable(fault)).await;
@@ -475,7 +480,10 @@ async fn serve_if_joined(joined: Result<Joined, Absence>, context: LinkContext, 
             return context.send_event(NodeMessage::Unfit(problems)).await;
         }
     };
-    context.send_event(NodeMessage::Machine(machine)).await;
+    let Joined {
+        link, mut signals, next_epoch: epoch, free_restarts, machine, own_workers, ..
+    } = joined;
+    context.send_event(NodeMessage::Joined { machine, own_workers }).await;
     if Epoch(0) < epoch {
         context.send_event(NodeMessage::EarlierEpochs { epoch, free_restarts }).await;
     }

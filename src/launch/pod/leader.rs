@@ -239,7 +239,7 @@ fn rules(plan: &LaunchPlan, options: &Options, dial: &DialOptions) -> Rules {
         lease: options.limits.lease,
         build: env!("CARGO_PKG_VERSION"),
         digest: plan::digest(plan),
-        outline: plan::outline(plan),
+        outline: dial.outline(plan),
         has_own_lines: dial.has_own_lines(),
         has_first: true,
         hosts: plan.nodes.iter().map(|node| node.host.to_string()).collect(),

@@ -45,6 +45,11 @@ pub struct MemberOptions {
     pub paint: Paint,
 }
 
+/// Number of workers that the line of a node starts; a node without a number has as many as all others.
+fn own_workers(plan: &LaunchPlan, node: Option<NodeRank>) -> u32 {
+    plan.nodes[node.unwrap_or_default().index()].workers.len() as u32
+}
+
 impl MemberOptions {
     /// Writes how the part of this node in the job ended, for the supervisor of a pod.
     pub(super) fn leave_message(
@@ -74,7 +79,8 @@ impl MemberOptions {
             job: dial.job.clone(),
             build: env!("CARGO_PKG_VERSION"),
             digest: plan::digest(plan),
-            outline: plan::outline(plan),
+            outline: dial.outline(plan),
+            own_workers: dial.has_own_lines().then(|| own_workers(plan, node)),
             next_epoch,
             free_restarts,
             problems: dial.problems.clone(),

@@ -4,7 +4,7 @@
 //! receives no program, no argument, no variable and no file name from there: they are replaced by those
 //! of this node's own plan.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 
 use crate::base::{Epoch, NodeRank};
@@ -18,7 +18,7 @@ use crate::wire::{self, Decoder, NodeRoster, ToAgent};
 pub(super) struct OwnLine {
     /// All nodes that may take part.
     plan: LaunchPlan,
-    /// The nodes of the epoch that begins, if their number may vary.
+    /// The nodes of the epoch that begins, as node 0 has listed them.
     epoch_plan: Option<LaunchPlan>,
     options: Options,
     node: NodeRank,
@@ -30,30 +30,29 @@ impl OwnLine {
         Self { plan, epoch_plan: None, options, node, decoder: Decoder::default() }
     }
 
-    /// The plan of an epoch with the nodes of a roster, which are nodes of this plan, in its order and with the
-    /// same numbers of workers.
+    /// The plan of an epoch with the nodes of a roster, which are nodes of this plan, in its order. The lines of
+    /// other nodes decide how many workers these start; this node starts those of its own line.
     fn plan_of_members(&self, roster: &[u8]) -> io::Result<LaunchPlan> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidData);
         let roster = NodeRoster::unpack(roster).map_err(|_| invalid())?;
         let mut named = roster.nodes.iter().peekable();
-        let mut members = BTreeSet::new();
+        let mut members = BTreeMap::new();
         for node in &self.plan.nodes {
-            let is_named = |(host, workers): &&(String, u32)| {
-                *host == node.host.as_str() && *workers as usize == node.workers.len()
-            };
-            if named.next_if(is_named).is_some() {
-                members.insert(node.node_rank);
+            if let Some((_, workers)) = named.next_if(|(host, _)| *host == node.host.as_str()) {
+                members.insert(node.node_rank, *workers);
             }
         }
-        match named.next() {
-            Some(_) => Err(invalid()),
-            None => Ok(self.plan.for_members(|node| members.contains(&node))),
+        let own = self.plan.nodes[self.node.index()].workers.len();
+        let is_own = members.get(&self.node).is_none_or(|workers| *workers as usize == own);
+        if named.next().is_some() || !is_own {
+            return Err(invalid());
         }
+        Ok(self.plan.with_workers(&members).for_members(|node| members.contains_key(&node)))
     }
 
     /// The message for the agent in the place of one of node 0; `None`: there is none.
     fn own_message(&mut self, epoch: Epoch, message: ToAgent) -> io::Result<Option<ToAgent>> {
-        if let (ToAgent::Roster(bytes), Some(_)) = (&message, self.options.elastic) {
+        if let ToAgent::Roster(bytes) = &message {
             self.epoch_plan = Some(self.plan_of_members(bytes)?);
         }
         let Self { plan, epoch_plan, options, node, .. } = self;
@@ -112,7 +111,7 @@ mod tests {
     use std::net::SocketAddr;
 
     use super::*;
-    use crate::base::{LocalRank, Rank};
+    use crate::base::{HostName, LocalRank, Rank, env_vars};
     use crate::launch::scale::{options, plan_of};
     use crate::secure::JobKey;
     use crate::wire::{Start, WorkerStart};
@@ -176,6 +175,35 @@ mod tests {
             assert!(!worker.env_default.iter().any(|(name, _)| name == b"PATH"));
             assert!(!worker.stdin);
         }
+    }
+
+    /// The ranks and the number of all workers that node 1 starts after a roster.
+    fn own_ranks(nodes: &[(&HostName, u32)]) -> io::Result<(Vec<u32>, String)> {
+        let mut own = OwnLine::new(plan_of(2), options(), NodeRank(1));
+        let nodes = nodes.iter().map(|(host, of)| (host.to_string(), *of)).collect();
+        own.own_message(Epoch(0), ToAgent::Roster(NodeRoster { nodes }.pack()))?;
+        let start = Start { workers: Vec::new(), store: None, window_bytes: 1, group_limit_ms: 1 };
+        let Some(ToAgent::Start(start)) = own.own_message(Epoch(0), ToAgent::Start(start))? else {
+            panic!("one message")
+        };
+        let is_size = |(name, _): &&(Vec<u8>, Vec<u8>)| name == env_vars::WORLD_SIZE.as_bytes();
+        let size = start.workers[0].env.iter().find(is_size).expect("it is set");
+        let ranks = start.workers.iter().map(|worker| worker.rank.0).collect();
+        Ok((ranks, String::from_utf8_lossy(&size.1).into_owned()))
+    }
+
+    #[test]
+    fn ranks_are_counted_through_the_workers_of_other_lines() {
+        let plan = plan_of(2);
+        let [first, own] = [&plan.nodes[0].host, &plan.nodes[1].host];
+        let size = plan.nodes[1].workers.len() as u32;
+        let ranks = |first| (first..first + size).collect::<Vec<_>>();
+        let found = own_ranks(&[(first, 5), (own, size)]).expect("passed");
+        assert_eq!(found, (ranks(5), (5 + size).to_string()));
+        let found = own_ranks(&[(own, size)]).expect("passed");
+        assert_eq!(found, (ranks(0), size.to_string()));
+        assert!(own_ranks(&[(first, 5), (own, size + 1)]).is_err(), "its own line decides");
+        assert!(own_ranks(&[(own, size), (first, 5)]).is_err(), "the order is that of the line");
     }
 
     #[test]

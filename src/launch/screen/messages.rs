@@ -17,6 +17,8 @@ use crate::wire::{Leftover, PreparedNode};
 
 /// Maximum number of ranks or ranges of ranks that are named.
 const RANGES_MAX: usize = 8;
+/// Limit of the nodes that are shown with their numbers of workers.
+const NODES_MAX: usize = 8;
 
 /// Line for the stop of `others` workers, which are called `noun`; [`None`] if there are none after
 /// a failure.
@@ -145,6 +147,17 @@ pub(in crate::launch) fn members(
     let members = plan.nodes.iter().filter(|node| !node.workers.is_empty());
     let hosts = name_hosts(&members.map(|node| node.host.as_str()).collect::<Vec<_>>());
     show_step("Nodes", &format!("{workers} on {nodes}: {hosts}{limits}{more}"))
+}
+
+/// Line for nodes that start other numbers of workers than the line of node 0 has: `5 workers: 2 on a, 3 on b`.
+pub(in crate::launch) fn workers_of_nodes(plan: &LaunchPlan) -> String {
+    let all = plan.nodes.iter().map(|node| format!("{} on {}", node.workers.len(), node.host));
+    let mut nodes: Vec<_> = all.take(NODES_MAX).collect();
+    if let more @ 1.. = plan.nodes.len() - nodes.len() {
+        nodes.push(format!("… and {more} more nodes"));
+    }
+    let workers = show_count(plan.local_worker_count(), "worker");
+    show_step("Nodes", &format!("{workers}: {}", nodes.join(", ")))
 }
 
 /// Line for nodes that failed too often to take part.

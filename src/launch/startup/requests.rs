@@ -12,7 +12,7 @@ use crate::launch::node::table::NodeTable;
 use crate::launch::options::{Cores, FileOf, GpuSharing, Options, Transport, WorkersFile};
 use crate::plan::{
     Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, RendezvousPort, ThreadShare,
-    WorkerPlan,
+    WORKERS_MAX, WorkerPlan,
 };
 use crate::report::Style;
 use crate::wire::{
@@ -42,7 +42,7 @@ pub(in crate::launch) fn prepare_request(
         fds: FDS_PER_WORKER * node.workers.len() as u64,
         listen: listen_request(plan, options, node),
         key: options.key.clone(),
-        world_size: plan.world_size,
+        rank_limit: rank_limit(plan, &options.transport),
         lease_ms: options.limits.lease.as_millis() as u32,
         heartbeat_ms: options.limits.heartbeat_interval.as_millis() as u32,
         grace_ms: options.limits.grace.as_millis() as u32,
@@ -55,6 +55,17 @@ pub(in crate::launch) fn prepare_request(
         gpu_locks: gpu_lock_request(options.devices.gpu_sharing, node),
         files: files(options, node, epoch),
         spans_machines: uses_other_machines(plan, &options.transport),
+    }
+}
+
+/// The number that every rank is below; it is not known before all nodes have joined if each starts the workers of
+/// its own line.
+fn rank_limit(plan: &LaunchPlan, transport: &Transport) -> u32 {
+    match transport {
+        Transport::Dial(dial) if dial.has_own_lines() => WORKERS_MAX,
+        Transport::Dial(_) | Transport::Local | Transport::Ssh(_) | Transport::Managed(_) => {
+            plan.world_size
+        }
     }
 }
 

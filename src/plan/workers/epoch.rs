@@ -1,12 +1,30 @@
 //! The plan of an epoch in which only some of the nodes take part.
 
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::sync::Arc;
 
-use crate::base::{NodeRank, Rank};
+use crate::base::{LocalRank, NodeRank, Rank, Slot};
 use crate::plan::workers::launch_plan::{LaunchPlan, NodePlan, WorkerPlan};
 use crate::plan::workers::template::{JobSize, NodeShare};
 
 impl LaunchPlan {
+    /// Returns the plan in which these nodes start other numbers of workers, on their first slots.
+    #[must_use]
+    pub fn with_workers(&self, of_nodes: &BTreeMap<NodeRank, u32>) -> Self {
+        let with_workers = |node: &NodePlan| {
+            let workers = *of_nodes.get(&node.node_rank)?;
+            let first = node.workers.first()?;
+            (workers as usize != node.workers.len()).then(|| resized(node, first, workers))
+        };
+        let nodes = self
+            .nodes
+            .iter()
+            .map(|node| with_workers(node).unwrap_or_else(|| node.clone()))
+            .collect();
+        Self { nodes, ..self.clone() }.for_members(|_| true)
+    }
+
     /// Returns the plan of an epoch on the nodes for which `is_member` holds. Ranks of workers and of groups are
     /// counted through these nodes; the others stay in the list, without workers.
     #[must_use]
@@ -38,10 +56,26 @@ impl LaunchPlan {
     }
 }
 
+/// A node with another number of workers, whose ranks are not counted yet.
+fn resized(node: &NodePlan, first: &WorkerPlan, workers: u32) -> NodePlan {
+    let slots: Vec<_> = (0..workers).map(Slot).collect();
+    let devices = slots.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let (local_size, devices) = (slots.len(), OsStr::new(&devices).into());
+    let share = Arc::new(NodeShare { local_size, devices, ..(*first.share).clone() });
+    let worker = |(local_rank, slot): (LocalRank, &Slot)| WorkerPlan {
+        local_rank,
+        slot: *slot,
+        share: Arc::clone(&share),
+        ..first.clone()
+    };
+    let workers = (0..).map(LocalRank).zip(&slots).map(worker).collect();
+    NodePlan { slots, workers, ..node.clone() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{HostName, JobId, Slot, env_vars};
+    use crate::base::{HostName, JobId, env_vars};
     use crate::plan::{
         Accelerator, Bindings, Conventions, JobSpec, MasterAddr, Program, RendezvousPort,
         ThreadShare, plan,
@@ -91,6 +125,20 @@ mod tests {
             env_vars::LOCAL_WORLD_SIZE,
         ];
         assert_eq!(variables(last, &names), ["3", "4", "1", "2", "2"]);
+    }
+
+    #[test]
+    fn ranks_are_counted_through_nodes_of_other_sizes() {
+        let sizes = [(NodeRank(0), 1), (NodeRank(1), 3)].into();
+        let plan = three_nodes().with_workers(&sizes);
+        assert_eq!((plan.world_size, plan.nodes[1].slots.len()), (6, 3));
+        let ranks =
+            plan.nodes.iter().flat_map(|node| node.workers.iter().map(|worker| worker.rank));
+        assert!(ranks.eq((0..6).map(Rank)));
+        let names = [env_vars::RANK, env_vars::WORLD_SIZE, env_vars::LOCAL_WORLD_SIZE];
+        assert_eq!(variables(&plan.nodes[1].workers[2], &names), ["3", "6", "3"]);
+        assert_eq!(variables(&plan.nodes[2].workers[0], &names), ["4", "6", "2"]);
+        assert_eq!(three_nodes().with_workers(&BTreeMap::new()), three_nodes());
     }
 
     #[test]

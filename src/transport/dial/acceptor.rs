@@ -46,6 +46,8 @@ pub struct Joined {
     pub peer: SocketAddr,
     /// The name of its machine.
     pub machine: String,
+    /// Number of workers that its own line starts; `None`: it starts those that the launcher sends.
+    pub own_workers: Option<u32>,
     /// First epoch of the job in which the node has not taken part.
     pub next_epoch: Epoch,
     /// Number of restarts that do not count against `--max_restarts`: no failure caused them.
@@ -371,7 +373,7 @@ impl Service {
         self.connect(node, joiner, waiter);
     }
 
-    /// Notes the first node whose line has another program than that of node 0.
+    /// Notes the first node that executes another line than node 0.
     fn note_other_line(&mut self, joiner: &Joiner) {
         let Some(difference) = &joiner.other_line else { return };
         if !std::mem::replace(&mut self.has_noted_other_line, true) {
@@ -402,7 +404,8 @@ impl Service {
     }
 
     fn connect(&mut self, node: NodeRank, joiner: Joiner, waiter: oneshot::Sender<JoinResult>) {
-        let Joiner { peer, machine, next_epoch, free_restarts, mut writer, reader, .. } = joiner;
+        let Joiner { peer, machine, next_epoch, free_restarts, own_workers, .. } = joiner;
+        let Joiner { mut writer, reader, .. } = joiner;
         let [(link_reader, link_writer), (reader_of_relay, writer_of_relay)] = memory_link();
         let local = LocalLink { reader: reader_of_relay, writer: writer_of_relay, filter: None };
         let (exit_sender, exit) = oneshot::channel();
@@ -434,7 +437,8 @@ impl Service {
             }
             let _ = ended.send((node, times));
         });
-        let joined = Joined { link, signals, peer, machine, next_epoch, free_restarts };
+        let joined =
+            Joined { link, signals, peer, machine, own_workers, next_epoch, free_restarts };
         let _ = waiter.send(Ok(joined));
     }
 

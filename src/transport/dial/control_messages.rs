@@ -48,6 +48,8 @@ pub(super) struct Join {
     pub(super) job: JobId,
     /// Digest of the plan.
     pub(super) digest: [u8; 32],
+    /// Number of workers that the node's own line starts; `None`: the node starts those that node 0 sends.
+    pub(super) own_workers: Option<u32>,
     /// Number of restarts that do not count against `--max_restarts`, of those in which the node took part.
     pub(super) free_restarts: u32,
     /// The name of the node's machine.

@@ -71,6 +71,8 @@ pub struct Dialer {
     pub digest: [u8; 32],
     /// The plan in lines.
     pub outline: Vec<String>,
+    /// Number of workers that this node's own line starts; `None`: this node starts those that node 0 sends.
+    pub own_workers: Option<u32>,
     /// First epoch of the job in which this node has not taken part.
     pub next_epoch: Epoch,
     /// Number of restarts that do not count against `--max_restarts`: no failure caused them.
@@ -455,10 +457,10 @@ impl Dialer {
     ) -> Result<MemberConnection, AttemptError> {
         let stream = self.connect(address).await?;
         accepted.notify_one();
-        let Self { digest, free_restarts, .. } = *self;
+        let Self { digest, own_workers, free_restarts, .. } = *self;
         let (build, job) = (self.build.to_owned(), self.job.clone());
         let (machine, problems) = (node_name(), self.problems.clone());
-        let join = Join { build, job, digest, free_restarts, machine, problems };
+        let join = Join { build, job, digest, own_workers, free_restarts, machine, problems };
         let Self { node, ref key, ref outline, next_epoch: fresh, lease, .. } = *self;
         let introduction = Introduction { node, key, join, outline, next_epoch: fresh, lease };
         match request_join(stream, &introduction).await? {
@@ -493,6 +495,7 @@ mod tests {
             build: "1",
             digest: [0; 32],
             outline: Vec::new(),
+            own_workers: None,
             next_epoch: Epoch(0),
             free_restarts: 0,
             problems: Vec::new(),

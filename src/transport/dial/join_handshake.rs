@@ -12,7 +12,7 @@ use super::control_messages::{Control, Join, JoinRefusal};
 use super::rules::Rules;
 use super::secure_channel::{self, Received, SecureReader, SecureWriter};
 use crate::base::{Epoch, JobId, NodeRank, Status};
-use crate::plan::{self, NamedOutline};
+use crate::plan::{self, NamedOutline, WORKERS_MAX};
 use crate::secure::{
     Channel, FIRST_FLIGHT_BYTES_MAX, Flight, FlightError, HandshakeError, HandshakeReply, JobKey,
     Preamble, RankKey, Role, accept, derive_agent_key, derive_newcomer_key, dial, parse_flight,
@@ -31,7 +31,9 @@ pub(super) struct Joiner {
     pub(super) next_epoch: Epoch,
     /// Number of restarts that do not count against `--max_restarts`.
     pub(super) free_restarts: u32,
-    /// How its line differs, if it has a program of its own.
+    /// Number of workers that its own line starts; `None`: it starts those that node 0 sends.
+    pub(super) own_workers: Option<u32>,
+    /// How its line differs, if it executes another one than node 0.
     pub(super) other_line: Option<String>,
     pub(super) writer: SecureWriter,
     pub(super) reader: SecureReader,
@@ -113,7 +115,7 @@ pub(super) async fn receive(
     let other_line =
         match check_join(&join, (node, peer), rules, (&mut writer, &mut reader)).await? {
             JoinCheck::Fits => None,
-            JoinCheck::OtherProgram(difference) => Some(difference),
+            JoinCheck::OtherLine(difference) => Some(difference),
             JoinCheck::Unfit(refusal, absence) => {
                 let why = refusal.text.clone();
                 // The refusal holds even if the node closes the connection before it has received the
@@ -123,8 +125,19 @@ pub(super) async fn receive(
                 return Err(Rejection::Unfit(Box::new(UnfitNode { node, why, absence })));
             }
         };
-    let Join { free_restarts, machine, .. } = join;
-    Ok(Joiner { node, peer, machine, next_epoch: fresh, free_restarts, other_line, writer, reader })
+    let Join { own_workers, free_restarts, machine, .. } = join;
+    let next_epoch = fresh;
+    Ok(Joiner {
+        node,
+        peer,
+        machine,
+        next_epoch,
+        free_restarts,
+        own_workers,
+        other_line,
+        writer,
+        reader,
+    })
 }
 
 /// The key of a node, or of one without a number.
@@ -150,8 +163,8 @@ async fn read_first_flight(stream: &mut TcpStream) -> Result<(Flight, Vec<u8>), 
 enum JoinCheck {
     /// It has the same plan.
     Fits,
-    /// It has the same places for another program: how the lines differ.
-    OtherProgram(String),
+    /// It executes another line on the same nodes: how the lines differ.
+    OtherLine(String),
     /// It cannot take part; `None`: it belongs to another job.
     Unfit(JoinRefusal, Option<Absence>),
 }
@@ -191,6 +204,11 @@ async fn check_join(
         let absence = Absence::Unfit(join.problems.clone());
         return never(Status::Worker(first.status), text, Some(absence));
     }
+    let most = WORKERS_MAX / rules.hosts.len().max(1) as u32;
+    if let Some(workers) = join.own_workers.filter(|workers| !(1..=most).contains(workers)) {
+        let text = format!("{whole_name} would start {workers} workers; the limit is {most}\n");
+        return never(Status::Config, text, None);
+    }
     if join.digest == rules.digest {
         return Ok(JoinCheck::Fits);
     }
@@ -200,8 +218,8 @@ async fn check_join(
     };
     let own = NamedOutline { name: "node 0", lines: &rules.outline };
     let difference = plan::show_difference(own, NamedOutline { name: &name, lines: &lines });
-    if rules.has_own_lines && plan::has_same_places(&rules.outline, &lines) {
-        return Ok(JoinCheck::OtherProgram(difference));
+    if rules.has_own_lines && plan::has_same_nodes(&rules.outline, &lines) {
+        return Ok(JoinCheck::OtherLine(difference));
     }
     let text = format!("{whole_name} was started with another line than node 0\n{difference}");
     let lines: Vec<_> = difference.lines().map(str::trim_start).collect();
@@ -352,7 +370,8 @@ mod tests {
     fn join() -> Join {
         let (build, job) = ("1".to_owned(), JobId("a".to_owned()));
         let (machine, problems) = ("m".to_owned(), Vec::new());
-        Join { build, job, digest: [0; 32], free_restarts: 0, machine, problems }
+        let (digest, own_workers) = ([0; 32], None);
+        Join { build, job, digest, own_workers, free_restarts: 0, machine, problems }
     }
 
     /// The reason that node 1 receives.
@@ -399,6 +418,13 @@ mod tests {
         let unfit = Join { problems, digest: [1; 32], ..join() };
         let expect = "node 1 (n1) cannot take part: no script?[2J\n";
         assert_eq!(text(unfit).as_deref(), Some(expect));
+        // A peer decides the size of what node 0 keeps for it, within a limit.
+        for workers in [0, u32::MAX] {
+            let many = Join { own_workers: Some(workers), ..join() };
+            let expect =
+                format!("node 1 (n1) would start {workers} workers; the limit is 524288\n");
+            assert_eq!(text(many), Some(expect));
+        }
         assert_eq!(text(join()), None, "node 0 only closes the connection");
     }
 }

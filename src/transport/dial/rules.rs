@@ -65,7 +65,7 @@ pub struct Rules {
     pub digest: [u8; 32],
     /// The plan in lines.
     pub outline: Vec<String>,
-    /// Whether every node executes its own line, whose program may be another one.
+    /// Whether every node executes its own line, whose program and number of workers may be other ones.
     pub has_own_lines: bool,
     /// Whether node 0 is on this machine; else it joins as the others do.
     pub has_first: bool,

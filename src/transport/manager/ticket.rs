@@ -118,6 +118,7 @@ impl Ticket {
             build: env!("CARGO_PKG_VERSION"),
             digest: self.digest,
             outline: Vec::new(),
+            own_workers: None,
             next_epoch: crate::base::Epoch(0),
             free_restarts: 0,
             problems: Vec::new(),
