@@ -10,6 +10,7 @@ use crate::plan::{self, LaunchPlan};
 use crate::report::record::{
     CauseRecord, EpochRecord, RunRecord, RunState, WorkerRecord, mask_secret,
 };
+use crate::report::text::show_count;
 
 const RECORD_VERSION: u32 = 4;
 
@@ -23,6 +24,8 @@ pub(in crate::launch) struct RunRecorder {
     first_started_at: Option<Instant>,
     /// Every epoch that has begun; the last one has not ended.
     epochs: Vec<EpochRecord>,
+    /// How many of them were ended by a change of the nodes, without a failure.
+    membership_changes: usize,
     /// Name of the allocation whose end stops the job, and the time that was left of it.
     allocation_end: Option<(String, Duration)>,
 }
@@ -33,6 +36,8 @@ pub(in crate::launch) struct EpochEnd {
     pub(in crate::launch) at: Duration,
     /// Its first failure.
     pub(in crate::launch) cause: Option<CauseRecord>,
+    /// Whether other nodes take part in the next one, and nothing has failed.
+    pub(in crate::launch) is_membership_change: bool,
 }
 
 impl RunRecorder {
@@ -43,8 +48,20 @@ impl RunRecorder {
             began_wall: wall,
             first_started_at: None,
             epochs: Vec::new(),
+            membership_changes: 0,
             allocation_end: None,
         }
+    }
+
+    /// Formats how often the workers were started again, and why: `1 restart and 2 membership changes`; [`None`]: they
+    /// were not.
+    pub(in crate::launch) fn show_restarts(&self) -> Option<String> {
+        let all = self.epochs.len().saturating_sub(1);
+        let changes = self.membership_changes.min(all);
+        let counts = [(all - changes, "restart"), (changes, "membership change")];
+        let counts = counts.into_iter().filter(|(count, _)| 0 < *count);
+        let shown: Vec<String> = counts.map(|(count, what)| show_count(count, what)).collect();
+        (!shown.is_empty()).then(|| shown.join(" and "))
     }
 
     /// When workers were first started.
@@ -103,7 +120,7 @@ impl RunRecorder {
         }
     }
 
-    /// The last epoch has ended by a failure, and another one follows.
+    /// The last epoch has ended, and another one follows.
     pub(in crate::launch) fn end_epoch(
         &mut self,
         plan: &LaunchPlan,
@@ -113,6 +130,7 @@ impl RunRecorder {
         if let Some(epoch) = self.epochs.last_mut() {
             (epoch.end, epoch.cause) = (Some(end.at.as_secs_f64()), end.cause);
         }
+        self.membership_changes += usize::from(end.is_membership_change);
         if let Some(run_dir) = &options.output.run_dir {
             let mut record = running_record(plan, options, self.began_wall);
             record.epochs.clone_from(&self.epochs);
@@ -274,12 +292,17 @@ mod tests {
         let mut recorder = RunRecorder::new(clock::now(), wall(100));
         recorder.begin_epoch(Epoch(0), wall(101));
         recorder.begin_run(&plan, &options, clock::now());
-        let end = EpochEnd { at: wall(110), cause: Some(cause("node-00001")) };
+        let cause = Some(cause("node-00001"));
+        let end = EpochEnd { at: wall(110), cause, is_membership_change: false };
         recorder.end_epoch(&plan, &options, end);
         // Epochs under another node 0 are not among those of this launcher.
         recorder.begin_epoch(Epoch(3), wall(120));
-        recorder.end_epoch(&plan, &options, EpochEnd { at: wall(130), cause: None });
+        assert_eq!(recorder.show_restarts().as_deref(), Some("1 restart"));
+        let end = EpochEnd { at: wall(130), cause: None, is_membership_change: true };
+        recorder.end_epoch(&plan, &options, end);
         recorder.begin_epoch(Epoch(4), wall(140));
+        let restarts = recorder.show_restarts();
+        assert_eq!(restarts.as_deref(), Some("1 restart and 1 membership change"));
         let record = record(&options);
         let epochs = record["epochs"].as_array().expect("a list");
         let row = |epoch: &serde_json::Value| {
@@ -301,7 +324,9 @@ mod tests {
         let mut recorder = RunRecorder::new(clock::now(), wall(100));
         recorder.begin_epoch(Epoch(0), wall(101));
         recorder.begin_run(&plan, &options, clock::now());
-        recorder.end_epoch(&plan, &options, EpochEnd { at: wall(102), cause: None });
+        assert_eq!(recorder.show_restarts(), None);
+        let end = EpochEnd { at: wall(102), cause: None, is_membership_change: true };
+        recorder.end_epoch(&plan, &options, end);
         assert!(recorder.discard_unused(&options));
         assert_eq!(recorder.epochs().len(), 1);
     }

@@ -87,7 +87,8 @@ fn node_that_is_killed_and_put_back_changes_the_ranks() {
         .says("Restart  a node has joined; attempt 2 starts with it")
         .says("Restart  node node-1 was lost: the connection to its remuda process closed; restart 1 of 1\n")
         .says("attempt 4 starts with it")
-        .says("Finished  6 workers");
+        .says("Finished  6 workers in")
+        .says(", after 1 restart and 2 membership changes\n");
     third.end().code(0);
     fourth.end().code(0);
     second.end().killed_by(Signal::KILL);
@@ -104,7 +105,9 @@ fn node_that_leaves_does_not_cost_a_restart() {
     wait_for_attempt(&first, 1, 1);
     nodes.end_workers();
     let outcome = first.end().code(0);
-    outcome.says("Restart  node-1 received SIGTERM; attempt 2");
+    outcome
+        .says("Restart  node-1 received SIGTERM; attempt 2")
+        .says(", after 1 membership change\n");
     second.end().code(143).says("Leaving  this node leaves the job, which continues");
 }
 

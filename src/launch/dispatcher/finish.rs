@@ -52,11 +52,11 @@ impl Dispatcher<'_> {
         let has_end = self.options.output.framing == Framing::StartAndEnd;
         let first_started_at = self.recorder.first_started_at();
         if let (Status::Success, true, Some(begun)) = (status, has_end, first_started_at) {
-            let restarts = self.recorder.epochs().len().saturating_sub(1);
+            let restarts = self.recorder.show_restarts();
             pages.print_message(&messages::finished(
                 self.epoch_plan.local_worker_count(),
                 clock::now() - begun,
-                restarts,
+                restarts.as_deref(),
             ));
         }
         pages.finish();

@@ -75,9 +75,10 @@ impl Dispatcher<'_> {
         let is_eviction = |cause: &FailureCause| {
             matches!(cause, FailureCause::Node { loss: NodeLoss::Evicted, .. })
         };
+        let is_evicted = verdict.cause.as_ref().is_some_and(is_eviction);
         let line = if verdict.cause.is_none() {
             messages::restarting_for_newcomer(&messages::attempt(next))
-        } else if verdict.cause.as_ref().is_some_and(is_eviction) {
+        } else if is_evicted {
             let is_first = self.job.free_restarts() == 1;
             let attempt =
                 if is_first { messages::attempt_explained(next) } else { messages::attempt(next) };
@@ -91,7 +92,9 @@ impl Dispatcher<'_> {
         };
         self.reporter.print_message(line);
         self.keep_error_files();
-        self.recorder.end_epoch(&self.plan, self.options, EpochEnd { at: clock::wall(), cause });
+        let is_membership_change = verdict.cause.is_none() || is_evicted;
+        let end = EpochEnd { at: clock::wall(), cause, is_membership_change };
+        self.recorder.end_epoch(&self.plan, self.options, end);
     }
 
     /// Reports that the workers are being stopped, and why; nothing where a worker has printed its

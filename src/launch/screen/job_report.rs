@@ -331,9 +331,7 @@ impl JobReport<'_> {
 
     /// A note that it was not the first failure.
     pub(in crate::launch) fn restarts_note(&self) -> Option<String> {
-        let restarts =
-            self.recorder.epochs().len().checked_sub(1).filter(|restarts| 0 < *restarts)?;
-        let what = show_count(restarts, "restart");
+        let what = self.recorder.show_restarts()?;
         let run_dir = self.options.output.run_dir.as_ref();
         let record = run_dir.map(|dir| dir.path().join("run.json"));
         let causes = record.map(|path| record_of_causes(&path, self.screen));

@@ -59,11 +59,12 @@ pub(in crate::launch) fn logs(options: &Options) -> Option<String> {
 }
 
 /// Line for a job in which every worker has returned 0.
-pub(in crate::launch) fn finished(workers: usize, time: Duration, restarts: usize) -> String {
-    let after = match restarts {
-        0 => String::new(),
-        restarts => format!(", after {}", show_count(restarts, "restart")),
-    };
+pub(in crate::launch) fn finished(
+    workers: usize,
+    time: Duration,
+    restarts: Option<&str>,
+) -> String {
+    let after = restarts.map_or_else(String::new, |restarts| format!(", after {restarts}"));
     show_step(
         "Finished",
         &format!("{} in {}{after}", show_count(workers, "worker"), show_duration(time)),
@@ -461,8 +462,9 @@ mod tests {
     #[test]
     fn finished_line_counts_workers_and_restarts() {
         let time = Duration::from_secs(21);
-        assert_eq!(finished(8, time, 0), "  Finished  8 workers in 21 s\n");
-        assert_eq!(finished(1, time, 2), "  Finished  1 worker in 21 s, after 2 restarts\n");
+        assert_eq!(finished(8, time, None), "  Finished  8 workers in 21 s\n");
+        let restarts = Some("2 restarts");
+        assert_eq!(finished(1, time, restarts), "  Finished  1 worker in 21 s, after 2 restarts\n");
     }
 
     #[test]
