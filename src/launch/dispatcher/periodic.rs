@@ -150,7 +150,7 @@ impl Dispatcher<'_> {
             return;
         }
         let pending = self.pending_nodes();
-        for line in pending.show_waiting(now - asked_at) {
+        for line in pending.show_waiting(now - asked_at, self.join_limit_text().as_deref()) {
             self.reporter.print_message(line);
         }
         let Transport::Dial(dial) = &self.options.transport else { return };
@@ -158,6 +158,12 @@ impl Dispatcher<'_> {
         let help =
             help.filter(|help| !pending.connecting.is_empty() && self.startup.is_new_note(help));
         self.reporter.print_message(show_help(help));
+    }
+
+    /// How long nodes that connect by themselves are waited for, as text.
+    pub(super) fn join_limit_text(&self) -> Option<String> {
+        let limit = self.nodes.join_limit();
+        (!limit.time.is_zero()).then(|| limit.show())
     }
 
     /// Gives up nodes when their checks exceed the time limit.

@@ -87,7 +87,8 @@ impl Dispatcher<'_> {
         let now = clock::now();
         if self.job.is_preparing() {
             let waited = now - self.nodes.table.asked_at();
-            for line in self.pending_nodes().show_waiting(waited) {
+            for line in self.pending_nodes().show_waiting(waited, self.join_limit_text().as_deref())
+            {
                 self.reporter.print_answer(line);
             }
             return;

@@ -57,19 +57,24 @@ impl PendingNodes {
         kinds.map(|(what, hosts)| format!("still {what}: {}", folded(hosts))).collect()
     }
 
-    /// Lines about the wait, while the job is starting.
-    pub(in crate::launch) fn show_waiting(&self, waited: Duration) -> Vec<String> {
+    /// Lines about the wait, while the job is starting. `limit` is that for nodes that connect by themselves, as text.
+    pub(in crate::launch) fn show_waiting(
+        &self,
+        waited: Duration,
+        limit: Option<&str>,
+    ) -> Vec<String> {
+        let limit = limit.map_or_else(String::new, |limit| format!(", at most {limit}"));
         let kinds = [
-            (&self.connecting, if self.by_ssh { " to accept the ssh login" } else { "" }),
-            (&self.logged_in, " to start the agent (after the ssh login)"),
-            (&self.preparing, " to finish preflight checks"),
+            (&self.connecting, if self.by_ssh { " to accept the ssh login" } else { "" }, &*limit),
+            (&self.logged_in, " to start the agent (after the ssh login)", ""),
+            (&self.preparing, " to finish preflight checks", ""),
         ];
-        let kinds = kinds.into_iter().filter(|(hosts, _)| !hosts.is_empty());
+        let kinds = kinds.into_iter().filter(|(hosts, ..)| !hosts.is_empty());
         let waited = show_duration(waited);
-        let line = |(hosts, what): (&Vec<HostName>, _)| {
+        let line = |(hosts, what, limit): (&Vec<HostName>, _, _)| {
             let hosts: Vec<&str> = hosts.iter().map(HostName::as_str).collect();
             let hosts = messages::name_hosts(&hosts);
-            show_step("Waiting", &format!("for {hosts}{what}, {waited} so far"))
+            show_step("Waiting", &format!("for {hosts}{what}, {waited} so far{limit}"))
         };
         kinds.map(line).collect()
     }
@@ -150,7 +155,13 @@ mod tests {
             "   Waiting  for n4 to start the agent (after the ssh login), 20 s so far\n",
             "   Waiting  for n1 to finish preflight checks, 20 s so far\n",
         ];
-        assert_eq!(awaited.show_waiting(Duration::from_secs(20)), lines);
+        let waited = Duration::from_secs(20);
+        assert_eq!(awaited.show_waiting(waited, None), lines);
+        let dialing = PendingNodes { connecting: some(&["n2"]), ..PendingNodes::default() };
+        assert_eq!(
+            dialing.show_waiting(waited, Some("30 min 00 s (--join_timeout)")),
+            ["   Waiting  for n2, 20 s so far, at most 30 min 00 s (--join_timeout)\n"]
+        );
         let called = names((0..100).map(|number| format!("n{}", number * 7)));
         let awaited = PendingNodes { connecting: called, ..PendingNodes::default() };
         assert_eq!(awaited.show(), ["still waiting for: n0, n7, n14, n21 and 96 more"]);
