@@ -441,7 +441,7 @@ pub enum LaunchError {
     PortTaken(Box<DialOptions>),
     /// Node 0 of the same job was started before.
     #[error(
-        "node 0 of this job ({}) runs already: it listens on port {} of `{}`",
+        "node 0 of this job{} runs already: it listens on port {} of `{}`",
         .dial.key_origin.show_common(), .dial.port, .dial.address
     )]
     SecondFirst {

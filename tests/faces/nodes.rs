@@ -65,7 +65,7 @@ fn second_node_0_on_a_machine_shows_the_number_to_type() {
     let first = line().start();
     first.wait_for_error("Waiting");
     line().end().code(78).says(&format!(
-        "error[R110]: node 0 of this job (run id `none`) runs already: {listens}\n\
+        "error[R110]: node 0 of this job runs already: {listens}\n\
          help: for another node of it type `--node-rank 1`; for another job set another `--master-port` on all of \
          its nodes\n"
     ));
@@ -73,7 +73,7 @@ fn second_node_0_on_a_machine_shows_the_number_to_type() {
     let address = ["--main_process_ip=127.0.0.1", "--main_process_port", &port, "--no_python"];
     let launch = face("accelerate").options(machines).options(address);
     launch.env("HF_HOME", "/nonexistent").sh("true").end().code(78).says(&format!(
-        "error[R110]: node 0 of this job (run id `none`) runs already: {listens}\n\
+        "error[R110]: node 0 of this job runs already: {listens}\n\
          help: for another node of it type `--machine_rank 1`; for another job set another \
          `--main_process_port` on all of its nodes\n"
     ));

@@ -528,9 +528,12 @@ impl Service {
 /// Formats why the key of a peer is wrong. What nodes without a secret have in common is the name of the job.
 fn show_other_key(rules: &Rules) -> String {
     match &rules.key_origin {
-        KeyOrigin::RunId(own) => {
-            format!("the peer has another run id than this job (`{own}`), or a key file")
-        }
+        origin @ KeyOrigin::RunId(_) => match origin.given_run_id() {
+            Some(own) => {
+                format!("the peer has another run id than this job (`{own}`), or a key file")
+            }
+            None => "the peer has a run id or a key file, and this job has none".to_owned(),
+        },
         KeyOrigin::File(_) => {
             format!(
                 "the peer has a different key; the key of this node has the {}",

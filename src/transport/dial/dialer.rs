@@ -138,11 +138,16 @@ impl JoinFault {
                 "give every node the same key file (in pods: the same Secret); this node's key has the \
                  fingerprint {fingerprint} ({file}); node 0 prints the fingerprint of its own key"
             ),
-            Self::OtherKey { own: KeyOrigin::RunId(run_id), .. } => format!(
-                "start every node with remuda, the same `--rdzv-id` (here `{run_id}`) and number of nodes, and give \
-                 all or none of them a `--key_file`; if node 0 is that of another job, set another port for one of \
-                 the jobs"
-            ),
+            Self::OtherKey { own: own @ KeyOrigin::RunId(_), .. } => {
+                let run_id = match own.given_run_id() {
+                    Some(run_id) => format!("`--rdzv-id` (here `{run_id}`)"),
+                    None => "run id (none here)".to_owned(),
+                };
+                format!(
+                    "start every node with remuda, the same {run_id} and number of nodes, and give all or none of \
+                     them a key file; if node 0 is that of another job, set another port for one of the jobs"
+                )
+            }
             Self::Refused(refusal) if refusal.text.contains(OUTLINED_WORLD_SIZE) => {
                 SAME_WORKERS.to_owned()
             }

@@ -15,7 +15,18 @@ pub enum KeyOrigin {
     RunId(String),
 }
 
+/// The run id of nodes whose lines give none, as under torchrun.
+const NO_RUN_ID: &str = "none";
+
 impl KeyOrigin {
+    /// The run id that the line gives, if it gives one.
+    pub(super) fn given_run_id(&self) -> Option<&str> {
+        match self {
+            Self::RunId(run_id) => Some(run_id.as_str()).filter(|run_id| *run_id != NO_RUN_ID),
+            Self::File(_) => None,
+        }
+    }
+
     /// What differs if node 0 closes the connections of a node without a reply.
     pub(super) fn show_difference(&self) -> &'static str {
         match self {
@@ -25,11 +36,12 @@ impl KeyOrigin {
         }
     }
 
-    /// What the nodes have in common, for messages: `run id a`.
+    /// What the nodes have in common, behind the word for the job: ` (run id `a`)`; empty without a run id.
     pub fn show_common(&self) -> String {
-        match self {
-            Self::File(path) => format!("key of `{path}`"),
-            Self::RunId(run_id) => format!("run id `{run_id}`"),
+        match (self, self.given_run_id()) {
+            (Self::File(path), _) => format!(" (key of `{path}`)"),
+            (Self::RunId(_), Some(run_id)) => format!(" (run id `{run_id}`)"),
+            (Self::RunId(_), None) => String::new(),
         }
     }
 
@@ -41,9 +53,10 @@ impl KeyOrigin {
 
 impl fmt::Display for KeyOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path) => f.write_str(path),
-            Self::RunId(run_id) => write!(f, "of --rdzv-id {run_id}"),
+        match (self, self.given_run_id()) {
+            (Self::File(path), _) => f.write_str(path),
+            (Self::RunId(_), Some(run_id)) => write!(f, "of run id {run_id}"),
+            (Self::RunId(_), None) => f.write_str("of a job without a run id"),
         }
     }
 }
