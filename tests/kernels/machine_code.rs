@@ -12,7 +12,9 @@ use super::{of_cuda_13, package};
 use crate::support::proof::has;
 
 const BF16: ElementType = ElementType::Half(HalfType::Bf16);
+const SM_80: Architecture = Architecture { major: 8, minor: 0 };
 const SM_90: Architecture = Architecture { major: 9, minor: 0 };
+const SM_100: Architecture = Architecture { major: 10, minor: 0 };
 
 /// An instruction or a label of a kernel.
 #[derive(Debug)]
@@ -23,12 +25,13 @@ enum Line {
 
 /// The lines of each kernel of a program.
 #[expect(clippy::disallowed_methods, reason = "the test starts a disassembler")]
-fn disassemble(program: KernelProgram) -> BTreeMap<String, Vec<Line>> {
+fn disassemble(program: KernelProgram, architecture: Architecture) -> BTreeMap<String, Vec<Line>> {
     let options = program.options();
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    let compiled = of_cuda_13().compile(&program.name(), &program.source(), SM_90, &options);
+    let compiled = of_cuda_13().compile(&program.name(), &program.source(), architecture, &options);
     let cubin = compiled.expect("the kernels compile").cubin;
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.cubin", program.name()));
+    let name = format!("{}.{architecture}.cubin", program.name());
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&file, cubin).expect("written");
     let disassembler = package("nvdisasm/lib/python3/site-packages/nvidia/cu13/bin/nvdisasm");
     let output = Command::new(disassembler).arg("-c").arg(&file).output();
@@ -102,15 +105,18 @@ fn loops_of_attention_are_mostly_tensor_instructions() {
     if !has("nccl", "loops_of_attention_are_mostly_tensor_instructions") {
         return;
     }
-    for (width, [forward, kv, q]) in
-        [(HeadWidth::W64, [7.0, 7.0, 6.5]), (HeadWidth::W128, [6.5, 6.5, 5.0])]
-    {
-        let kernels = disassemble(KernelProgram::Attention(width, HalfType::Bf16));
-        check_loop(&kernels, Kernel::AttentionForward, forward);
-        check_loop(&kernels, Kernel::AttentionBackwardKv, kv);
-        check_loop(&kernels, Kernel::AttentionBackwardQ, q);
-        for (name, lines) in &kernels {
-            assert_eq!(count(lines, "LDL") + count(lines, "STL"), 0, "{name} uses local memory");
+    let limits = [(HeadWidth::W64, [5.5, 4.0, 4.2]), (HeadWidth::W128, [4.5, 3.6, 3.2])];
+    for architecture in [SM_80, SM_90, SM_100] {
+        for (width, [forward, kv, q]) in limits {
+            let program = KernelProgram::Attention(width, HalfType::Bf16);
+            let kernels = disassemble(program, architecture);
+            check_loop(&kernels, Kernel::AttentionForward, forward);
+            check_loop(&kernels, Kernel::AttentionBackwardKv, kv);
+            check_loop(&kernels, Kernel::AttentionBackwardQ, q);
+            for (name, lines) in &kernels {
+                let local = count(lines, "LDL") + count(lines, "STL");
+                assert_eq!(local, 0, "{name} for {architecture} uses local memory");
+            }
         }
     }
 }
@@ -125,7 +131,7 @@ fn rows_are_read_and_written_by_16_bytes() {
         KernelProgram::Activation(Activation::GeluTanh, BF16),
         KernelProgram::Classifier(BF16),
     ] {
-        for (name, lines) in disassemble(program) {
+        for (name, lines) in disassemble(program, SM_90) {
             let [loads, stores] = ["LDG.E.128", "STG.E.128"].map(|prefix| count(&lines, prefix));
             assert!(
                 0 < loads && 0 < stores,

@@ -48,34 +48,33 @@ DEV u32 place_of_columns(u32 tile) {
     return chunk_at(tile, (lane & 7) + ((lane >> 4) << 3), lane >> 3 & 1);
 }
 
-// Copies tiles of rows to shared memory. A thread copies one chunk of every `PASS`-th row; the number of rows of a
-// pass is a multiple of 8, so the permutation of a thread's chunks stays the same.
+// Copies the tiles of some rows, one after the other, to the two halves of a buffer in turn. A thread copies one chunk
+// of every `PASS`-th row; the number of rows of a pass is a multiple of 8, so the permutation of a thread's chunks
+// stays the same.
 struct TileCopy {
     static constexpr int PASS = THREADS / CHUNKS;
     const element *from;
-    u32 to;
-    int row, stride;
+    // Where the next tile goes; the sum of that place and the other one; rows that are left from this thread's on.
+    u32 to, both;
+    int left, stride;
 
-    DEV_MEMBER TileCopy(const element *rows, u32 tile, int stride) : stride(stride) {
-        row = threadIdx.x / CHUNKS;
-        from = rows + (u64)row * stride + threadIdx.x % CHUNKS * 8;
-        to = chunk_at(tile, row, threadIdx.x % CHUNKS);
+    // The rows `first` to `end`, to a buffer of two times `tile_bytes`.
+    DEV_MEMBER TileCopy(const element *rows, int stride, int first, int end, u32 buffer, u32 tile_bytes = 0)
+        : stride(stride) {
+        const int row = threadIdx.x / CHUNKS;
+        from = rows + (u64)(first + row) * stride + threadIdx.x % CHUNKS * 8;
+        to = chunk_at(buffer, row, threadIdx.x % CHUNKS);
+        both = 2 * to + tile_bytes;
+        left = end - first - row;
     }
-    // Starts to copy the rows `first` to `first + ROWS`; rows from `length` on become zeros.
-    template <int ROWS> DEV_MEMBER void start(u32 buffer, int first, int length) const {
-        const element *source = from + (u64)first * stride;
-        if (first + ROWS <= length) {
+    // Starts to copy the next ROWS rows; those from the end on become zeros, and nothing is read for them.
+    template <int ROWS> DEV_MEMBER void start() {
 #pragma unroll
-            for (int pass = 0; pass < ROWS / PASS; pass++)
-                copy16(to + buffer + pass * PASS * ROW_BYTES, source + (u64)(pass * PASS) * stride);
-            return;
-        }
-#pragma unroll
-        for (int pass = 0; pass < ROWS / PASS; pass++) {
-            const bool is_there = first + row + pass * PASS < length;
-            const element *there = is_there ? source + (u64)(pass * PASS) * stride : from - (u64)row * stride;
-            copy16(to + buffer + pass * PASS * ROW_BYTES, there, is_there ? 16 : 0);
-        }
+        for (int pass = 0; pass < ROWS / PASS; pass++)
+            copy16(to + pass * PASS * ROW_BYTES, from + (u64)(pass * PASS) * stride, pass * PASS < left ? 16 : 0);
+        from += (u64)ROWS * stride;
+        to = both - to;
+        left -= ROWS;
     }
 };
 
@@ -206,28 +205,14 @@ DEV void add_scores(Softmax &softmax, Sums<STEP / 8> &scores, Sums<HEAD / 8> &ou
     }
 }
 
-// Sets scores of keys after their query to LOW; `row` and `column` are those of this lane's first score.
-DEV void mask_scores(Sums<STEP / 8> &scores, int row, int column) {
+// Sets scores of keys after their query to LOW; `distance` is the query of this lane's first score minus its key.
+DEV void mask_scores(Sums<STEP / 8> &scores, int distance) {
 #pragma unroll
     for (int n = 0; n < STEP / 8; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            if (row + (i >> 1) * 8 < column + n * 8 + (i & 1))
+            if (distance < n * 8 + (i & 1) - (i >> 1) * 8)
                 scores[n][i] = LOW;
-}
-
-// Starts to copy the keys and values of the next step, if there is one, to the buffers that this step does not use,
-// and waits until this thread's copies of this step have landed.
-DEV void next_keys(const TileCopy &keys, const TileCopy &values, int step, int steps, int length) {
-    const u32 other = (1 - (step & 1)) * STEP_BYTES;
-    if (step + 1 < steps) {
-        keys.start<STEP>(other, (step + 1) * STEP, length);
-        values.start<STEP>(other, (step + 1) * STEP, length);
-        seal_copies();
-        wait_copies<1>();
-    } else {
-        wait_copies<0>();
-    }
 }
 
 // out and lse from qkv. Blocks are (tiles of FORWARD_ROWS queries, batch · heads), the longest rows first.
@@ -239,48 +224,55 @@ KERNEL void LAUNCH_BOUNDS(THREADS)
     const element *queries = qkv + (u64)batch * length * stride + head * HEAD;
     const u32 query_tile = shared_address(shared_memory), key_tiles = query_tile + FORWARD_ROWS * ROW_BYTES;
     const u32 value_tiles = key_tiles + 2 * STEP_BYTES;
-    const TileCopy copy_queries(queries, query_tile, stride);
-    const TileCopy copy_keys(queries + heads * HEAD, key_tiles, stride);
-    const TileCopy copy_values(queries + 2 * heads * HEAD, value_tiles, stride);
-    copy_queries.start<FORWARD_ROWS>(0, first, length);
-    copy_keys.start<STEP>(0, 0, length);
-    copy_values.start<STEP>(0, 0, length);
+    const int end = first + FORWARD_ROWS < length ? first + FORWARD_ROWS : length;
+    TileCopy(queries, stride, first, end, query_tile).start<FORWARD_ROWS>();
     seal_copies();
-    const int last_row = first + FORWARD_ROWS < length ? first + FORWARD_ROWS : length;
-    const int steps = (last_row + STEP - 1) / STEP;
-    const u32 key_place = place_of_columns(key_tiles), value_place = place_of_rows(value_tiles);
+    TileCopy keys(queries + heads * HEAD, stride, 0, end, key_tiles, STEP_BYTES);
+    TileCopy values(queries + 2 * heads * HEAD, stride, 0, end, value_tiles, STEP_BYTES);
+    keys.start<STEP>();
+    values.start<STEP>();
+    seal_copies();
     Rows rows[QUERY_TILES];
     Sums<HEAD / 8> sums[QUERY_TILES];
     Softmax softmax[QUERY_TILES];
+    wait_copies<1>();
+    // The queries are there for all warps.
+    SYNC();
 #pragma unroll
     for (int m = 0; m < QUERY_TILES; m++) {
+        load_rows(rows[m], place_of_rows(query_tile + (warp_id() * QUERY_TILES + m) * 16 * ROW_BYTES));
         softmax[m] = {{LOW, LOW}, {0.f, 0.f}};
         clear(sums[m]);
     }
-    for (int step = 0; step < steps; step++) {
-        const u32 buffer = (step & 1) * STEP_BYTES;
-        next_keys(copy_keys, copy_values, step, steps, length);
+    u32 key_place = place_of_columns(key_tiles), value_place = place_of_rows(value_tiles);
+    const u32 both_keys = 2 * key_place + STEP_BYTES, both_values = 2 * value_place + STEP_BYTES;
+    // Of the first score of this lane, at the first key of a step.
+    int distance = base + (lane >> 2) - 2 * (lane & 3);
+    for (int key = 0; key < end; key += STEP) {
+        keys.start<STEP>();
+        values.start<STEP>();
+        seal_copies();
+        wait_copies<1>();
         // The tile is there for all warps.
         SYNC();
-        if (step == 0) {
-#pragma unroll
-            for (int m = 0; m < QUERY_TILES; m++)
-                load_rows(rows[m], place_of_rows(query_tile + (warp_id() * QUERY_TILES + m) * 16 * ROW_BYTES));
-        }
         Sums<STEP / 8> scores[QUERY_TILES];
-        multiply_rows(scores, rows, key_place + buffer);
-        if (base < step * STEP + STEP - 1) {
+        multiply_rows(scores, rows, key_place);
+        if (base < key + STEP - 1) {
 #pragma unroll
             for (int m = 0; m < QUERY_TILES; m++)
-                mask_scores(scores[m], base + m * 16 + (lane >> 2), step * STEP + 2 * (lane & 3));
+                mask_scores(scores[m], distance + m * 16);
         }
 #pragma unroll
         for (int m = 0; m < QUERY_TILES; m++)
             add_scores(softmax[m], scores[m], sums[m], scale);
-        add_product(sums, scores, value_place + buffer);
+        add_product(sums, scores, value_place);
+        key_place = both_keys - key_place;
+        value_place = both_values - value_place;
+        distance -= STEP;
         // No warp reads this tile any more: the next step may overwrite it.
         SYNC();
     }
+    wait_copies<0>();
 #pragma unroll
     for (int m = 0; m < QUERY_TILES; m++) {
         const int row = base + m * 16;
@@ -337,80 +329,89 @@ KERNEL void LAUNCH_BOUNDS(THREADS)
     const u32 query_tiles = value_tile + BACKWARD_ROWS * ROW_BYTES, dout_tiles = query_tiles + 2 * KV_STEP_BYTES;
     // lse and delta of the queries of both buffers: 2 × 2 × KV_STEP.
     float *statistics = (float *)(shared_memory + 2 * BACKWARD_ROWS * ROW_BYTES + 4 * KV_STEP_BYTES);
-    const TileCopy copy_queries(qkv + origin, query_tiles, stride);
-    const TileCopy copy_dout(dout + (u64)batch * length * width + head * HEAD, dout_tiles, width);
-    TileCopy(qkv + origin + width, key_tile, stride).start<BACKWARD_ROWS>(0, first, length);
-    TileCopy(qkv + origin + 2 * width, value_tile, stride).start<BACKWARD_ROWS>(0, first, length);
-    copy_queries.start<KV_STEP>(0, first, length);
-    copy_dout.start<KV_STEP>(0, first, length);
+    dout += (u64)batch * length * width + head * HEAD;
+    TileCopy(qkv + origin + width, stride, first, length, key_tile).start<BACKWARD_ROWS>();
+    TileCopy(qkv + origin + 2 * width, stride, first, length, value_tile).start<BACKWARD_ROWS>();
     seal_copies();
-    const u32 key_place = place_of_rows(key_tile + row * ROW_BYTES), columns = place_of_columns(query_tiles);
-    const u32 value_place = place_of_rows(value_tile + row * ROW_BYTES), rows = place_of_rows(query_tiles);
+    TileCopy queries(qkv + origin, stride, first, length, query_tiles, KV_STEP_BYTES);
+    TileCopy douts(dout, width, first, length, dout_tiles, KV_STEP_BYTES);
+    queries.start<KV_STEP>();
+    douts.start<KV_STEP>();
+    seal_copies();
+    // Half of the threads bring lse, the others delta; a query beyond the end gets powers of 0.
+    const bool brings_lse = threadIdx.x < KV_STEP;
+    const float *brought = brings_lse ? lse : delta;
+    const float beyond = brings_lse ? 1e30f : 0.f;
+    int brought_from = first + (int)threadIdx.x % KV_STEP;
+    if (threadIdx.x < 2 * KV_STEP)
+        statistics[threadIdx.x] = brought_from < length ? brought[brought_from] : beyond;
+    const u32 key_place = place_of_rows(key_tile + row * ROW_BYTES);
+    const u32 value_place = place_of_rows(value_tile + row * ROW_BYTES);
     Rows keys[1], values[1];
     Sums<HEAD / 8> dkeys[1], dvalues[1];
     clear(dkeys[0]);
     clear(dvalues[0]);
+    wait_copies<1>();
+    // The keys and values are there for all warps.
+    SYNC();
+    if (KEEPS_KEYS) {
+        load_rows(keys[0], key_place);
+        load_rows(values[0], value_place);
+    }
+    u32 columns = place_of_columns(query_tiles), rows = place_of_rows(query_tiles);
+    const u32 both_columns = 2 * columns + KV_STEP_BYTES, both_rows = 2 * rows + KV_STEP_BYTES;
+    // Of the first score of this lane, at the first query of a step: the key minus the query.
+    int distance = row + (lane >> 2) - 2 * (lane & 3);
+    int buffer = 0;
     for (int query = first; query < length; query += KV_STEP) {
-        const int odd = (query - first) / KV_STEP & 1;
-        const u32 buffer = odd * KV_STEP_BYTES;
-        float *of_step = statistics + odd * 2 * KV_STEP;
-        if (query + KV_STEP < length) {
-            copy_queries.start<KV_STEP>(KV_STEP_BYTES - buffer, query + KV_STEP, length);
-            copy_dout.start<KV_STEP>(KV_STEP_BYTES - buffer, query + KV_STEP, length);
-            seal_copies();
-        }
-        // A query beyond the end gets powers of 0.
-        for (int at = threadIdx.x; at < KV_STEP; at += THREADS) {
-            of_step[at] = query + at < length ? lse[query + at] : 1e30f;
-            of_step[KV_STEP + at] = query + at < length ? delta[query + at] : 0.f;
-        }
-        if (query + KV_STEP < length)
-            wait_copies<1>();
-        else
-            wait_copies<0>();
+        queries.start<KV_STEP>();
+        douts.start<KV_STEP>();
+        seal_copies();
+        brought_from += KV_STEP;
+        const float next = brought_from < length && threadIdx.x < 2 * KV_STEP ? brought[brought_from] : beyond;
+        wait_copies<1>();
         // The tile and its statistics are there for all warps.
         SYNC();
-        if (KEEPS_KEYS && query == first) {
-            load_rows(keys[0], key_place);
-            load_rows(values[0], value_place);
-        }
+        const float *of_step = statistics + buffer + 2 * (lane & 3);
         Sums<KV_STEP / 8> powers[1], dscores[1];
-        const u32 query_columns = columns + buffer, dout_columns = query_columns + 2 * KV_STEP_BYTES;
-        const u32 query_rows = rows + buffer, dout_rows = query_rows + 2 * KV_STEP_BYTES;
         if (KEEPS_KEYS)
-            multiply_rows(powers, keys, query_columns);
+            multiply_rows(powers, keys, columns);
         else
-            multiply_placed(powers[0], key_place, query_columns);
+            multiply_placed(powers[0], key_place, columns);
 #pragma unroll
         for (int n = 0; n < KV_STEP / 8; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                powers[0][n][i] = exp2_fast(fmaf(powers[0][n][i], scale, -of_step[n * 8 + 2 * (lane & 3) + (i & 1)]));
+                powers[0][n][i] = exp2_fast(fmaf(powers[0][n][i], scale, -of_step[n * 8 + (i & 1)]));
         if (query < first + row + 15) {
-            const int key = first + row + (lane >> 2), column = query + 2 * (lane & 3);
 #pragma unroll
             for (int n = 0; n < KV_STEP / 8; n++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    if (column + n * 8 + (i & 1) < key + (i >> 1) * 8)
+                    if (n * 8 + (i & 1) - (i >> 1) * 8 < distance)
                         powers[0][n][i] = 0.f;
         }
-        add_product(dvalues, powers, dout_rows);
+        add_product(dvalues, powers, rows + 2 * KV_STEP_BYTES);
         if (KEEPS_KEYS)
-            multiply_rows(dscores, values, dout_columns);
+            multiply_rows(dscores, values, columns + 2 * KV_STEP_BYTES);
         else
-            multiply_placed(dscores[0], value_place, dout_columns);
+            multiply_placed(dscores[0], value_place, columns + 2 * KV_STEP_BYTES);
 #pragma unroll
         for (int n = 0; n < KV_STEP / 8; n++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float of_query = of_step[KV_STEP + n * 8 + 2 * (lane & 3) + (i & 1)];
-                dscores[0][n][i] = powers[0][n][i] * (dscores[0][n][i] - of_query);
-            }
-        add_product(dkeys, dscores, query_rows);
+            for (int i = 0; i < 4; i++)
+                dscores[0][n][i] = powers[0][n][i] * (dscores[0][n][i] - of_step[KV_STEP + n * 8 + (i & 1)]);
+        add_product(dkeys, dscores, rows);
+        columns = both_columns - columns;
+        rows = both_rows - rows;
+        distance -= KV_STEP;
+        buffer = 2 * KV_STEP - buffer;
+        if (threadIdx.x < 2 * KV_STEP)
+            statistics[buffer + threadIdx.x] = next;
         // No warp reads this tile any more: the next step may overwrite it.
         SYNC();
     }
+    wait_copies<0>();
     element *to = dqkv + origin + (u64)(first + row) * stride;
     store_rows(to + width, stride, dkeys[0], root, root, length - first - row);
     store_rows(to + 2 * width, stride, dvalues[0], 1.f, 1.f, length - first - row);
@@ -427,16 +428,16 @@ KERNEL void LAUNCH_BOUNDS(THREADS)
     const u64 origin = (u64)batch * length * stride + head * HEAD;
     const u32 query_tile = shared_address(shared_memory), dout_tile = query_tile + BACKWARD_ROWS * ROW_BYTES;
     const u32 key_tiles = dout_tile + BACKWARD_ROWS * ROW_BYTES, value_tiles = key_tiles + 2 * STEP_BYTES;
-    const TileCopy copy_keys(qkv + origin + width, key_tiles, stride);
-    const TileCopy copy_values(qkv + origin + 2 * width, value_tiles, stride);
-    TileCopy(qkv + origin, query_tile, stride).start<BACKWARD_ROWS>(0, first, length);
-    TileCopy(dout + (u64)batch * length * width + head * HEAD, dout_tile, width).start<BACKWARD_ROWS>(0, first, length);
-    copy_keys.start<STEP>(0, 0, length);
-    copy_values.start<STEP>(0, 0, length);
+    const int end = first + BACKWARD_ROWS < length ? first + BACKWARD_ROWS : length;
+    dout += (u64)batch * length * width + head * HEAD;
+    TileCopy(qkv + origin, stride, first, end, query_tile).start<BACKWARD_ROWS>();
+    TileCopy(dout, width, first, end, dout_tile).start<BACKWARD_ROWS>();
     seal_copies();
-    const int last_row = first + BACKWARD_ROWS < length ? first + BACKWARD_ROWS : length;
-    const int steps = (last_row + STEP - 1) / STEP;
-    const u32 key_columns = place_of_columns(key_tiles), key_rows = place_of_rows(key_tiles);
+    TileCopy keys(qkv + origin + width, stride, 0, end, key_tiles, STEP_BYTES);
+    TileCopy values(qkv + origin + 2 * width, stride, 0, end, value_tiles, STEP_BYTES);
+    keys.start<STEP>();
+    values.start<STEP>();
+    seal_copies();
     // Of the two rows of this lane.
     float log_sum[2], of_row[2];
 #pragma unroll
@@ -449,20 +450,27 @@ KERNEL void LAUNCH_BOUNDS(THREADS)
     Rows queries[1], gradients[1];
     Sums<HEAD / 8> dqueries[1];
     clear(dqueries[0]);
-    for (int step = 0; step < steps; step++) {
-        const u32 buffer = (step & 1) * STEP_BYTES;
-        next_keys(copy_keys, copy_values, step, steps, length);
+    wait_copies<1>();
+    // The queries and their gradients are there for all warps.
+    SYNC();
+    load_rows(queries[0], place_of_rows(query_tile + row * ROW_BYTES));
+    load_rows(gradients[0], place_of_rows(dout_tile + row * ROW_BYTES));
+    u32 columns = place_of_columns(key_tiles), rows = place_of_rows(key_tiles);
+    const u32 both_columns = 2 * columns + STEP_BYTES, both_rows = 2 * rows + STEP_BYTES;
+    // Of the first score of this lane, at the first key of a step.
+    int distance = first + row + (lane >> 2) - 2 * (lane & 3);
+    for (int key = 0; key < end; key += STEP) {
+        keys.start<STEP>();
+        values.start<STEP>();
+        seal_copies();
+        wait_copies<1>();
         // The tile is there for all warps.
         SYNC();
-        if (step == 0) {
-            load_rows(queries[0], place_of_rows(query_tile + row * ROW_BYTES));
-            load_rows(gradients[0], place_of_rows(dout_tile + row * ROW_BYTES));
-        }
         Sums<STEP / 8> scores[1], dscores[1];
-        multiply_rows(scores, queries, key_columns + buffer);
-        multiply_rows(dscores, gradients, key_columns + buffer + 2 * STEP_BYTES);
-        if (first + row < step * STEP + STEP - 1)
-            mask_scores(scores[0], first + row + (lane >> 2), step * STEP + 2 * (lane & 3));
+        multiply_rows(scores, queries, columns);
+        multiply_rows(dscores, gradients, columns + 2 * STEP_BYTES);
+        if (first + row < key + STEP - 1)
+            mask_scores(scores[0], distance);
 #pragma unroll
         for (int n = 0; n < STEP / 8; n++)
 #pragma unroll
@@ -470,10 +478,14 @@ KERNEL void LAUNCH_BOUNDS(THREADS)
                 const float power = exp2_fast(fmaf(scores[0][n][i], scale, -log_sum[i >> 1]));
                 dscores[0][n][i] = power * (dscores[0][n][i] - of_row[i >> 1]);
             }
-        add_product(dqueries, dscores, key_rows + buffer);
+        add_product(dqueries, dscores, rows);
+        columns = both_columns - columns;
+        rows = both_rows - rows;
+        distance -= STEP;
         // No warp reads this tile any more: the next step may overwrite it.
         SYNC();
     }
+    wait_copies<0>();
     element *to = dqkv + origin + (u64)(first + row) * stride;
     store_rows(to, stride, dqueries[0], root, root, length - first - row);
 }
