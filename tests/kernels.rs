@@ -36,6 +36,7 @@ mod saved;
 mod stages;
 mod streams;
 mod suite;
+mod traffic;
 mod trainer;
 mod training;
 mod waits;

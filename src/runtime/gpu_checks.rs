@@ -4,26 +4,40 @@ use std::time::Instant;
 
 use crate::base::clock;
 use crate::cuda::cublaslt::CublasLt;
-use crate::cuda::device::{Device, DeviceError};
+use crate::cuda::device::{Device, DeviceAddress, DeviceError, StreamId};
 use crate::cuda::driver::{CubinCache, CudaDevice};
+use crate::cuda::kernels::HalfType;
 use crate::cuda::nvrtc::Compiler;
 use crate::runtime::comm::device::{device_count, open_device};
 use crate::runtime::data::random::RandomStream;
-use crate::runtime::kernel_checks::{DeviceRunner, KERNEL_CHECKS, check_products};
+use crate::runtime::kernel_checks::{
+    DeviceRunner, KERNEL_CHECKS, KernelBandwidth, TrafficShape, check_products, measure_bandwidths,
+};
 
 const LIBRARIES: &str = "libraries";
 const MEMORY: &str = "memory";
 const PEERS: &str = "peers";
 const PRODUCTS: &str = "products";
+const BANDWIDTHS: &str = "bandwidths";
 /// Bytes that are copied, each way.
 const COPIED_BYTES: usize = 256 << 20;
 /// Timed copies, so that their time is more than that of a launch.
 const COPIES: usize = 16;
+/// Launches whose memory is larger than the caches of a GPU: activations of GPT-2 with 124 M parameters.
+const TRAFFIC: TrafficShape = TrafficShape {
+    batch: 64,
+    length: 1024,
+    heads: 12,
+    vocabulary: 50_240,
+    classified: 2048,
+    parameters: 32 << 20,
+    half: HalfType::Bf16,
+};
 
 /// Returns the names of all checks, in the order in which they should run.
 pub fn check_names() -> Vec<&'static str> {
     let kernels = KERNEL_CHECKS.iter().map(|check| check.name);
-    [LIBRARIES, MEMORY, PEERS].into_iter().chain(kernels).chain([PRODUCTS]).collect()
+    [LIBRARIES, MEMORY, PEERS].into_iter().chain(kernels).chain([PRODUCTS, BANDWIDTHS]).collect()
 }
 
 /// Runs a check on a GPU; returns what it measured.
@@ -40,6 +54,7 @@ pub fn run_check(gpu: usize, name: &str) -> Result<String, String> {
         MEMORY => check_memory(&device).map_err(|error| error.to_string())?,
         PEERS => check_peers(gpu, &device),
         PRODUCTS => check_products(&device).map(done).map_err(|error| error.to_string()),
+        BANDWIDTHS => measure_kernels(&device).map_err(|error| error.to_string()),
         _ => {
             let check = KERNEL_CHECKS.iter().find(|check| check.name == name);
             let check = check.ok_or_else(|| format!("there is no check `{name}`"))?;
@@ -128,15 +143,7 @@ fn check_memory(device: &dyn Device) -> Result<Result<String, String>, DeviceErr
     device.upload(stream, sent, from.address())?;
     device.download(stream, from.address(), &mut word)?;
     let to_device = rate(COPIED_BYTES, start);
-    device.copy(stream, from.address(), to.address(), COPIED_BYTES)?;
-    device.download(stream, from.address(), &mut word)?;
-    let start = clock::now();
-    for _ in 0..COPIES {
-        device.copy(stream, from.address(), to.address(), COPIED_BYTES)?;
-    }
-    device.download(stream, to.address(), &mut word)?;
-    // Every byte is read and written.
-    let within = rate(2 * COPIES * COPIED_BYTES, start);
+    let within = copy_rate(device, stream, [from.address(), to.address()])?;
     let (mut received, start) = (vec![0; COPIED_BYTES], clock::now());
     device.download(stream, to.address(), &mut received)?;
     let from_device = rate(COPIED_BYTES, start);
@@ -146,6 +153,40 @@ fn check_memory(device: &dyn Device) -> Result<Result<String, String>, DeviceErr
     Ok(Ok(format!(
         "{within:.0} GB/s within the GPU, {to_device:.1} GB/s to it, {from_device:.1} GB/s from it"
     )))
+}
+
+/// Bandwidth of copies within a device, in GB/s: every byte is read and written.
+fn copy_rate(
+    device: &dyn Device,
+    stream: StreamId,
+    [from, to]: [DeviceAddress; 2],
+) -> Result<f64, DeviceError> {
+    let copy = || device.copy(stream, from, to, COPIED_BYTES);
+    let wait = || device.download(stream, to, &mut [0; 8]);
+    copy()?;
+    wait()?;
+    let start = clock::now();
+    (0..COPIES).try_for_each(|_| copy())?;
+    wait()?;
+    Ok(rate(2 * COPIES * COPIED_BYTES, start))
+}
+
+/// Times the kernels that are limited by memory. Returns their bandwidths as shares of that of a copy.
+fn measure_kernels(device: &dyn Device) -> Result<String, DeviceError> {
+    let (from, to) = (device.alloc(COPIED_BYTES)?, device.alloc(COPIED_BYTES)?);
+    let copied = copy_rate(device, device.create_stream()?, [from.address(), to.address()])?;
+    drop((from, to));
+    Ok(show_shares(copied, &measure_bandwidths(device, TRAFFIC)?))
+}
+
+/// Formats the bandwidths of kernels beside that of a copy, in GB/s.
+fn show_shares(copied: f64, kernels: &[KernelBandwidth]) -> String {
+    let share = |of: &KernelBandwidth| {
+        let share = of.bytes_per_second / (copied * 1e9);
+        format!("{} {:.0} %", of.kernel.name(), 100.0 * share)
+    };
+    let shares: Vec<_> = kernels.iter().map(share).collect();
+    format!("of {copied:.0} GB/s of a copy: {}", shares.join(", "))
 }
 
 /// Bandwidth in GB/s.
@@ -158,6 +199,15 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::cuda::kernels::Kernel;
+
+    #[test]
+    fn bandwidths_of_kernels_are_shares_of_a_copy() {
+        let of = |kernel, bytes_per_second| KernelBandwidth { kernel, bytes: 1, bytes_per_second };
+        let kernels = [of(Kernel::Adam, 3e12), of(Kernel::NormForward, 2.1e12)];
+        let expected = "of 3000 GB/s of a copy: adam 100 %, norm_forward 70 %";
+        assert_eq!(show_shares(3000.0, &kernels), expected);
+    }
 
     #[test]
     fn checks_have_different_names() {

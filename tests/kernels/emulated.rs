@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use remuda::cuda::device::KernelArgument;
-use remuda::cuda::kernels::{ELEMENT_SOURCE, Kernel, KernelProgram};
+use remuda::cuda::kernels::{ELEMENT_SOURCE, Kernel, KernelProgram, KernelTraffic};
 use remuda::runtime::kernel_checks::{
     CaseArgument, CaseMemory, CheckError, KernelCase, KernelRunner,
 };
@@ -31,27 +31,35 @@ pub(super) const ELEMENT_LINES: u32 = 10_000;
 /// Kernels with mistakes that the emulated device must find.
 pub(super) const FAULTY: &str = include_str!("emulation/faulty.cu");
 
+/// Flags of the compiler under which every access to memory is counted (`emulation/traffic.hpp`).
+const COUNTING: [&str; 2] = ["-fsanitize=thread", "-DEMULATION_COUNTS"];
+
 /// The emulated device with all programs, which is built once.
 pub(super) fn device() -> &'static EmulatedDevice {
     static DEVICE: OnceLock<EmulatedDevice> = OnceLock::new();
-    DEVICE.get_or_init(|| EmulatedDevice::open(&build(&source())))
+    DEVICE.get_or_init(|| EmulatedDevice::open(&build(&source(&KernelProgram::all()), &[])))
+}
+
+/// The emulated device with some programs, which counts the bytes that launches touch.
+pub(super) fn counting_device(programs: &[KernelProgram]) -> EmulatedDevice {
+    EmulatedDevice::open(&build(&source(programs), &COUNTING))
 }
 
 /// Files of the emulation, in the order in which they are included; the last one after the kernels.
-const HEADERS: [&str; 5] =
-    ["machine.hpp", "memory.hpp", "launch.hpp", "instructions.hpp", "interface.hpp"];
+const HEADERS: [&str; 6] =
+    ["machine.hpp", "memory.hpp", "traffic.hpp", "launch.hpp", "instructions.hpp", "interface.hpp"];
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels/emulation")
 }
 
 /// C++ source of the shared object: every program in a namespace of its own, and the table of its kernels.
-fn source() -> String {
+fn source(programs: &[KernelProgram]) -> String {
     let include = |name: &str| format!("#include \"{}\"\n", folder().join(name).display());
     let [before @ .., interface] = HEADERS;
     let mut source = before.map(include).concat();
     let mut table = String::new();
-    for program in KernelProgram::all() {
+    for program in programs {
         let file = program.file();
         let kernels: Vec<_> = file.kernels().map(Kernel::name).collect();
         let defines = program.defines();
@@ -104,22 +112,22 @@ fn add_entries(table: &mut String, program: &str, kernels: &[&str]) {
 
 /// Compiles the shared object, unless it is there; returns its path. Tests may be processes of their own: the first
 /// one compiles, and the others wait for it.
-fn build(source: &str) -> PathBuf {
+fn build(source: &str, more_flags: &[&str]) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated-device");
     fs::create_dir_all(&directory).expect("a new directory");
-    let object = directory.join(format!("{:016x}.so", fingerprint(source)));
+    let object = directory.join(format!("{:016x}.so", fingerprint(source, more_flags)));
     let lock = File::create(directory.join("lock")).expect("a file to lock");
     rustix::fs::flock(&lock, FlockOperation::LockExclusive).expect("a lock");
     if !object.exists() {
-        compile(source, &directory, &object);
+        compile(source, more_flags, &directory, &object);
     }
     object
 }
 
 /// A number that another source, or another emulation, is unlikely to have.
-fn fingerprint(source: &str) -> u64 {
+fn fingerprint(source: &str, flags: &[&str]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    source.hash(&mut hasher);
+    (source, flags).hash(&mut hasher);
     for header in HEADERS {
         fs::read(folder().join(header)).expect("a header").hash(&mut hasher);
     }
@@ -128,18 +136,22 @@ fn fingerprint(source: &str) -> u64 {
 
 /// Compiles to another name first, so that an object that is there is complete.
 #[expect(clippy::disallowed_methods, reason = "the test starts a compiler")]
-fn compile(source: &str, directory: &Path, object: &Path) {
-    let (file, new) = (directory.join("kernels.cpp"), directory.join("kernels.new"));
-    fs::write(&file, source).expect("written");
+fn compile(source: &str, more_flags: &[&str], directory: &Path, object: &Path) {
+    let file = |extension: &str| directory.join(format!("kernels.{extension}"));
+    fs::write(file("cpp"), source).expect("written");
     // Kernels reinterpret words as numbers. No multiplication is fused with an addition, as on a device.
-    let flags =
-        ["-std=c++17", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"];
-    let warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-o"];
+    let flags = ["-std=c++17", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-c"];
+    let warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"];
     let mut compiler = Command::new("c++");
-    let built = compiler.args(flags).args(warnings).arg(&new).arg(&file).output();
-    let built = built.expect("there is a compiler");
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    fs::rename(new, object).expect("the directory is writable");
+    compiler.args(flags).args(warnings).args(more_flags).arg(file("cpp")).arg("-o").arg(file("o"));
+    // Linked alone, so that the compiler adds no library for its flags.
+    let mut linker = Command::new("c++");
+    linker.args(["-shared", "-Wl,-z,defs", "-o"]).arg(file("new")).arg(file("o"));
+    for mut step in [compiler, linker] {
+        let built = step.output().expect("there is a compiler");
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    }
+    fs::rename(file("new"), object).expect("the directory is writable");
 }
 
 /// Name of a kernel of a program on the emulated device.
@@ -163,15 +175,32 @@ pub(super) fn run_as(
     schedule: Schedule,
     mistake: Option<Mistake>,
 ) -> Result<CaseMemory, String> {
-    let device = device();
+    on_device(device(), case, |arguments| {
+        device().launch(kernel, case.launch, arguments, schedule, mistake)
+    })
+    .map(|((), memory)| memory)
+}
+
+/// Counts the bytes that a case reads and writes.
+pub(super) fn count(device: &EmulatedDevice, case: &KernelCase) -> Result<KernelTraffic, String> {
+    on_device(device, case, |arguments| device.count(&case.name(), case.launch, arguments))
+        .map(|(counted, _)| counted)
+}
+
+/// Puts the memory of a case on a device; returns what `launch` returned, and the memory after it.
+fn on_device<T>(
+    device: &EmulatedDevice,
+    case: &KernelCase,
+    launch: impl FnOnce(&[KernelArgument]) -> Result<T, String>,
+) -> Result<(T, CaseMemory), String> {
     let memory: Vec<_> = case.buffers.iter().map(|buffer| device.memory(buffer)).collect();
     let argument = |argument: &CaseArgument| match *argument {
         CaseArgument::Buffer(index) => KernelArgument::Address(memory[index].address()),
         CaseArgument::Scalar(scalar) => scalar,
     };
     let arguments: Vec<_> = case.arguments.iter().map(argument).collect();
-    device.launch(kernel, case.launch, &arguments, schedule, mistake)?;
-    Ok(CaseMemory(memory.iter().map(EmulatedMemory::read).collect()))
+    let launched = launch(&arguments)?;
+    Ok((launched, CaseMemory(memory.iter().map(EmulatedMemory::read).collect())))
 }
 
 /// Runs kernels under all schedules, which must give the same bits.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use libloading::Library;
 use remuda::cuda::device::{DeviceAddress, KernelArgument};
-use remuda::cuda::kernels::KernelLaunch;
+use remuda::cuda::kernels::{KernelLaunch, KernelTraffic};
 
 /// Length of the longest message.
 const MESSAGE_BYTES: usize = 512;
@@ -50,6 +50,15 @@ struct LaunchRequest {
     mistake: u32,
     mistake_line: u32,
     seed: u64,
+    traffic: *mut CountedTraffic,
+}
+
+/// The layout of `Traffic` in `traffic.hpp`.
+#[repr(C)]
+#[derive(Default)]
+struct CountedTraffic {
+    read: u64,
+    written: u64,
 }
 
 type Allocate = unsafe extern "C" fn(u64) -> *mut c_void;
@@ -69,6 +78,29 @@ pub(super) struct EmulatedMemory<'d> {
     device: &'d EmulatedDevice,
     data: *mut u8,
     bytes: usize,
+}
+
+impl LaunchRequest {
+    /// A launch without kernel and arguments.
+    fn new(size: KernelLaunch, schedule: Schedule, mistake: Option<Mistake>) -> Self {
+        let (schedule, seed) = match schedule {
+            Schedule::Late(seed) => (0, seed),
+            Schedule::Early(seed) => (1, seed),
+        };
+        Self {
+            kernel: std::ptr::null(),
+            grid: size.grid,
+            block: [size.threads, 1, 1],
+            shared_bytes: u64::from(size.shared_bytes),
+            arguments: std::ptr::null_mut(),
+            argument_count: 0,
+            schedule,
+            mistake: mistake.map_or(0, |mistake| mistake.kind as u32),
+            mistake_line: mistake.map_or(0, |mistake| mistake.line),
+            seed,
+            traffic: std::ptr::null_mut(),
+        }
+    }
 }
 
 impl EmulatedDevice {
@@ -104,25 +136,41 @@ impl EmulatedDevice {
         schedule: Schedule,
         mistake: Option<Mistake>,
     ) -> Result<(), String> {
+        let request = LaunchRequest::new(size, schedule, mistake);
+        self.run(kernel, request, arguments)
+    }
+
+    /// Runs a kernel and counts the bytes that it touches, if the shared object was compiled for counting.
+    pub(super) fn count(
+        &self,
+        kernel: &str,
+        size: KernelLaunch,
+        arguments: &[KernelArgument],
+    ) -> Result<KernelTraffic, String> {
+        let mut counted = CountedTraffic::default();
+        let request = LaunchRequest {
+            traffic: &raw mut counted,
+            ..LaunchRequest::new(size, Schedule::Late(0), None)
+        };
+        self.run(kernel, request, arguments)?;
+        Ok(KernelTraffic { read: counted.read, written: counted.written })
+    }
+
+    fn run(
+        &self,
+        kernel: &str,
+        request: LaunchRequest,
+        arguments: &[KernelArgument],
+    ) -> Result<(), String> {
         let kernel = CString::new(kernel).expect("a name without zero bytes");
         let mut words: Vec<[u8; 8]> = arguments.iter().map(|argument| argument.word()).collect();
         let mut pointers: Vec<*mut c_void> =
             words.iter_mut().map(|word| word.as_mut_ptr().cast()).collect();
-        let (schedule, seed) = match schedule {
-            Schedule::Late(seed) => (0, seed),
-            Schedule::Early(seed) => (1, seed),
-        };
         let request = LaunchRequest {
             kernel: kernel.as_ptr(),
-            grid: size.grid,
-            block: [size.threads, 1, 1],
-            shared_bytes: u64::from(size.shared_bytes),
             arguments: pointers.as_mut_ptr(),
             argument_count: pointers.len() as u64,
-            schedule,
-            mistake: mistake.map_or(0, |mistake| mistake.kind as u32),
-            mistake_line: mistake.map_or(0, |mistake| mistake.line),
-            seed,
+            ..request
         };
         let mut message = [0u8; MESSAGE_BYTES];
         // SAFETY: the request and what it points to live until the call returns. A kernel that accesses other memory

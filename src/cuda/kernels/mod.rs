@@ -11,6 +11,7 @@
 //! | `program` | what is compiled together: a file for element types and other constants |
 //! | `kernel` | the kernels |
 //! | `launch` | grid, block and shared memory of a launch, as functions of shapes |
+//! | `traffic` | bytes that a launch reads and writes, as functions of shapes |
 //! | `state` | what the kernels at the end of a step keep on the device |
 
 mod file;
@@ -18,6 +19,7 @@ mod kernel;
 mod launch;
 mod program;
 mod state;
+mod traffic;
 
 pub use crate::cuda::kernels::file::{DEVICE_SOURCE, ELEMENT_SOURCE, KernelFile};
 pub use crate::cuda::kernels::kernel::Kernel;
@@ -26,3 +28,4 @@ pub use crate::cuda::kernels::program::{
     Activation, ElementType, HalfType, HeadWidth, KernelProgram,
 };
 pub use crate::cuda::kernels::state::{DeviceAdam, DeviceLossScale, DeviceStep};
+pub use crate::cuda::kernels::traffic::{KernelTraffic, RowShape, TokenShape};

@@ -61,6 +61,15 @@ impl KernelCase {
         self.memory(&vec![0xffu8; bytes])
     }
 
+    /// Adds an argument: memory of this many zero bytes.
+    #[must_use]
+    pub fn zeros(mut self, bytes: usize) -> Self {
+        self.arguments.push(CaseArgument::Buffer(self.buffers.len()));
+        // Pages of zeros take no memory until something is written to them.
+        self.buffers.push(vec![0; bytes]);
+        self
+    }
+
     /// Adds an argument: a buffer that is an argument already.
     #[must_use]
     pub fn same_memory(mut self, buffer: usize) -> Self {

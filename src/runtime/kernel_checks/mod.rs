@@ -10,9 +10,11 @@
 //! | `runner` | what runs kernels; comparisons |
 //! | `activation`, `attention`, `embedding`, `fold`, `norm`, `optimizer` | the checks, by kernel |
 //! | `product` | products of matrices |
+//! | `traffic`, `bandwidth` | launches with the bytes that they should move, and their time |
 
 mod activation;
 mod attention;
+mod bandwidth;
 mod case;
 mod embedding;
 mod fold;
@@ -21,9 +23,12 @@ mod norm;
 mod optimizer;
 mod product;
 mod runner;
+mod traffic;
 
 pub use attention::AttentionCase;
+pub use bandwidth::{KernelBandwidth, measure_bandwidths};
 pub use case::{CaseArgument, CaseMemory, KernelCase, decode, draw, encode};
 pub use list::{KERNEL_CHECKS, KernelCheck};
 pub use product::check_products;
 pub use runner::{CheckError, DeviceRunner, KernelRunner, error_of, tolerance};
+pub use traffic::{TrafficCase, TrafficShape};

@@ -98,6 +98,7 @@ DEV void land(const emulation::Copy &copy) {
     unsigned char *to = emulation::machine->shared + copy.to;
     memset(to, 0, 16);
     memcpy(to, copy.from, copy.bytes);
+    emulation::mark(copy.from, copy.bytes, emulation::READ);
 }
 
 DEV void copy16(u32 to, const void *from, u32 bytes = 16, int line = __builtin_LINE()) {

@@ -41,10 +41,11 @@ struct Request {
     u32 schedule;
     u32 mistake, mistake_line;
     u64 seed;
+    Traffic *traffic;   // null: not counted
 };
 
 // Runs all blocks; `fail` returns here.
-static int run_launch(const Kernel &kernel, u64 seed) {
+static int run_launch(const Kernel &kernel, u64 seed, bool counts) {
     Machine &m = *machine;
     if (sigsetjmp(m.home, 1) != 0)
         return 1;
@@ -59,6 +60,8 @@ static int run_launch(const Kernel &kernel, u64 seed) {
     if (!map_memory())
         fail("no memory for %zu threads", threads);
     kernel.note(m.arguments);
+    if (counts)
+        start_count();
     for (unsigned z = 0; z < m.grid.z; z++)
         for (unsigned y = 0; y < m.grid.y; y++)
             for (unsigned x = 0; x < m.grid.x; x++)
@@ -83,7 +86,9 @@ static int launch(const Kernel &kernel, const Request &request, char *message, s
     made->message = message;
     made->message_bytes = message_bytes;
     machine = made.get();
-    const int status = run_launch(kernel, request.seed);
+    const int status = run_launch(kernel, request.seed, request.traffic != nullptr);
+    if (request.traffic)
+        end_count(*request.traffic);
     machine = nullptr;
     return status;
 }
