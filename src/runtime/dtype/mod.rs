@@ -2,4 +2,6 @@
 
 pub(crate) mod element;
 pub(crate) mod half;
+#[cfg(any(test, feature = "nccl"))]
+pub(crate) mod reference;
 pub(crate) mod rounding;

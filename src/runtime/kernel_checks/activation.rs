@@ -4,6 +4,7 @@ use crate::cuda::device::KernelArgument;
 use crate::cuda::kernels::{Activation, ElementType, Kernel, KernelLaunch, KernelProgram};
 
 use crate::runtime::data::random::RandomStream;
+use crate::runtime::dtype::reference::erf;
 use crate::runtime::kernel_checks::case::{KernelCase, SEED, draw, rounded};
 use crate::runtime::kernel_checks::runner::{CheckError, KernelRunner, close, same};
 
@@ -24,17 +25,6 @@ fn value_and_slope(function: Activation, x: f64) -> (f64, f64) {
             (x * distribution, distribution + x * density)
         }
     }
-}
-
-/// The error function, by its series of positive terms.
-fn erf(z: f64) -> f64 {
-    let mut term = 2.0 / std::f64::consts::PI.sqrt() * (-z * z).exp() * z;
-    let mut sum = term;
-    for n in 1..200 {
-        term *= 2.0 * z * z / f64::from(2 * n + 1);
-        sum += term;
-    }
-    sum
 }
 
 fn all_functions() -> impl Iterator<Item = (Activation, ElementType)> {

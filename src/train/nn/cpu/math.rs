@@ -219,6 +219,7 @@ impl ModelFloat for f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::dtype::reference::erf;
 
     #[track_caller]
     fn check_close(found: f64, expected: f64, relative: f64) {
@@ -241,17 +242,6 @@ mod tests {
         assert!(ModelFloat::exp(1e30_f32).is_finite());
         assert!(f64::MIN_POSITIVE <= ModelFloat::exp(f64::LOWEST));
         assert!(ModelFloat::exp(1e300_f64).is_finite());
-    }
-
-    /// erf by its series of positive terms, where that is well conditioned.
-    fn erf(z: f64) -> f64 {
-        let mut term = 2.0 / std::f64::consts::PI.sqrt() * (-z * z).exp() * z;
-        let mut sum = term;
-        for n in 1..200 {
-            term *= 2.0 * z * z / f64::from(2 * n + 1);
-            sum += term;
-        }
-        sum
     }
 
     #[test]
