@@ -348,6 +348,11 @@ fn tasks_that_are_not_as_many_as_nodes_are_refused() {
          1 | remuda torchrun --nnodes 2 -- x.py\n  |                          ^ each task is a node\n  |\n\
          help: start 2 tasks: `mpirun -np 2 …`; or type `--nnodes 3`\n"
     );
+    let address = ["--nnodes=2", "--master_addr=127.0.0.1"];
+    let launch = task_of_three(face("torchrun")).options(address).program(["x.py"]);
+    let help =
+        "help: start 2 tasks: `mpirun -np 2 …`; or type `--nnodes 3`, or give `--node_rank N`\n";
+    launch.end().code(2).says("error[C006]: `--nnodes` is 2, and mpirun has 3 tasks\n").says(help);
     let launch = task_of_three(face("accelerate")).options(["launch", "--num_machines=2"]);
     let launch = launch.options(["--num_processes=4", "--cpu"]).env("HF_HOME", "/nonexistent");
     assert_eq!(
@@ -356,6 +361,17 @@ fn tasks_that_are_not_as_many_as_nodes_are_refused() {
          1 | remuda accelerate launch --num_machines=2 --num_processes=4 --cpu -- x.py\n  \
          |                                         ^ each task is a node\n  |\n\
          help: start 2 tasks: `mpirun -np 2 …`; or type `--num_machines 3`\n"
+    );
+}
+
+/// The host of task 0 is not known, but the line has its address.
+#[test]
+fn tasks_of_mpi_have_the_numbers_of_nodes() {
+    let launch = task_of_two_hosts(face("torchrun")).options(["--nnodes=2", "--no-python"]);
+    let launch = launch.options(["--master-addr=127.0.0.1", "--dry-run"]).program(["/bin/true"]);
+    assert_eq!(
+        launch.end().code(0).stderr,
+        "note: without `--node-rank`, each of the 2 tasks of mpirun has the number of its task\n"
     );
 }
 

@@ -378,8 +378,15 @@ fn not_executable(
             let reason = if is_path { "does not exist" } else { "is not in PATH" };
             let problem = Problem::new(Status::NotFound, format!("{what} `{shown}` {reason}"));
             // remuda starts programs without a shell; the user may have expected one.
-            if !is_path && cwd.join(&shown).is_file() {
-                problem.help(format!("for the file in the working directory: `./{shown}`"))
+            let file = cwd.join(&shown);
+            if !is_path && file.is_file() {
+                let is_executable = rustix::fs::access(&file, Access::EXEC_OK).is_ok();
+                let first = if is_executable {
+                    String::new()
+                } else {
+                    format!("`chmod +x {}`, then ", quoted(&shown))
+                };
+                problem.help(format!("for the file in the working directory: {first}`./{shown}`"))
             } else if shown.contains([' ', '$']) && !shown.contains('\'') {
                 problem.help(format!("if it is a shell command: `-- sh -c '{shown}'`"))
             } else if is_path && what == INTERPRETER {

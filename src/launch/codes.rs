@@ -38,7 +38,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
         "Before a job starts, every node checks whether it can take part: the script, the \
          interpreter, the working directory, the devices, the ports and the number of open \
          files. The screen lists what each node lacks. Nothing was started on any node. Correct \
-         the problems, or leave out the nodes:\n\n    remuda run -H hosts --exclude worker-3 \
+         the problems, or leave out the nodes:\n\n    remuda run -H hosts --exclude n3 \
          train.py",
     ),
     explanation(
@@ -98,7 +98,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
          its workers if it still does not answer. Workers of a node stop when the \
          node loses the launcher, also when the launcher itself was suspended for longer than \
          the lease. All other workers were stopped. The exit status is 75. If the host is \
-         broken, continue without it:\n\n    remuda run -H hosts --exclude worker-3 train.py\n\nIn \
+         broken, continue without it:\n\n    remuda run -H hosts --exclude n3 train.py\n\nIn \
          Kubernetes, the status of the lost pod shows the reason (evicted, OOMKilled, its node is \
          gone):\n\n    kubectl describe pod NAME\n    kubectl logs NAME --previous",
     ),
@@ -147,8 +147,9 @@ pub const EXPLANATIONS: &[Explanation] = &[
          * By itself (`--no_ssh`, lines of torchrun and accelerate with the address of node 0, tasks of \
          `srun` and `mpirun`): the node did not connect to node 0 in time (`--join_timeout`, or `--rdzv-conf \
          join_timeout=SECONDS`). The screen of each node shows what the node is waiting for.\n\n\
-         If this command works, remuda can start its agent over ssh:\n\n    ssh -o BatchMode=yes worker-3 \
-         true\n\nTo continue without a host, use `--exclude worker-3`, or remove the host from `-H`.\n\nThe exit \
+         If this command works, remuda can start its agent over ssh:\n\n    ssh -o BatchMode=yes n3 \
+         true\n\nremuda gives ssh a configuration that includes yours. If yours is another file (`ssh -F FILE`, or a \
+         script in the place of ssh that adds `-F`), name it: `--ssh_config FILE`.\n\nTo continue without a host, use `--exclude n3`, or remove the host from `-H`.\n\nThe exit \
          status is 69 if a host did not answer; 77 if hosts refuse the key of the user or of the job, or \
          have an unknown host key; else that of the reason, such as 78 for another processor.",
     ),

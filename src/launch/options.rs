@@ -283,6 +283,8 @@ pub struct DialOptions {
     /// Whether a process manager started this process, so that its variables describe this process and not
     /// the workers.
     pub is_task: bool,
+    /// Whether this node has its screen in common with node 0, as all tasks of a step.
+    pub shares_screen: bool,
     /// Options of the line, for messages.
     pub options: NodeOptions,
     /// When the name of node 0 begins to exist.

@@ -127,7 +127,7 @@ impl Fault {
                 "start remuda where that program is, or give another `--launcher`"
             }
             FaultKind::NoSuchName => {
-                "correct the name, or add a HostName for it to your ssh configuration"
+                "correct the name, or add a HostName for it to your ssh configuration (`--ssh_config FILE` names another one)"
             }
             FaultKind::Refused => {
                 "check that its sshd runs and listens on this port (`--ssh_port`)"

@@ -81,6 +81,65 @@ fn second_node_0_on_a_machine_shows_the_number_to_type() {
     first.end().code(130);
 }
 
+/// The number of torchrun's and accelerate's lines is 0 by default.
+#[test]
+fn node_without_a_number_says_what_the_others_type() {
+    let port = free_port().to_string();
+    let check = |line: Launch, note: &str| {
+        let running = line.start();
+        running.wait_for_error("Waiting");
+        running.signal(Signal::INT);
+        running.end().code(130).says(note).says(" --rdzv_conf join_timeout=SECONDS)".trim_start());
+    };
+    let address = ["--master_addr=127.0.0.1", "--master_port", &port];
+    check(
+        torchrun(&["--nnodes=2"], "true").options(address),
+        "note: `--node_rank` is not given, so it is 0; type `--node_rank 1` on the other one\n",
+    );
+    let machines = ["launch", "--cpu", "--num_machines=3", "--num_processes=3", "--no_python"];
+    let address = ["--main_process_ip=127.0.0.1", "--main_process_port", &port];
+    let launch = face("accelerate").options(machines).options(address).sh("true");
+    check(
+        launch.env("HF_HOME", "/nonexistent"),
+        "note: `--machine_rank` is not given, so it is 0; type `--machine_rank 1` to `--machine_rank 2` on the others\n",
+    );
+}
+
+/// Options that node 0 decides for all nodes; `--numa-binding` is a matter of each node.
+#[test]
+fn node_that_joins_names_its_options_without_effect() {
+    let port = free_port().to_string();
+    let address = ["--master_addr=127.0.0.1", "--master_port", &port];
+    let line = |rank: &'static str| {
+        torchrun(&["--nnodes=2", "--node_rank", rank], "true").options(address)
+    };
+    let first = line("0").options(["--max_restarts=1", "--tee=3"]).start();
+    first.wait_for_error("Waiting");
+    let second = line("1").options(["--max_restarts=1", "-t", "3", "--shutdown-timeout=5"]);
+    let second = second.env("PET_LOG_DIR", "logs").end().code(0);
+    let second = second.says(
+        "note: `--max_restarts`, `PET_LOG_DIR`, `--tee` of this line have no effect: node 0 shows the output of all \
+         nodes, keeps their logs, and restarts them\n",
+    );
+    assert!(!second.stderr.contains("shutdown"), "{second:?}");
+    first.end().code(0).does_not_say("have no effect");
+}
+
+#[test]
+fn node_that_joins_binds_its_own_workers() {
+    let port = free_port().to_string();
+    let address = ["--master_addr=127.0.0.1", "--master_port", &port];
+    let line = |rank: &'static str| {
+        torchrun(&["--nnodes=2", "--node_rank", rank], "true").options(address)
+    };
+    let first = line("0").start();
+    first.wait_for_error("Waiting");
+    let why = "--numa-binding";
+    let second = line("1").option("--numa-binding=node").env("CUDA_VISIBLE_DEVICES", "").end();
+    second.code(78).says(why);
+    first.end().code(78).says(why);
+}
+
 /// A program that is not remuda uses the port of the endpoint.
 #[test]
 fn other_program_at_the_endpoint_is_named() {

@@ -536,6 +536,23 @@ fn scripts_get_the_arguments_of_their_launcher() {
     assert_eq!(shown(legacy, &["--use_env"]), ["__main__ ['a']"]);
 }
 
+/// torchrun gives every script to Python.
+#[test]
+fn script_of_a_shell_shows_the_words_that_run_it() {
+    let launch = face("torchrun").options(["--nproc_per_node", "1"]);
+    let dir = launch.dir().to_owned();
+    fs::write(dir.join("run.sh"), "#!/bin/sh\nif true; then echo ran; fi\n").expect("a script");
+    let outcome = launch.cwd(&dir).program(["run.sh"]).end().code(1);
+    outcome.says(
+        "note: `run.sh` is a script of sh, but runs with Python: `--no_python sh run.sh` runs it with sh\n",
+    );
+    let launch = face("torchrun").options(["--nproc_per_node", "1", "--no_python"]);
+    fs::copy(dir.join("run.sh"), launch.dir().join("run.sh")).expect("copied");
+    let dir = launch.dir().to_owned();
+    let outcome = launch.cwd(&dir).program(["run.sh"]).end().code(127);
+    outcome.says("for the file in the working directory: `chmod +x run.sh`, then `./run.sh`\n");
+}
+
 #[test]
 fn module_is_run_with_m() {
     let launch = face("torchrun").options(["-m"]);
@@ -757,5 +774,5 @@ fn options_of_one_node_have_no_effect_with_hosts() {
     };
     check(&["--node-rank", "1"], "`--node-rank` has");
     let endpoint = ["--rdzv-backend=c10d", "--rdzv-endpoint=n1", "--node_rank=0"];
-    check(&endpoint, "`--node-rank` and `--rdzv-endpoint` have");
+    check(&endpoint, "`--node_rank` and `--rdzv-endpoint` have");
 }

@@ -4,7 +4,9 @@ use std::fs;
 
 use rustix::process::Signal;
 
+use crate::faces::torchrun::free_port;
 use crate::slurm::cluster::{NODES, Slurm, can_run};
+use crate::ssh::cluster::Cluster;
 use crate::support::launch::{Launch, Outcome, face};
 use crate::support::wait_for;
 
@@ -266,4 +268,67 @@ fn named_hosts_of_the_allocation_need_no_ssh() {
     let outcome = slurm.allocate(launch, &["-N3"]).end().code(0);
     assert_eq!(lines(&outcome), ["0 of 3 on node01", "1 of 3 on node01", "2 of 3 on node03"]);
     outcome.says("note: the hosts are nodes of Slurm job 1, so `srun` starts the agents there");
+}
+
+#[test]
+fn machines_have_the_numbers_of_their_tasks() {
+    if !can_run("machines_have_the_numbers_of_their_tasks") {
+        return;
+    }
+    let slurm = Slurm::start();
+    let port = free_port().to_string();
+    let machines = ["launch", "--cpu", "--num_machines=2", "--num_processes=2", "--no_python"];
+    let launch = face("accelerate").options(machines).options(["--main_process_ip", "127.0.0.1"]);
+    let launch = launch.options(["--main_process_port", &port]).env("HF_HOME", "/nonexistent");
+    let launch = launch.sh("echo $RANK of $WORLD_SIZE on $SLURMD_NODENAME; [ $RANK = 0 ]");
+    let outcome = slurm.allocate(launch, &["-N2", "srun"]).end().code(1);
+    assert_eq!(lines(&outcome), ["0 of 2 on node01", "1 of 2 on node02"]);
+    let count = |text: &str| outcome.stderr.matches(text).count();
+    let note = "note: without `--machine_rank`, each of the 2 tasks of Slurm step 1.0 has the number of its task\n";
+    assert_eq!(count(note), 1, "{outcome:#?}");
+    // Both tasks have one screen.
+    assert_eq!(count("error[R101]: rank 1 (node02) exited with code 1"), 1, "{outcome:#?}");
+    assert_eq!(count("Ended  the job exited with status 1; node 0 shows the cause"), 1);
+}
+
+#[test]
+fn tasks_meet_at_the_address_that_slurm_has() {
+    if !can_run("tasks_meet_at_the_address_that_slurm_has") {
+        return;
+    }
+    let slurm = Slurm::start();
+    let check = |launch: Launch| {
+        let options = ["-N2", "--nodelist=node02,node03", "srun"];
+        let launch = launch.sh("echo $RANK of $WORLD_SIZE at $MASTER_ADDR");
+        let outcome = slurm.allocate(launch, &options).end().code(0);
+        assert_eq!(lines(&outcome), ["0 of 2 at 127.0.0.3", "1 of 2 at 127.0.0.3"]);
+        let note = "note: the name `node02` does not resolve here: the nodes meet at its address in Slurm, 127.0.0.3 \
+                    (NodeAddr)\n";
+        assert_eq!(outcome.stderr.matches(note).count(), 1, "{outcome:#?}");
+    };
+    check(face("torchrun").options(["--nnodes", "2", "--no-python"]));
+    // The name in the usual batch script of torchrun.
+    let endpoint = format!("node02:{}", free_port());
+    let launch =
+        face("torchrun").options(["--nnodes", "2", "--no-python", "--rdzv_backend", "c10d"]);
+    check(launch.options(["--rdzv_endpoint", &endpoint]));
+    check(job().options(["-n", "1"]));
+}
+
+#[test]
+fn ssh_connects_to_the_addresses_that_slurm_has() {
+    const TEST: &str = "ssh_connects_to_the_addresses_that_slurm_has";
+    if !can_run(TEST) || !crate::ssh::cluster::can_run(TEST) {
+        return;
+    }
+    let slurm = Slurm::start();
+    // Their sshds listen where Slurm has its nodes.
+    let (cluster, launch) = Cluster::new(&[("node01", 1), ("node02", 1)]);
+    cluster.forget_addresses();
+    let launch = launch.options(["--launcher", "ssh"]).sh("echo $RANK of $WORLD_SIZE");
+    let outcome = slurm.allocate(launch, &["-N2"]).end().code(0);
+    assert_eq!(lines(&outcome), ["0 of 2", "1 of 2"]);
+    outcome.says(
+        "note: the names of the hosts do not resolve here: ssh connects to their addresses in Slurm (NodeAddr)\n",
+    );
 }

@@ -1,5 +1,6 @@
 //! A Slurm of this machine alone: one controller and four nodes, which are daemons on ports that the kernel
-//! chose, with an authentication service of their own. No file of the system is read or written.
+//! chose, with an authentication service of their own. No file of the system is read or written. The names of the
+//! nodes are known to Slurm alone, which has an address of the loopback for each.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -105,8 +106,9 @@ impl Slurm {
         for (node, port) in (1..).zip(&ports[1..]) {
             let _ = writeln!(
                 text,
-                "NodeName=node{node:02} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 \
-                 RealMemory=100"
+                "NodeName=node{node:02} NodeHostname={host} NodeAddr=127.0.0.{} Port={port} CPUs=2 \
+                 RealMemory=100",
+                node + 1
             );
         }
         text += "PartitionName=all Nodes=ALL Default=YES State=UP\n";

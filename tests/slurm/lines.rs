@@ -70,9 +70,86 @@ fn tasks_of_other_launchers_name_their_options_for_an_address() {
         running.end().code(143);
     };
     let torchrun = face("torchrun").options(["--nnodes", "2"]);
-    check(torchrun, "--rdzv-backend c10d --rdzv-endpoint ADDR:29400");
+    check(torchrun, "--master_addr ADDR");
     let accelerate = face("accelerate").options(["launch", "--cpu", "--num_machines=2"]);
-    check(accelerate.option("--num_processes=2"), "--rdzv_backend c10d --main_process_ip ADDR");
+    check(accelerate.option("--num_processes=2"), "--main_process_ip ADDR");
+}
+
+/// The output of both tasks of a step, sorted, and what the first one printed to standard error.
+fn two_tasks(line: impl Fn(&str) -> Launch) -> (Vec<String>, String) {
+    let script = "echo $RANK of $WORLD_SIZE in task $SLURM_PROCID";
+    let first = task(line("0"), "0").sh(script).start();
+    first.wait_for_error("Waiting");
+    let _second = task(line("1"), "1").sh(script).end().code(0);
+    let first = first.end().code(0);
+    let mut lines: Vec<String> = first.stdout_text().lines().map(str::to_owned).collect();
+    lines.sort();
+    (lines, first.stderr.clone())
+}
+
+#[test]
+fn number_of_a_task_is_that_of_its_node() {
+    let note = |option: &str| {
+        format!(
+            "note: without `{option}`, each of the 2 tasks of Slurm step 17.0 has the number of its task\n"
+        )
+    };
+    let tasks = ["0 of 2 in task 0", "1 of 2 in task 1"];
+    let port = free_port().to_string();
+    let torchrun = |_: &str| {
+        let launch = face("torchrun").options(["--nnodes", "2", "--master_addr", "127.0.0.1"]);
+        launch.options(["--master_port", &port, "--no-python"])
+    };
+    let (lines, screen) = two_tasks(torchrun);
+    assert_eq!(lines, tasks);
+    assert!(screen.contains(&note("--node-rank")), "{screen}");
+    // A file of `accelerate config` has a number, and all tasks read the same file.
+    let port = free_port().to_string();
+    let machines = |_: &str| {
+        let launch = face("accelerate").options(["launch", "--main_process_port", &port]);
+        let file = launch.dir().join("config.yaml");
+        let text = "distributed_type: MULTI_CPU\nnum_machines: 2\nnum_processes: 2\nmachine_rank: 0\n\
+                    main_process_ip: 127.0.0.1\nuse_cpu: true\n";
+        std::fs::write(&file, text).expect("a file");
+        launch.option("--config_file").option(file).option("--no_python")
+    };
+    let (lines, screen) = two_tasks(machines);
+    assert_eq!(lines, tasks);
+    assert!(screen.contains(&note("--machine_rank")), "{screen}");
+}
+
+#[test]
+fn typed_number_outranks_that_of_the_task() {
+    let port = free_port().to_string();
+    let number = |task: &str| if task == "0" { "1" } else { "0" };
+    let machine = |task: &str| {
+        let options = ["launch", "--cpu", "--num_machines=2", "--num_processes=2", "--no_python"];
+        let launch = face("accelerate").options(options).env("HF_HOME", "/nonexistent");
+        let address = ["--main_process_ip=127.0.0.1", "--main_process_port", &port];
+        launch.options(address).options(["--machine_rank", number(task)])
+    };
+    let script = "echo $RANK in task $SLURM_PROCID";
+    let first = task(machine("1"), "1").sh(script).start();
+    first.wait_for_error("Waiting");
+    let _second = task(machine("0"), "0").sh(script).end().code(0);
+    let first = first.end().code(0).does_not_say("the number of its task");
+    let mut lines: Vec<&str> = first.stdout_text().lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0 in task 1", "1 in task 0"]);
+}
+
+#[test]
+fn node_of_deepspeed_has_the_number_of_its_task() {
+    let options = ["launch", "--use_deepspeed", "--num_machines=2", "--num_processes=2"];
+    let launch = face("accelerate").options(options).env("HF_HOME", "/nonexistent");
+    let hosts = launch.dir().join("hosts");
+    std::fs::write(&hosts, "n1 slots=1\nn2 slots=1\n").expect("the hostfile");
+    let launch = launch.options(["--deepspeed_multinode_launcher=nossh", "--no_python"]);
+    let launch = launch.option("--deepspeed_hostfile").options([hosts]);
+    let launch = task(launch.options(["--dry-run", "--json"]), "1").sh("true");
+    let outcome = launch.end().code(0);
+    let plan: serde_json::Value = serde_json::from_str(outcome.stdout_text()).expect("a plan");
+    assert_eq!(plan["nodes"][0]["node_rank"], 1, "{plan}");
 }
 
 #[test]

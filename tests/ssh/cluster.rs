@@ -108,6 +108,15 @@ impl Cluster {
         fs::write(path, format!("{lines}\n{text}")).expect("a file");
     }
 
+    /// Removes the addresses of hosts from the ssh configuration.
+    pub(crate) fn forget_addresses(&self) {
+        let path = self.dir.join("ssh_config");
+        let text = fs::read_to_string(&path).expect("written before");
+        let is_kept = |line: &&str| !line.trim_start().starts_with("HostName ");
+        let kept: Vec<&str> = text.lines().filter(is_kept).collect();
+        fs::write(path, kept.join("\n") + "\n").expect("a file");
+    }
+
     /// Makes a host close the next connections at once, as sshd does above MaxStartups.
     pub(crate) fn drop_connections(&self, host: usize, count: usize) {
         self.doors[host].shared.drops.store(count, Ordering::SeqCst);

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 
 use rustix::process::Signal;
 
 use crate::ssh::cluster::{Cluster, can_run};
-use crate::support::launch::{Outcome, REMUDA, command};
+use crate::support::launch::{Outcome, REMUDA, command, on_hosts};
 use crate::support::terminal::{self, Recording};
 use crate::support::wait_for;
 
@@ -33,6 +34,29 @@ fn every_unreachable_host_is_reported_at_once() {
         .says("help: log in once with `ssh -o BatchMode=no -o StrictHostKeyChecking=ask -F ");
     let outcome = outcome.says("help: to continue without them: --exclude n2@n3@n4");
     assert!(!started.exists(), "a worker was started: {outcome:?}");
+}
+
+/// A script in PATH whose `-F` precedes that of remuda, which ssh uses.
+#[test]
+fn script_in_the_place_of_ssh_names_the_option_to_type() {
+    if !can_run("script_in_the_place_of_ssh_names_the_option_to_type") {
+        return;
+    }
+    let launch = on_hosts(&[("n1.invalid", 1)]).options(["--launcher", "ssh"]);
+    let ssh = launch.dir().join("bin/ssh");
+    fs::create_dir(launch.dir().join("bin")).expect("a directory");
+    fs::write(&ssh, "#!/bin/sh\nexec /usr/bin/ssh -F /dev/null \"$@\"\n").expect("a script");
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).expect("permissions can be set");
+    let path = format!("{}/bin:/usr/bin:/bin", launch.dir().display());
+    let note = format!(
+        "note: `{}` is a script with `-F`, which has no effect here; type `--ssh_config /dev/null`\n",
+        ssh.display()
+    );
+    let outcome = launch.env("PATH", path).sh("true").end().code(69).says(&note);
+    drop(outcome.says(
+        "  help: correct the name, or add a HostName for it to your ssh configuration (`--ssh_config FILE` names \
+         another one)\n",
+    ));
 }
 
 #[test]

@@ -236,7 +236,7 @@ fn program_in_path(name: &str) -> Option<String> {
 fn without_python(typed: &CommandLine, at: usize, flags: &[&str], words: &[OsString]) -> String {
     let options = options_before(typed, at);
     let added = flags.iter().filter(|flag| typed.last(flag).is_none());
-    let added: Vec<OsString> = added.map(|flag| format!("--{flag}").into()).collect();
+    let added: Vec<OsString> = added.map(|flag| typed.option_name(flag).into()).collect();
     let line = quoted_line(options.iter().chain(&added).chain(words));
     format!("{} {line}", typed.program)
 }

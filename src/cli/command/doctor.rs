@@ -176,7 +176,9 @@ fn refuse_hostfile_as_script(cli: &DoctorCli, typed: &CommandLine) -> Result<(),
 /// one.
 fn wanted_program(args: &ProgramArgs) -> Result<WantedProgram, CliError> {
     if !args.script_and_args.is_empty() {
-        return Ok(WantedProgram::of(&resolve::program(args, None)?.program));
+        return Ok(WantedProgram::of(
+            &resolve::program(args, None, resolve::NO_PYTHON_OPTION)?.program,
+        ));
     }
     if args.no_python {
         return Ok(WantedProgram { program: None, script: None, is_python: false });

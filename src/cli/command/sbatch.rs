@@ -238,7 +238,7 @@ fn with_selection(whole: &CommandLine, line: Vec<OsString>) -> Vec<OsString> {
 /// Reports a script or an interpreter that is missing on this machine, before the job waits in a queue.
 fn check_program(args: &RunArgs) -> Result<(), CliError> {
     let venv_script = args.workers.venv_script.as_deref();
-    let resolved = resolve::program(&args.program, venv_script)?;
+    let resolved = resolve::program(&args.program, venv_script, resolve::NO_PYTHON_OPTION)?;
     let problems = resolve::missing_requirements(&resolved.program, venv_script)?;
     let Some(problem) = problems.into_iter().next() else { return Ok(()) };
     let message = format!("{}; nothing was submitted", problem.message);

@@ -52,12 +52,30 @@ impl CommandLine {
 
     /// Returns an option as the user can type it: `--tee`, or the option from which it was made.
     pub(in crate::cli) fn option_name(&self, flag: &str) -> String {
-        let Some(origin) = &self.origin else { return format!("--{flag}") };
-        match (origin.relation, origin.find(flag)) {
-            (LineRelation::Extended(_), _) => format!("--{flag}"),
-            (_, OptionOrigin::Line(name)) => format!("--{name}"),
-            (_, OptionOrigin::Setting(_, place)) => format!("--{}", place.name),
+        let found = self.origin.as_ref().map(|origin| (origin.relation, origin.find(flag)));
+        let name = match found {
+            None | Some((LineRelation::Extended(_), _)) => flag,
+            Some((_, OptionOrigin::Line(name))) => name,
+            Some((_, OptionOrigin::Setting(_, place))) => &place.name,
+        };
+        format!("--{}", self.spelled(name))
+    }
+
+    /// Returns an option, or the setting from which it was made, as messages name it, if the user gave it.
+    pub(in crate::cli) fn given_name(&self, flag: &str) -> Option<String> {
+        let name = || self.shown_name(flag);
+        match self.origin.as_ref().map(|origin| (origin, origin.find(flag))) {
+            None => self.last(flag).map(|_| name()),
+            Some((origin, OptionOrigin::Line(of_line))) => {
+                origin.typed.last(of_line).map(|_| name())
+            }
+            Some((_, OptionOrigin::Setting(..))) => Some(name()),
         }
+    }
+
+    /// Returns the line that the user typed.
+    pub(super) fn typed_line(&self) -> &Self {
+        self.origin.as_ref().map_or(self, |origin| origin.typed.typed_line())
     }
 
     /// Returns the text that gave the value of an option, which is at this place, of a made line.

@@ -2,10 +2,38 @@
 //! who typed `--max-restarts` reads about `--max-restarts`. Pure.
 
 use super::flags::underscored;
-use super::typed::CommandLine;
+use super::typed::{CommandLine, GivenOption};
 use crate::base::Diagnostic;
 
+/// Options of remuda in lines of other launchers: how they are spelled says nothing about the others.
+const OWN: [&str; 2] = ["dry-run", "key-file"];
+
 impl CommandLine {
+    /// Returns an option with the sign between its words that the line has: lines of torch's launchers may have `-` or
+    /// `_`, and those of accelerate have `_` if none was typed.
+    pub(in crate::cli) fn spelled(&self, flag: &str) -> String {
+        match self.word_sign(flag) {
+            Some('_') => underscored(flag),
+            Some(_) => flag.replace('_', "-"),
+            None => flag.to_owned(),
+        }
+    }
+
+    /// Returns the sign between the words of an option as it was typed, else of the last option that has one.
+    fn word_sign(&self, flag: &str) -> Option<char> {
+        let line = self.typed_line();
+        let is_of = |launcher: &str| line.program.contains(launcher);
+        let usual = if is_of("accelerate") { Some('_') } else { None };
+        let sign = |given: &GivenOption| {
+            line.text_of(given.name).trim_start_matches('-').chars().find(|c| "-_".contains(*c))
+        };
+        let is_it = |given: &&GivenOption| underscored(&given.flag) == underscored(flag);
+        let given = || line.options.iter().rev();
+        let others = || given().filter(|given| !OWN.contains(&&*given.flag)).find_map(sign);
+        let typed = given().find(is_it).and_then(sign).or_else(others);
+        if is_of("torch") || usual.is_some() { typed.or(usual) } else { None }
+    }
+
     /// Returns the finding with every option of the line in the spelling that was typed last.
     pub(super) fn in_typed_spelling(&self, found: Diagnostic) -> Diagnostic {
         self.options.iter().rev().fold(found, |mut found, given| {

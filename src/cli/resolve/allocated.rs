@@ -8,7 +8,9 @@ use crate::cli::error::CliError;
 use crate::cli::resolve::allocation::{self, AllocationSource, StepTask};
 use crate::cli::resolve::dial::NodePorts;
 use crate::cli::resolve::one_by_one::{NodePlace, OneByOne, port_of};
+use crate::cli::resolve::own_task::{TaskGroup, step_task};
 use crate::cli::resolve::program::search_path;
+use crate::cli::resolve::slurm_address::meeting_address;
 use crate::cli::resolve::trust::Trust;
 use crate::cli::resolve::{mpi_task, pool};
 use crate::pool::Dialect;
@@ -24,24 +26,12 @@ pub(in crate::cli) enum AllocatedNodes {
         launcher: Option<&'static str>,
     },
     /// The scheduler has started one process for each node, of which this is one.
-    Task { node: OneByOne, tasks: TaskGroup },
-}
-
-/// The tasks of which one is this process.
-pub(in crate::cli) struct TaskGroup {
-    /// What they belong to: `Slurm step 17.0`, `mpirun`.
-    pub(in crate::cli) name: String,
-}
-
-impl TaskGroup {
-    /// Formats the line that starts one task on each of these nodes.
-    pub(in crate::cli) fn line(&self, nodes: usize) -> String {
-        if self.name.starts_with("Slurm") {
-            format!("srun --nodes={nodes} --ntasks={nodes} …")
-        } else {
-            format!("{} -np {nodes} …", self.name)
-        }
-    }
+    Task {
+        node: OneByOne,
+        tasks: TaskGroup,
+        /// A note of task 0 on the address at which all meet.
+        note: Option<String>,
+    },
 }
 
 /// Returns the nodes that a scheduler gave to this process, if there are any.
@@ -75,11 +65,7 @@ pub(in crate::cli) fn has_usual_hosts(terminal: Terminal) -> Result<bool, CliErr
 /// Returns a note for a line of one node that several tasks run: each of them starts a job of its own.
 /// `nodes_option` is what sets the number of nodes in such a line.
 pub(in crate::cli) fn separate_tasks_note(nodes_option: &str) -> Option<String> {
-    let slurm = || match allocation::find(Trust::of(false), None) {
-        Ok(AllocationSource::OneTaskOfMany(task)) => Some(task),
-        _ => None,
-    };
-    let StepTask { number, count, group, .. } = mpi_task::find().or_else(slurm)?;
+    let StepTask { number, count, group, .. } = step_task()?;
     Some(format!(
         "note: this process is task {number} of {count} of {group}, and starts a job of its own; with \
          `{nodes_option} {count}` the tasks are the nodes of one job\n"
@@ -87,12 +73,14 @@ pub(in crate::cli) fn separate_tasks_note(nodes_option: &str) -> Option<String> 
 }
 
 fn of_task(task: StepTask) -> Option<AllocatedNodes> {
+    let address = meeting_address(task.first_host.as_deref()?);
+    let note = address.note.filter(|_| task.number == 0);
     let tasks = TaskGroup { name: task.group };
     let node = OneByOne {
         elastic: None,
         place: NodePlace::Number(NodeRank(task.number)),
         count: task.count,
-        address: task.first_host?,
+        address: address.text,
         ports: NodePorts::Agents(port_of(&task.run_id)),
         key_file: env_vars::get(env_vars::REMUDA_KEY_FILE).map(Into::into),
         run_id: task.run_id,
@@ -100,5 +88,5 @@ fn of_task(task: StepTask) -> Option<AllocatedNodes> {
         join_limit: None,
         is_task: true,
     };
-    Some(AllocatedNodes::Task { node, tasks })
+    Some(AllocatedNodes::Task { node, tasks, note })
 }

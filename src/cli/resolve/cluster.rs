@@ -16,7 +16,7 @@ use crate::cli::resolve::pool::FoundPool;
 use crate::cli::resolve::program::search_path;
 use crate::cli::resolve::selection::with_line_spans;
 use crate::cli::resolve::trust::Trust;
-use crate::cli::resolve::{no_ssh, pool, transport};
+use crate::cli::resolve::{no_ssh, pool, ssh_wrapper, transport};
 use crate::job::OnTerm;
 use crate::launch::{ContinueWith, ElasticNodes, SupervisorOptions, Transport};
 use crate::os::machine::machine_name;
@@ -125,6 +125,12 @@ impl ResolvedCluster {
             self.supervisor.on_term = OnTerm::EndNode;
         }
         self.elastic = elastic;
+    }
+
+    /// Whether this is a node that joins node 0, which has another screen.
+    pub(in crate::cli) fn joins_on_own_screen(&self) -> bool {
+        let is_first = self.started == StartedNodes::Dialing(Some(NodeRank(0)));
+        matches!(&self.transport, Transport::Dial(dial) if !is_first && !dial.shares_screen)
     }
 
     /// Number of workers that run at once. Nodes that stand ready as spares have none; these are the smallest.
@@ -323,7 +329,8 @@ fn connection(
     if node.is_none() {
         let hosts = nodes.iter().map(|(host, _)| host);
         let transport = transport::transport(args, hosts, users, &machine_name())?;
-        return Ok((transport, String::new()));
+        let notes = [transport::note_of_addresses(&transport), ssh_wrapper::note(&transport)];
+        return Ok((transport, notes.into_iter().flatten().collect()));
     }
     let Some(key_file) = args.key_file.as_deref().filter(|_| 1 < nodes.len()) else {
         return Ok((Transport::Local, String::new()));

@@ -126,6 +126,7 @@ pub(super) fn dial(
         problems: Vec::new(),
         peer_exit: args.peer_exit,
         is_task: false,
+        shares_screen: false,
         has_host_names: true,
         options: args.options.clone(),
         name_start: NameStart::Late,

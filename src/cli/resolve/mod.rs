@@ -14,11 +14,14 @@ mod master;
 mod mpi_task;
 mod no_ssh;
 mod one_by_one;
+mod own_task;
 mod pod;
 mod pool;
 mod program;
 mod rendezvous;
 mod selection;
+mod slurm_address;
+mod ssh_wrapper;
 mod start_place;
 mod time_limit;
 mod transport;
@@ -26,9 +29,7 @@ pub(super) mod trust;
 mod wide_allocation;
 mod world_info;
 
-pub(super) use allocated::{
-    AllocatedNodes, TaskGroup, allocated_nodes, has_usual_hosts, separate_tasks_note,
-};
+pub(super) use allocated::{AllocatedNodes, allocated_nodes, has_usual_hosts, separate_tasks_note};
 pub(super) use cluster::{ResolvedCluster, StartedNodes, resolve_hosts};
 pub(super) use devices::{gpu_count, slots_are, visible_gpus, visible_xpus};
 pub(super) use dial::NodePorts;
@@ -36,12 +37,14 @@ pub(super) use elastic::elastic;
 pub(super) use host_as_script::check_script_is_no_host;
 pub(super) use master::LOOPBACK;
 pub(super) use one_by_one::{NodePlace, OneByOne, one_by_one};
+pub(super) use own_task::{OwnTask, TaskGroup, own_task};
 pub(super) use pod::{Pod, mpi_hosts, pod, surroundings};
 pub(super) use program::{
-    interpreter, missing_requirements, program, program_and_script, script_problem, search_path,
-    show_interpreter,
+    NO_PYTHON_OPTION, interpreter, missing_requirements, program, program_and_script,
+    script_problem, search_path, show_interpreter,
 };
 pub(super) use rendezvous::unused_variables;
+pub(super) use slurm_address::meeting_address;
 pub(super) use start_place::resolve_cluster;
 pub(super) use time_limit::allocation_end;
 pub(super) use transport::unused_ssh_options;

@@ -14,6 +14,8 @@ use crate::cli::resolve::cluster::{ClusterOrigin, ResolvedCluster, StartedNodes}
 use crate::cli::resolve::devices::JobDevices;
 use crate::cli::resolve::dial::{self, DialArgs, KeySource, NodePorts};
 use crate::cli::resolve::master::MasterOptions;
+use crate::cli::resolve::own_task::own_task;
+use crate::cli::resolve::slurm_address::meeting_address;
 use crate::cli::resolve::trust::Trust;
 use crate::cli::resolve::wide_allocation::WideAllocation;
 use crate::cli::resolve::{allocation, mpi_task};
@@ -29,6 +31,9 @@ use crate::transport::dial::{BoundListener, NameStart};
 /// How long nodes wait for another node 0 after the loss of the first one, unless the line has a time limit.
 /// Under torchrun they do not wait; a script or a scheduler that starts the line again needs seconds.
 const RETURN_LIMIT: Duration = Duration::from_secs(60);
+
+/// The option of torchrun with settings of the rendezvous.
+const CONF: &str = "rdzv-conf";
 
 /// A node that is started alone.
 #[derive(Clone, Debug)]
@@ -78,7 +83,7 @@ pub(in crate::cli) fn one_by_one(
         key,
         job_id: None,
         join_timeout: one.join_limit,
-        join_option: if one.is_task { "" } else { "--rdzv-conf join_timeout=SECONDS" },
+        join_option: join_option(one, typed),
         local_addr: one.local_addr.as_deref(),
         address: &one.address,
         ports: one.ports,
@@ -87,21 +92,21 @@ pub(in crate::cli) fn one_by_one(
     };
     let (mut dial, mut warnings) = dial::dial(&options, typed)?;
     (dial.is_task, dial.has_host_names) = (one.is_task, false);
-    dial.wait_help = Box::new(wait_help(one, typed));
-    dial.name_start = name_start();
+    dial.shares_screen = one.is_task || own_task().is_some();
+    (dial.wait_help, dial.name_start) = (Box::new(wait_help(one, typed)), name_start());
     if one.join_limit.is_none() {
         dial.return_limit.time = RETURN_LIMIT;
+    }
+    if one.place == NodePlace::ByAddress {
+        dial.listener = listen_if_first(&one.address, dial.port)?;
     }
     let node = match one.place {
         NodePlace::Number(node) => Some(node),
         NodePlace::First => Some(NodeRank(0)),
         NodePlace::Joins => None,
-        NodePlace::ByAddress => {
-            dial.listener = listen_if_first(&one.address, dial.port)?;
-            dial.listener.as_ref().map(|_| NodeRank(0))
-        }
+        NodePlace::ByAddress => dial.listener.as_ref().map(|_| NodeRank(0)),
     };
-    warnings += &unprotected(&dial, node);
+    warnings += &unprotected(&dial, node, &key_option(one, typed));
     let name = |node: usize| HostName::parse(&format!("node-{node}")).expect("a valid name");
     let mut cluster = ResolvedCluster {
         nodes: (0..one.count).map(|node| (name(node), slots.to_vec())).collect(),
@@ -141,11 +146,12 @@ pub(super) fn of_step(
     let transport = &args.transport;
     let address = transport.master_addr().or(task.first_host.as_deref());
     let address = address.ok_or_else(|| mpi_task::refuse_unknown_address(task, typed))?;
+    let address = meeting_address(address);
     let one = OneByOne {
         place: NodePlace::Number(NodeRank(task.number)),
         count: task.count,
         elastic: None,
-        address: address.to_owned(),
+        address: address.text,
         ports: NodePorts::Agents(port_of(&task.run_id)),
         key_file: (transport.key_file.clone())
             .or_else(|| env_vars::get(env_vars::REMUDA_KEY_FILE).map(PathBuf::from)),
@@ -162,7 +168,9 @@ pub(super) fn of_step(
         show_count(slots.len(), "worker")
     );
     // The others would print the same.
-    let warnings = if *number == 0 { note + &found.warnings } else { String::new() };
+    let address_note = address.note.unwrap_or_default();
+    let warnings =
+        if *number == 0 { note + &address_note + &found.warnings } else { String::new() };
     Ok(ResolvedCluster {
         warnings: paint_message(&warnings, terminal.paint),
         origin: ClusterOrigin { text: format!("tasks of {group}"), ..found.origin },
@@ -228,9 +236,9 @@ fn wait_help(one: &OneByOne, typed: &CommandLine) -> WaitHelp {
     } else {
         String::new()
     };
-    let option = address_option(typed);
+    let option = address_option(one, typed);
     let unresolved =
-        format!("type `{option}` with an address of {name} that all nodes reach{lookup}");
+        format!("type `{option} ADDR` with an address of {name} that all nodes reach{lookup}");
     WaitHelp { unresolved: Some(unresolved), not_started: None }
 }
 
@@ -243,16 +251,28 @@ fn help_to_start_all(one: &OneByOne, typed: &CommandLine) -> Option<String> {
     Some(found.help_to_start_all(&options, !matches!(one.place, NodePlace::Number(_))))
 }
 
-/// The option that gives tasks the address of node 0.
-fn address_option(typed: &CommandLine) -> &'static str {
-    let is_accelerate = typed.option_name("nnodes") == "--num_machines";
-    match typed.program.rsplit(' ').next() {
-        _ if is_accelerate => "--rdzv_backend c10d --main_process_ip ADDR",
-        Some("torchrun" | "torch.distributed.launch") => {
-            "--rdzv-backend c10d --rdzv-endpoint ADDR:29400"
-        }
-        _ => "--master_addr ADDR",
+/// The option that sets how long the nodes wait for each other; empty: tasks have none.
+fn join_option(one: &OneByOne, typed: &CommandLine) -> &'static str {
+    match one.is_task {
+        true => "",
+        false if typed.spelled(CONF).contains('_') => "--rdzv_conf join_timeout=SECONDS",
+        false => "--rdzv-conf join_timeout=SECONDS",
     }
+}
+
+/// The option that names a key.
+fn key_option(one: &OneByOne, typed: &CommandLine) -> String {
+    typed.option_name(if is_of_run(one, typed) { "key_file" } else { "key-file" })
+}
+
+/// The option that gives tasks the address of node 0.
+fn address_option(one: &OneByOne, typed: &CommandLine) -> String {
+    typed.option_name(if is_of_run(one, typed) { "master_addr" } else { "master-addr" })
+}
+
+/// Whether this is a task with a line of `remuda run`, which spells options in its own way.
+fn is_of_run(one: &OneByOne, typed: &CommandLine) -> bool {
+    one.is_task && !typed.program.contains("torch")
 }
 
 /// Whether only processes of this machine reach the address.
@@ -263,7 +283,7 @@ fn is_loopback(address: &str) -> bool {
 
 /// What the nodes are not protected from. Only node 0 says it, because the others do not listen. At a loopback
 /// address all nodes are on this machine.
-fn unprotected(dial: &DialOptions, node: Option<NodeRank>) -> String {
+fn unprotected(dial: &DialOptions, node: Option<NodeRank>, key_option: &str) -> String {
     let is_secret = dial.key_origin.is_secret();
     if is_secret || node != Some(NodeRank(0)) || is_loopback(&dial.address) {
         return String::new();
@@ -272,7 +292,7 @@ fn unprotected(dial: &DialOptions, node: Option<NodeRank>) -> String {
         "note: the nodes have no key in common: every process that reaches port {} of {} can join the job, read \
          its output and stop it; every node executes its own command line only\n\
          help: `(umask 077; head -c 32 /dev/urandom > key)` makes a key; copy it to every node, and add \
-         `--key-file key` to each line\n",
+         `{key_option} key` to each line\n",
         dial.show_port(),
         dial.address
     )

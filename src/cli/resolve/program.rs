@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::agent;
+use crate::base::shell::quoted;
 use crate::base::{Status, env_vars};
 use crate::cli::args::ProgramArgs;
 use crate::cli::codes::machine::{CANNOT_READ, NO_PYTHON};
@@ -17,6 +18,8 @@ use crate::plan::Program;
 use crate::report::text::show_io_error;
 use crate::wire::Problem;
 
+/// The option of `remuda run` for programs that are not scripts of Python.
+pub(in crate::cli) const NO_PYTHON_OPTION: &str = "--no_python";
 /// What selected the Python beside the executable of remuda.
 const OWN_ENVIRONMENT: &str = "where remuda is installed";
 
@@ -28,10 +31,12 @@ pub(in crate::cli) struct ResolvedProgram {
     pub(in crate::cli) note: Option<String>,
 }
 
-/// Returns the script or program, and a note if it does not run as typed.
+/// Returns the script or program, and a note if it does not run as typed; `no_python` is the option of the line for
+/// programs that are not scripts of Python.
 pub(in crate::cli) fn program(
     args: &ProgramArgs,
     venv_script: Option<&Path>,
+    no_python: &str,
 ) -> Result<ResolvedProgram, CliError> {
     let (script, rest) = args.script_and_args.split_first().expect("clap requires a script");
     let local_rank = !args.no_local_rank;
@@ -40,9 +45,12 @@ pub(in crate::cli) fn program(
         true => Some(format!("`{}` is an executable: run without Python", script.display())),
         false if args.no_python || args.module => None,
         false => other_interpreter(Path::new(script)).map(|other| {
-            let script = script.display();
+            let shown = script.display();
+            let added = if local_rank { " --no_local_rank" } else { "" };
             format!(
-                "`{script}` is a script of {other}, but runs with Python: --no_python executes it directly"
+                "`{shown}` is a script of {other}, but runs with Python: `{no_python}{added} {other} {}` runs it with \
+                 {other}",
+                quoted(script)
             )
         }),
     };

@@ -1,5 +1,6 @@
 //! Converts options to the [`Transport`] to the nodes.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::cli::codes::machine::CANNOT_READ;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::cli::line::codes::BAD_VALUE;
-use crate::cli::resolve::no_ssh;
+use crate::cli::resolve::{no_ssh, slurm_address};
 use crate::launch::Transport;
 use crate::os::files::input_file::{is_pipe, not_regular, open};
 use crate::pool::Users;
@@ -44,6 +45,7 @@ pub(super) fn transport<'a>(
     };
     let mut one = hosts.clone();
     let is_alone_here = one.next().is_none_or(is_here) && one.next().is_none();
+    let all = hosts.clone();
     if let Some(user) = &pdsh.user {
         for host in hosts {
             users.entry(host.clone()).or_insert_with(|| user.clone());
@@ -58,10 +60,20 @@ pub(super) fn transport<'a>(
         }
         _ => {
             let mut options = options(args.ssh_port, &args.ssh)?;
+            options.addresses = slurm_address::addresses(all);
             options.fanout = options.fanout.or(pdsh.fanout.map(|fanout| fanout as usize));
             Ok(Transport::Ssh(SshOptions { users, ..options }))
         }
     }
+}
+
+/// Returns a note if the names of hosts are known to Slurm alone.
+pub(super) fn note_of_addresses(transport: &Transport) -> Option<String> {
+    let Transport::Ssh(options) = transport else { return None };
+    (!options.addresses.is_empty()).then(|| {
+        "note: the names of the hosts do not resolve here: ssh connects to their addresses in Slurm (NodeAddr)\n"
+            .to_owned()
+    })
 }
 
 /// Returns how a process manager starts agents.
@@ -119,6 +131,7 @@ fn options(port: Option<u16>, args: &SshArgs) -> Result<SshOptions, CliError> {
     Ok(SshOptions {
         port,
         users: Users::new(),
+        addresses: HashMap::new(),
         config: match &args.ssh_config {
             None => SshConfig::Default,
             Some(file) if file == Path::new("none") => SshConfig::Nothing,

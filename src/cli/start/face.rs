@@ -10,6 +10,7 @@ use crate::base::{Status, show_create_dir_error};
 use crate::cli::args::RunArgs;
 use crate::cli::codes::machine::CANNOT_CREATE;
 use crate::cli::error::CliError;
+use crate::cli::resolve::NO_PYTHON_OPTION;
 use crate::launch::{Cores, LauncherFlag, Options};
 use crate::plan::{Conventions, NumaBinding, Program, RendezvousPort, TorchrunConventions};
 use crate::report::{
@@ -41,6 +42,8 @@ pub(in crate::cli) struct TorchrunFace {
     pub(in crate::cli) streams: TorchrunStreams,
     /// `--numa-binding`.
     pub(in crate::cli) numa_binding: Option<NumaBinding>,
+    /// The option for programs that are not scripts of Python.
+    pub(in crate::cli) no_python: String,
     /// Its options; other launchers that start torch's processes have their own.
     pub(in crate::cli) flags: FaceFlags,
 }
@@ -194,6 +197,14 @@ impl Face {
             Self::Remuda => || launcher_flags(&RunArgs::command()),
             Self::Torchrun(face) => face.flags,
             Self::OneProcess(flags) => *flags,
+        }
+    }
+
+    /// Returns the option of this launcher for programs that are not scripts of Python.
+    pub(super) fn no_python(&self) -> &str {
+        match self {
+            Self::Torchrun(face) => &face.no_python,
+            Self::Remuda | Self::OneProcess(_) => NO_PYTHON_OPTION,
         }
     }
 

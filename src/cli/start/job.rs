@@ -18,7 +18,7 @@ use crate::cli::start::preflight::{check_manager, preflight};
 use crate::cli::start::program::WorkerProgram;
 use crate::cli::start::size::check_size;
 use crate::launch::{
-    self, DialOptions, ElasticNodes, MemberOptions, Options, SupervisorOptions, Transport,
+    self, Cores, DialOptions, ElasticNodes, MemberOptions, Options, SupervisorOptions, Transport,
 };
 use crate::plan::{self, Export, JobSpec, LaunchPlan, Program};
 use crate::report::plan::{Secrets, show_command, show_plan, write_plan_json};
@@ -45,7 +45,7 @@ pub(in crate::cli) fn start_as(
     program: &ProgramArgs,
 ) -> Result<Status, CliError> {
     let JobArgs { watch, workers, terminal, .. } = args;
-    let resolved = resolve::program(program, workers.venv_script.as_deref())?;
+    let resolved = resolve::program(program, workers.venv_script.as_deref(), face.no_python())?;
     let python = resolve::show_interpreter(&resolved.program, program.python.as_ref());
     if workers.bind_core_list.is_some() && !workers.bind_cores_to_rank && watch.prints_warnings() {
         let warning = "warning: --bind_core_list has no effect without --bind_cores_to_rank\n";
@@ -93,6 +93,8 @@ pub(in crate::cli) fn start(
             let (transport, ranks) = (cluster.transport.clone(), worker_program.printed_ranks);
             let mut own = options_without_files(args, &spec, transport, ranks)?;
             own.command.files = worker_program.files;
+            let near_gpus = face.numa_binding().map(Cores::NearGpus);
+            own.devices.cores = near_gpus.or(own.devices.cores.take());
             (own.devices.gpu_sharing, own.elastic) = (cluster.devices.sharing, cluster.elastic);
             member.own_line = Some(own);
         }

@@ -477,8 +477,7 @@ impl MemberLoop<'_> {
                 let text = neutral_lines(text.lines());
                 if text.is_empty() {
                     self.say(&show_step("Ended", "the job exited with status 0"));
-                } else if self.member.dial.is_task {
-                    // All tasks have one screen, on which node 0 shows the text.
+                } else if self.member.dial.shares_screen {
                     let text =
                         format!("the job exited with status {status}; node 0 shows the cause");
                     print_message(&show_step("Ended", &text), self.member.paint);

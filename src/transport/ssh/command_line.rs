@@ -76,6 +76,7 @@ impl SshOptions {
             SshConfig::Nothing => words.push("-F none".to_owned()),
         }
         words.extend(self.port.map(|port| format!("-p {port}")));
+        words.extend(self.addresses.get(name).map(|address| format!("-o HostName={address}")));
         let user = self.users.get(name).map(|user| format!("{user}@"));
         words.push(quoted(user.unwrap_or_default() + bare));
         words.join(" ")
@@ -114,6 +115,9 @@ mod tests {
         check(&all, "n1", "-F 'my files/config' -p 2222 ada@n1");
         check(&all, "n2", "-F 'my files/config' -p 2222 n2");
         check(&all, "[fe80::1]", "-F 'my files/config' -p 2222 bob@fe80::1");
+        let addresses = [(HostName::parse("n1").expect("a name"), "10.0.0.1".to_owned())];
+        let known = SshOptions { addresses: addresses.into(), ..SshOptions::default() };
+        check(&known, "n1", "-o HostName=10.0.0.1 n1");
         let none = SshOptions { config: SshConfig::Nothing, ..SshOptions::default() };
         check(&none, "n1", "-F none n1");
     }

@@ -77,7 +77,10 @@ impl Ssh {
             }
         }
         let includes: Vec<_> = includes.iter().map(String::as_str).collect();
-        std::fs::write(dir.path().join("config"), config::text(options.kex, &includes))?;
+        std::fs::write(
+            dir.path().join("config"),
+            config::text(options.kex, &includes, &options.addresses),
+        )?;
         Ok(Self {
             options: options.clone(),
             dir,

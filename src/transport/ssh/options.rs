@@ -13,6 +13,8 @@ pub struct SshOptions {
     pub port: Option<u16>,
     /// Login name for a host; overrides the configuration.
     pub users: HashMap<HostName, UserName>,
+    /// Addresses of hosts whose names do not resolve; the configuration overrides them.
+    pub addresses: HashMap<HostName, String>,
     /// The configuration that ssh reads, as with `ssh -F`.
     pub config: SshConfig,
     /// Key exchange.
@@ -71,6 +73,7 @@ impl Default for SshOptions {
         Self {
             port: None,
             users: HashMap::new(),
+            addresses: HashMap::new(),
             config: SshConfig::Default,
             kex: Kex::Configured,
             mux: Mux::Native,

@@ -8,6 +8,7 @@ use super::config_file;
 use super::count::{check_count_without_gpus, check_gpu_ids, no_count, processes};
 use super::environment::{LaunchFacts, WorkerVariable, slow_links, variables};
 use super::hosts::{self, Split};
+use super::machine::{given_rank, machine_number};
 use super::made_lines::{applied_variables, made_line};
 use super::notes::{note_of_cpus, note_of_shares, warning_of_no_gpus, warning_of_no_hosts};
 use super::settings::{Settings, refuse_setting};
@@ -322,6 +323,11 @@ impl<'a> AccelerateJob<'a> {
         self.torchrun_words().map(StartMethod::Torchrun)
     }
 
+    /// Returns the number that the line or the file gives this machine.
+    fn given_rank(&self) -> Option<i64> {
+        given_rank(self.args, self.settings, self.machines)
+    }
+
     fn mpi_hosts(&self) -> Option<String> {
         self.settings.text("mpirun_hostfile").filter(|_| self.paradigm == Paradigm::Simple)
     }
@@ -396,7 +402,11 @@ impl<'a> AccelerateJob<'a> {
         // A host may have no number of slots.
         add("slots", hosts.as_ref().map(|_| split.share().to_string()));
         if launcher == "nossh" {
-            add("node_rank", Some(self.settings.whole("machine_rank").unwrap_or(0).to_string()));
+            let found = machine_number(self.given_rank(), self.typed, self.machines)?;
+            if let Some(note) = &found.note {
+                print_error(&paint_message(note, Terminal::detect().paint));
+            }
+            add("node_rank", Some(found.number.to_string()));
         } else {
             add("launcher", (!self.args.has_launcher).then(|| launcher.to_owned()));
         }
@@ -435,7 +445,7 @@ impl<'a> AccelerateJob<'a> {
         } else if is_open {
             let address = address.ok_or_else(|| self.no_address())?;
             add("nnodes", Some(self.machines.to_string()));
-            add("node-rank", Some(self.settings.whole("machine_rank").unwrap_or(0).to_string()));
+            add("node-rank", self.given_rank().map(|rank| rank.to_string()));
             let port = port_text.unwrap_or_else(|| crate::plan::MASTER_PORT.to_string());
             if self.settings.text("rdzv_backend").as_deref() == Some("static") {
                 add("master-addr", Some(address));

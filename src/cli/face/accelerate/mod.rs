@@ -8,6 +8,7 @@
 //! | `environment` | the variables from which `Accelerator()` reads its settings |
 //! | `hosts` | the number of machines, and their slots for the workers |
 //! | `count` | the number of workers, and the GPUs for them |
+//! | `machine` | the number of this machine |
 //! | `made_lines` | lines of other commands that are made from the settings |
 //! | `notes` | notes on settings that have another effect than their values say |
 //! | `job` | all of it as a job of remuda |
@@ -20,6 +21,7 @@ mod count;
 mod environment;
 mod hosts;
 pub(in crate::cli) mod job;
+mod machine;
 mod made_lines;
 mod notes;
 mod options;

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::args::TorchrunArgs;
 use super::conventions::{USUAL_RUN_ID, conventions, run_id};
-use super::notes::{note_of_conf, note_of_hosts, note_of_local_ranks, notes_of_one_node};
+use super::node_number::{OPTIONS, number_of_own_task, other_number};
+use super::notes::{
+    note_of_conf, note_of_hosts, note_of_local_ranks, notes_of_one_node, notes_of_one_of_several,
+};
 use super::rendezvous::{
     Endpoint, RendezvousBackend, RendezvousConf, parse_backend, parse_conf, parse_endpoint,
     parse_host,
@@ -22,9 +25,7 @@ use crate::cli::line::{
     BadValue, CommandLine, LineOrigin, codes, needs_other, parse_whole, refuse_value,
 };
 use crate::cli::resolve::hostfile::is_meant_as_file;
-use crate::cli::resolve::{
-    self, AllocatedNodes, NodePlace, NodePorts, OneByOne, ResolvedCluster, TaskGroup,
-};
+use crate::cli::resolve::{self, AllocatedNodes, NodePlace, NodePorts, OneByOne, ResolvedCluster};
 use crate::cli::start::{Face, FaceFlags, JobArgs, TorchrunFace, start_as};
 use crate::inventory;
 use crate::plan::{MASTER_PORT, NumaBinding, RendezvousPort};
@@ -64,15 +65,15 @@ enum Nodes {
         /// How agents are started.
         launcher: Option<String>,
     },
-    /// Every node has its own command line.
-    OneByOne(OneByOne),
+    /// Every node has its own command line; with a note on its number.
+    OneByOne(OneByOne, Option<String>),
 }
 
 impl Nodes {
     /// Number of workers of every node, if the line says it.
     fn workers(&self, given: Option<usize>) -> Option<usize> {
         match self {
-            Self::Here | Self::OneByOne(_) => Some(given.unwrap_or(1)),
+            Self::Here | Self::OneByOne(..) => Some(given.unwrap_or(1)),
             Self::Hosts { .. } => given,
         }
     }
@@ -107,7 +108,7 @@ pub(in crate::cli) fn start(
             cluster.set_elastic(elastic.map(|elastic| rendezvous.conf.adjust(elastic)));
             cluster
         }
-        Nodes::OneByOne(one) => resolve::one_by_one(one, &slots, typed)?,
+        Nodes::OneByOne(one, _) => resolve::one_by_one(one, &slots, typed)?,
     };
     if let (Nodes::Hosts { .. }, Some(address)) = (&nodes, rendezvous.address()) {
         cluster.master.addr = crate::plan::MasterAddr::Given(address.to_owned());
@@ -118,7 +119,7 @@ pub(in crate::cli) fn start(
         Nodes::Hosts { .. } => {
             note_of_hosts(typed, rendezvous.unused_with_hosts()).into_iter().collect()
         }
-        Nodes::OneByOne(_) => Vec::new(),
+        Nodes::OneByOne(_, note) => notes_of_one_of_several(note.as_ref(), typed, &cluster),
     };
     notes.extend(note_of_conf(typed, &rendezvous.conf));
     notes.extend(nodes.workers(workers).and_then(|all| note_of_local_ranks(typed, &streams, all)));
@@ -131,6 +132,7 @@ pub(in crate::cli) fn start(
         port: rendezvous.port(&nodes),
         streams,
         numa_binding: numa_binding(args, typed)?,
+        no_python: typed.option_name("no-python"),
         flags,
     };
     let RunArgs { watch, workers: worker_args, program, .. } = run_args;
@@ -245,6 +247,11 @@ impl Rendezvous {
         self.endpoint.is_some() || self.master_addr.is_some()
     }
 
+    /// Whether the nodes of the line have numbers, and meet at an address.
+    fn has_numbers(&self) -> bool {
+        self.backend == RendezvousBackend::Static && self.has_address()
+    }
+
     /// Address of rank 0, if the line says one that the job uses.
     fn address(&self) -> Option<&str> {
         match self.backend {
@@ -263,7 +270,7 @@ impl Rendezvous {
         let has_place = self.endpoint.is_some() || self.master_port.is_some() || !is_static;
         match nodes {
             Nodes::Here if self.is_standalone || !has_place => None,
-            Nodes::Here | Nodes::Hosts { .. } | Nodes::OneByOne(_) => Some(USUAL_RUN_ID),
+            Nodes::Here | Nodes::Hosts { .. } | Nodes::OneByOne(..) => Some(USUAL_RUN_ID),
         }
     }
 
@@ -284,7 +291,7 @@ impl Rendezvous {
         let given = endpoint.or(self.master_port).filter(|port| *port != 0);
         match (nodes, self.backend) {
             _ if self.is_standalone => RendezvousPort::Free,
-            (Nodes::OneByOne(one), _) => {
+            (Nodes::OneByOne(one, _), _) => {
                 one.ports.master().map_or(RendezvousPort::Free, RendezvousPort::Given)
             }
             (Nodes::Here | Nodes::Hosts { .. }, RendezvousBackend::C10d) => RendezvousPort::Free,
@@ -335,7 +342,19 @@ fn nodes(
     }
     let number = node_rank.map(|rank| rank.parse(|text| parse_whole(text, 0..=count as i64 - 1)));
     let number = number.transpose()?.map(|number| NodeRank(number as u32));
-    one_by_one((args, values), rendezvous, size, number).map(Nodes::OneByOne)
+    let is_open = number.is_none() && rendezvous.has_numbers();
+    let found = is_open.then(|| number_of_own_task(values.typed, OPTIONS, count)).transpose()?;
+    let (number, note) = match found {
+        Some(found) => (Some(found.number), found.note),
+        None => (number, None),
+    };
+    let node = one_by_one((args, values), rendezvous, size, number)?;
+    let address = resolve::meeting_address(&node.address);
+    // All tasks would print the same.
+    let is_first = resolve::own_task().is_none_or(|task| task.number == NodeRank(0));
+    let notes = note.into_iter().chain(address.note.filter(|_| is_first));
+    let notes = Some(notes.collect::<String>()).filter(|notes| !notes.is_empty());
+    Ok(Nodes::OneByOne(OneByOne { address: address.text, ..node }, notes))
 }
 
 /// Refuses a varying number of nodes where all nodes are known from the beginning.
@@ -369,11 +388,12 @@ fn c10d_line(args: &TorchrunArgs, typed: &CommandLine, rendezvous: &Rendezvous) 
     };
     let kept = options.iter().enumerate().filter(|(word, _)| !is_backend(*word));
     let mut line: Vec<String> = kept.map(|(_, word)| quoted(word)).collect();
-    line.push("--rdzv-backend c10d".to_owned());
+    line.push(format!("{} c10d", typed.option_name("rdzv-backend")));
     if rendezvous.endpoint.is_none() {
         let host = rendezvous.master_addr.as_deref().unwrap_or("HOST");
         let port = RendezvousBackend::C10d.usual_port();
-        line.push(format!("--rdzv-endpoint {}", quoted(format!("{host}:{port}"))));
+        let endpoint = typed.option_name("rdzv-endpoint");
+        line.push(format!("{endpoint} {}", quoted(format!("{host}:{port}"))));
     }
     line.extend(script.iter().map(quoted));
     format!("{} {}", typed.program, line.join(" "))
@@ -438,14 +458,15 @@ fn of_allocation(
 ) -> Result<Option<Nodes>, CliError> {
     Ok(match found {
         AllocatedNodes::Task { .. } if args.size.launcher.is_some() => None,
-        AllocatedNodes::Task { node, .. } if node.count == count.max => {
+        AllocatedNodes::Task { node, note, .. } if node.count == count.max => {
             let typed_key = args.rendezvous.key_file.clone();
             let key_file = typed_key.or_else(|| node.key_file.clone());
-            Some(Nodes::OneByOne(OneByOne { key_file, ..node }))
+            Some(Nodes::OneByOne(OneByOne { key_file, ..node }, note))
         }
         AllocatedNodes::Task { .. } if count.varies() => None,
-        AllocatedNodes::Task { node, tasks } => {
-            return Err(other_number(typed, &tasks, node.count, count.max));
+        AllocatedNodes::Task { node, tasks, .. } => {
+            let line = (OPTIONS.count, count.max);
+            return Err(other_number(typed, line, (&tasks, node.count), "").into());
         }
         AllocatedNodes::Hosts { names, launcher } => {
             let workers = workers.unwrap_or(1);
@@ -459,29 +480,20 @@ fn of_allocation(
     })
 }
 
-/// Returns the error for tasks that are more or fewer than the nodes of the line.
-fn other_number(typed: &CommandLine, tasks: &TaskGroup, found: usize, nodes: usize) -> CliError {
-    let (name, option) = (typed.shown_name("nnodes"), typed.option_name("nnodes"));
-    let refused = typed.refuse(&[typed.value_or_end("nnodes")], |spans| {
-        let message = format!("`{name}` is {nodes}, and {} has {found} tasks", tasks.name);
-        Diagnostic::error(codes::BAD_VALUE, spans[0], message).label("each task is a node").help(
-            format!("start {nodes} tasks: `{}`; or type `{option} {found}`", tasks.line(nodes)),
-        )
-    });
-    refused.into()
-}
-
 fn no_address(typed: &CommandLine, backend: RendezvousBackend) -> CliError {
     let refused = typed.refuse(&[typed.value_or_end("nnodes")], |spans| {
         let message = "the address of the first node is not given";
         let is_typed = typed.last("nnodes").is_some();
         let label = if is_typed { "several nodes" } else { "several nodes, by PET_NNODES" };
+        let option = |flag| typed.option_name(flag);
         Diagnostic::error(codes::NEEDS_OTHER, spans[0], message).label(label).help(match backend {
             RendezvousBackend::Static => {
-                "give `--master-addr HOST --node-rank N` on every node, or `-H n1,n2` on one"
+                let (address, number) = (option("master-addr"), option("node-rank"));
+                format!("give `{address} HOST {number} N` on every node, or `-H n1,n2` on one")
             }
             RendezvousBackend::C10d => {
-                "give `--rdzv-endpoint HOST:29400` on every node, or `-H n1,n2` on one"
+                let endpoint = option("rdzv-endpoint");
+                format!("give `{endpoint} HOST:29400` on every node, or `-H n1,n2` on one")
             }
         })
     });

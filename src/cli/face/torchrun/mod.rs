@@ -8,12 +8,14 @@
 //! | `rendezvous` | how the nodes meet: `--standalone`, `--rdzv-…`, `--master-…` |
 //! | `streams` | `--redirects`, `--tee`, `--local-ranks-filter` |
 //! | `conventions` | what workers expect: role, name of the job, signals, devices |
+//! | `node_number` | the number of a node whose line gives none |
 //! | `notes` | notes on options without an effect |
 //! | `job` | all of it as a job of remuda |
 
 pub(in crate::cli) mod args;
 mod conventions;
 pub(in crate::cli) mod job;
+pub(in crate::cli::face) mod node_number;
 pub(in crate::cli::face) mod notes;
 mod rendezvous;
 mod size;

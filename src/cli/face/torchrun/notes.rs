@@ -4,11 +4,11 @@
 use super::args::TorchrunArgs;
 use super::rendezvous::{CONF_KEYS, RendezvousConf};
 use super::size::parse_nnodes;
-use super::values::Values;
-use crate::base::nearest;
+use super::values::{Values, variable};
+use crate::base::{env_vars, nearest};
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
-use crate::cli::resolve;
+use crate::cli::resolve::{self, ResolvedCluster};
 use crate::cli::start::TorchrunStreams;
 use crate::launch::LauncherFlag;
 use crate::report::StreamSet;
@@ -90,7 +90,8 @@ fn nodes_option(flags: &[LauncherFlag]) -> &'static str {
 /// Returns a note on options of a single node in a line that starts all nodes.
 pub(in crate::cli::face) fn note_of_hosts(typed: &CommandLine, options: &[&str]) -> Option<String> {
     let given = options.iter().filter(|option| typed.last(option).is_some());
-    let names: Vec<String> = given.map(|option| format!("`--{option}`")).collect();
+    let names: Vec<String> =
+        given.map(|option| format!("`{}`", typed.option_name(option))).collect();
     let have = match names.len() {
         0 => return None,
         1 => "has",
@@ -98,6 +99,47 @@ pub(in crate::cli::face) fn note_of_hosts(typed: &CommandLine, options: &[&str])
     };
     let names = names.join(" and ");
     Some(format!("note: {names} {have} no effect with `-H`: one command starts all nodes\n"))
+}
+
+/// Options whose values node 0 uses for all nodes.
+const OF_NODE_0: [&str; 8] = [
+    "max-restarts",
+    "log-dir",
+    "redirects",
+    "tee",
+    "log-line-prefix-template",
+    "local-ranks-filter",
+    "duplicate-stdout-filters",
+    "duplicate-stderr-filters",
+];
+
+/// Returns the notes on a line that starts one of several nodes; `of_number` is that on its number.
+pub(super) fn notes_of_one_of_several(
+    of_number: Option<&String>,
+    typed: &CommandLine,
+    cluster: &ResolvedCluster,
+) -> Vec<String> {
+    let joins = cluster.joins_on_own_screen().then(|| note_of_joining(typed)).flatten();
+    of_number.cloned().into_iter().chain(joins).collect()
+}
+
+/// Returns a note on the options of a line of another node than node 0 that have no effect there.
+fn note_of_joining(typed: &CommandLine) -> Option<String> {
+    let of_variable = |flag: &str| {
+        let name = variable(flag);
+        env_vars::get_text(&name).filter(|text| !text.is_empty()).map(|_| name)
+    };
+    let given = OF_NODE_0.iter();
+    let given = given.filter_map(|flag| typed.given_name(flag).or_else(|| of_variable(flag)));
+    let names: Vec<String> = given.map(|name| format!("`{name}`")).collect();
+    let have = if names.len() == 1 { "has" } else { "have" };
+    (!names.is_empty()).then(|| {
+        format!(
+            "note: {} of this line {have} no effect: node 0 shows the output of all nodes, keeps their logs, and \
+             restarts them\n",
+            names.join(", ")
+        )
+    })
 }
 
 /// Returns a warning about local ranks of `--redirects`, `--tee` or `--local-ranks-filter` that do not exist on a

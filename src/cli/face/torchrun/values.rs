@@ -34,7 +34,7 @@ impl OptionText<'_> {
         match &self.origin {
             ValueOrigin::Variable(name) => format!("{name}={}", self.text.escape_debug()),
             ValueOrigin::Typed | ValueOrigin::Default => {
-                format!("--{} {}", self.flag, self.text.escape_debug())
+                format!("{} {}", self.typed.option_name(self.flag), self.text.escape_debug())
             }
         }
     }
@@ -53,7 +53,8 @@ impl OptionText<'_> {
             ValueOrigin::Variable(name) => {
                 let message = format!("{name} is `{}`: {}", self.text.escape_debug(), bad.label);
                 let help = bad.help.clone();
-                let option = format!("correct the variable, or give `--{}`", self.flag);
+                let option = self.typed.option_name(self.flag);
+                let option = format!("correct the variable, or give `{option}`");
                 CliError::usage(BAD_VARIABLE, message).help(help.unwrap_or(option))
             }
             ValueOrigin::Typed | ValueOrigin::Default => {
@@ -137,6 +138,6 @@ impl<'a> Values<'a> {
 }
 
 /// Name of the variable of an option: `PET_NPROC_PER_NODE`.
-fn variable(flag: &str) -> String {
+pub(super) fn variable(flag: &str) -> String {
     format!("PET_{}", flag.replace('-', "_").to_uppercase())
 }
