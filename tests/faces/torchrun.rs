@@ -539,18 +539,22 @@ fn scripts_get_the_arguments_of_their_launcher() {
 /// torchrun gives every script to Python.
 #[test]
 fn script_of_a_shell_shows_the_words_that_run_it() {
-    let launch = face("torchrun").options(["--nproc_per_node", "1"]);
-    let dir = launch.dir().to_owned();
-    fs::write(dir.join("run.sh"), "#!/bin/sh\nif true; then echo ran; fi\n").expect("a script");
-    let outcome = launch.cwd(&dir).program(["run.sh"]).end().code(1);
-    outcome.says(
+    let check = |options: &[&str], status, text: &str| {
+        let launch = face("torchrun").options(options);
+        let dir = launch.dir().to_owned();
+        fs::write(dir.join("run.sh"), "#!/bin/sh\nif true; then echo ran; fi\n").expect("a script");
+        launch.cwd(&dir).program(["run.sh"]).end().code(status).says(text);
+    };
+    check(
+        &["--nproc_per_node", "1"],
+        1,
         "note: `run.sh` is a script of sh, but runs with Python: `--no_python sh run.sh` runs it with sh\n",
     );
-    let launch = face("torchrun").options(["--nproc_per_node", "1", "--no_python"]);
-    fs::copy(dir.join("run.sh"), launch.dir().join("run.sh")).expect("copied");
-    let dir = launch.dir().to_owned();
-    let outcome = launch.cwd(&dir).program(["run.sh"]).end().code(127);
-    outcome.says("for the file in the working directory: `chmod +x run.sh`, then `./run.sh`\n");
+    check(
+        &["--no_python"],
+        127,
+        "for the file in the working directory: `chmod +x run.sh`, then `./run.sh`\n",
+    );
 }
 
 #[test]
