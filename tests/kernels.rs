@@ -19,6 +19,7 @@ use remuda::runtime::device::{FoldKernel, GradientKernel, GradientOp, device_cou
 use remuda::runtime::nvrtc::{Architecture, Compiler};
 use remuda::runtime::{Bf16, Dtype, Element, F16, Group, ReduceOp};
 
+mod algorithms;
 mod compilers;
 mod device_checks;
 

@@ -31,6 +31,12 @@ pub(super) struct HeuristicResult {
     pub(super) reserved: [c_int; 4],
 }
 
+impl HeuristicResult {
+    /// A result that the library replaces.
+    pub(super) const NONE: Self =
+        Self { algorithm: [0; 8], workspace_bytes: 0, state: 0, waves: 0.0, reserved: [0; 4] };
+}
+
 /// `cublasLtHandle_t`, `cublasLtMatmulDesc_t`, `cublasLtMatrixLayout_t`, `cublasLtMatmulPreference_t`.
 pub(super) type Opaque = *mut c_void;
 
@@ -48,6 +54,7 @@ functions! {
     destroy_preference = cublasLtMatmulPreferenceDestroy(Opaque) -> c_int;
     set_preference = cublasLtMatmulPreferenceSetAttribute(Opaque, c_int, *const c_void, usize) -> c_int;
     find_algorithms = cublasLtMatmulAlgoGetHeuristic(Opaque, Opaque, Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut HeuristicResult, *mut c_int) -> c_int;
+    check_algorithm = cublasLtMatmulAlgoCheck(Opaque, Opaque, Opaque, Opaque, Opaque, Opaque, *const u64, *mut HeuristicResult) -> c_int;
     multiply = cublasLtMatmul(Opaque, Opaque, *const c_void, *const c_void, Opaque, *const c_void, Opaque, *const c_void, *const c_void, Opaque, *mut c_void, Opaque, *const u64, *mut c_void, usize, *mut c_void) -> c_int;
 }
 
@@ -76,6 +83,16 @@ impl CublasLt {
             Ok(Arc::new(Self { path, functions }))
         };
         OPENED.get_or_init(open).clone()
+    }
+
+    /// Opens this file.
+    ///
+    /// # Errors
+    /// If it is no such library.
+    pub fn open_file(path: &Path) -> Result<Arc<Self>, CublasLtError> {
+        let OpenLibrary { path, functions } =
+            OpenLibrary::open_first(&CUBLASLT, [path.to_owned()])?;
+        Ok(Arc::new(Self { path, functions }))
     }
 
     /// Returns the path of the library.

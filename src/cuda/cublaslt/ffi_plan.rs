@@ -21,6 +21,9 @@ const REDUCTION_ATTRIBUTE: c_int = 3;
 /// would add in the type of the result.
 const REDUCTION_IN_F32: u32 = 2;
 
+/// `CUBLAS_STATUS_NOT_SUPPORTED`.
+const NOT_SUPPORTED: c_int = 15;
+
 /// `cudaDataType_t`.
 fn data_type(element: ElementType) -> c_int {
     match element {
@@ -154,30 +157,37 @@ impl LtHandle {
         Ok(found)
     }
 
-    /// Chooses the algorithm of a product: the first one that the library recommends, which does not depend on
-    /// measurements. It sums in an order that is fixed for one kind of device and one version of the library.
+    /// Returns the version of the library.
+    pub fn version(&self) -> String {
+        self.library.version()
+    }
+
+    /// Descriptions of a product: the product itself, and its matrices.
+    fn describe(
+        &self,
+        product: &LtProduct,
+    ) -> Result<(Description, [Description; 3]), CublasLtError> {
+        let [a, b, c] = product.layouts.map(|layout| self.layout(layout));
+        Ok((self.description(product.transposes)?, [a?, b?, c?]))
+    }
+
+    /// Returns plans with the algorithms that the library proposes for a product, at most `most`: the first one is that which it
+    /// recommends, without any measurement. Each sums in an order that is fixed for one kind of device and one version
+    /// of the library.
     ///
     /// # Errors
     /// If the library has none, or fails.
-    pub fn plan(
+    pub fn candidates(
         self: &Arc<Self>,
         product: &LtProduct,
         workspace_bytes: usize,
-    ) -> Result<LtPlan, CublasLtError> {
-        let [a, b, c] = product.layouts.map(|layout| self.layout(layout));
-        let layouts = [a?, b?, c?];
-        let description = self.description(product.transposes)?;
+        most: usize,
+    ) -> Result<Vec<LtPlan>, CublasLtError> {
+        let (description, layouts) = self.describe(product)?;
         let preference = self.preference(workspace_bytes)?;
         let [a, b, c] = layouts.each_ref().map(|layout| layout.raw);
-        let none = HeuristicResult {
-            algorithm: [0; 8],
-            workspace_bytes: 0,
-            state: 0,
-            waves: 0.0,
-            reserved: [0; 4],
-        };
-        let (mut found, mut count) = (none, 0);
-        // SAFETY: all objects are live; the call writes one result at most, and their number.
+        let (mut found, mut count) = (vec![HeuristicResult::NONE; most], 0);
+        // SAFETY: all objects are live; the call writes at most so many results, and their number.
         let code = unsafe {
             (self.library.functions.find_algorithms)(
                 self.raw,
@@ -187,24 +197,59 @@ impl LtHandle {
                 c,
                 c,
                 preference.raw,
-                1,
-                &raw mut found,
+                most as c_int,
+                found.as_mut_ptr(),
                 &raw mut count,
             )
         };
         // Nothing found is a status of its own in some versions, and success in others.
-        if count < 1 {
-            const NOT_SUPPORTED: c_int = 15;
-            if code != NOT_SUPPORTED {
-                self.library.check("cublasLtMatmulAlgoGetHeuristic", code)?;
-            }
-            let version = self.library.version();
-            return Err(CublasLtError::NoAlgorithm { version, product: *product });
+        if code != NOT_SUPPORTED {
+            self.library.check("cublasLtMatmulAlgoGetHeuristic", code)?;
         }
-        self.library.check("cublasLtMatmulAlgoGetHeuristic", code)?;
-        self.library.check("cublasLtMatmulAlgoGetHeuristic", found.state)?;
-        let (handle, adds) = (self.clone(), product.adds);
-        Ok(LtPlan { handle, description, layouts, algorithm: found.algorithm, adds })
+        found.truncate(usize::try_from(count).unwrap_or_default());
+        found.retain(|result| result.state == 0 && result.workspace_bytes <= workspace_bytes);
+        if found.is_empty() {
+            return Err(CublasLtError::NoAlgorithm { version: self.version(), product: *product });
+        }
+        found.into_iter().map(|result| self.plan_with(product, result.algorithm)).collect()
+    }
+
+    /// Returns a plan with an algorithm that another process has chosen.
+    ///
+    /// # Errors
+    /// If the library does not have it for this product.
+    pub fn plan_of(
+        self: &Arc<Self>,
+        product: &LtProduct,
+        algorithm: [u64; 8],
+    ) -> Result<LtPlan, CublasLtError> {
+        let plan = self.plan_with(product, algorithm)?;
+        let [a, b, c] = plan.layouts.each_ref().map(|layout| layout.raw);
+        let mut result = HeuristicResult::NONE;
+        // SAFETY: all objects are live; the call reads the algorithm and writes one result.
+        let code = unsafe {
+            (self.library.functions.check_algorithm)(
+                self.raw,
+                plan.description.raw,
+                a,
+                b,
+                c,
+                c,
+                plan.algorithm.as_ptr(),
+                &raw mut result,
+            )
+        };
+        self.library.check("cublasLtMatmulAlgoCheck", code)?;
+        Ok(plan)
+    }
+
+    fn plan_with(
+        self: &Arc<Self>,
+        product: &LtProduct,
+        algorithm: [u64; 8],
+    ) -> Result<LtPlan, CublasLtError> {
+        let (description, layouts) = self.describe(product)?;
+        Ok(LtPlan { handle: self.clone(), description, layouts, algorithm, adds: product.adds })
     }
 }
 
@@ -216,6 +261,11 @@ impl Drop for LtHandle {
 }
 
 impl LtPlan {
+    /// Returns the algorithm, which another process can use for the same product (`cublasLtMatmulAlgo_t`).
+    pub fn algorithm(&self) -> [u64; 8] {
+        self.algorithm
+    }
+
     /// Submits the product of the matrices at these addresses: first operand, second operand, result.
     ///
     /// # Errors

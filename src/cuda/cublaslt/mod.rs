@@ -7,13 +7,16 @@
 //! | `product` | a product as the library describes it: column after column |
 //! | `ffi` | functions of the library |
 //! | `ffi_plan` | descriptions of a product, and the algorithm that was chosen for it |
+//! | `algorithms` | which algorithm a product has, the same on all ranks |
 //! | `error` | errors |
 
+mod algorithms;
 mod error;
 mod ffi;
 mod ffi_plan;
 mod product;
 
+pub use crate::cuda::cublaslt::algorithms::{AlgorithmChoice, LtAlgorithms, ShareChoices};
 pub use crate::cuda::cublaslt::error::CublasLtError;
 pub use crate::cuda::cublaslt::ffi::CublasLt;
 pub use crate::cuda::cublaslt::ffi_plan::{LtHandle, LtPlan, LtWorkspace};

@@ -20,6 +20,12 @@ pub enum DeviceError {
         /// What is not supported, and what is.
         problem: String,
     },
+    /// The device cannot compute what the devices of the other ranks compute.
+    #[error("{problem}")]
+    Differs {
+        /// How it differs.
+        problem: String,
+    },
     /// A launch or a copy failed, or the device itself.
     #[error("the device failed at {operation}: {problem}")]
     Failed {

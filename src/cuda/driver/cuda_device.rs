@@ -1,12 +1,14 @@
 //! [`CudaDevice`]: a GPU as a [`Device`].
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use cudarc::driver::CudaContext;
 
-use crate::base::lock;
-use crate::cuda::cublaslt::{CublasLt, CublasLtError, LtHandle, LtPlan, LtProduct, LtWorkspace};
+use crate::base::{clock, lock};
+use crate::cuda::cublaslt::{
+    AlgorithmChoice, CublasLt, CublasLtError, LtAlgorithms, LtHandle, LtPlan, LtProduct,
+    LtWorkspace, ShareChoices,
+};
 use crate::cuda::device::{
     Device, DeviceAddress, DeviceError, DeviceMemory, EventId, KernelArgument, Matmul, StreamId,
 };
@@ -14,17 +16,22 @@ use crate::cuda::driver::cubin_cache::CubinCache;
 use crate::cuda::driver::ffi_calls::{Driver, RawEvent, RawStream};
 use crate::cuda::driver::programs::Programs;
 use crate::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
-use crate::cuda::nvrtc::Compiler;
+use crate::cuda::nvrtc::{Architecture, Compiler};
 
 /// Memory of a stream that algorithms of products may use: what NVIDIA recommends for Hopper, and enough for others.
 pub(crate) const WORKSPACE_BYTES: usize = 32 << 20;
+/// Products whose time is that of an algorithm, after one that is not timed.
+const TIMED_PRODUCTS: u32 = 5;
+/// Oldest compute capability of the kernels: that of the first tensor cores for bfloat16.
+const OLDEST: Architecture = Architecture { major: 8, minor: 0 };
 
 /// GPU of this machine. Its libraries are opened when it is created, so that a missing one is found before anything
 /// is computed.
 pub struct CudaDevice {
     driver: Driver,
-    products: Arc<LtHandle>,
     state: Mutex<State>,
+    /// Apart from the state: while ranks agree on an algorithm, other threads use the device.
+    algorithms: Mutex<LtAlgorithms>,
 }
 
 /// What grows while a device is used.
@@ -32,7 +39,6 @@ struct State {
     streams: Vec<Stream>,
     events: Vec<RawEvent>,
     programs: Programs,
-    plans: HashMap<LtProduct, Arc<LtPlan>>,
 }
 
 struct Stream {
@@ -48,20 +54,42 @@ struct CudaMemory {
 }
 
 impl CudaDevice {
-    /// Opens the libraries for a device.
+    /// Opens the libraries for a device. Products have the first algorithm that cuBLASLt proposes.
     ///
     /// # Errors
-    /// If a library is missing, or the driver fails.
+    /// If a library is missing, the driver fails, or the device is too old.
     pub fn new(context: Arc<CudaContext>, cache: CubinCache) -> Result<Self, DeviceError> {
+        Self::with_algorithms(context, cache, AlgorithmChoice::First, None)
+    }
+
+    /// The same with another choice of algorithms, or that of rank 0: then all ranks call it.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new); [`DeviceError::Differs`] if algorithms have to be those of rank 0 and cannot be.
+    pub fn with_algorithms(
+        context: Arc<CudaContext>,
+        cache: CubinCache,
+        choice: AlgorithmChoice,
+        share: Option<Arc<dyn ShareChoices>>,
+    ) -> Result<Self, DeviceError> {
         let driver = Driver::new(context);
         let compiler = Compiler::open().map_err(|error| unsupported(error.to_string()))?;
         let library = CublasLt::open().map_err(|error| unsupported(error.to_string()))?;
         let architecture = driver.architecture()?;
-        let products = LtHandle::new(library).map_err(|error| lt_failed(&error))?;
+        check_architecture(&driver.name(), architecture)?;
+        let handle = LtHandle::new(library).map_err(|error| lt_failed(&error))?;
+        let algorithms =
+            LtAlgorithms::new(Arc::new(handle), &driver.name(), WORKSPACE_BYTES, choice, share);
+        let algorithms = algorithms.map_err(|error| lt_failed(&error))?;
         let programs = Programs::new(compiler, architecture, cache);
-        let (streams, events, plans) = (Vec::new(), Vec::new(), HashMap::new());
-        let state = Mutex::new(State { streams, events, programs, plans });
-        Ok(Self { driver, products: Arc::new(products), state })
+        let (streams, events) = (Vec::new(), Vec::new());
+        let state = Mutex::new(State { streams, events, programs });
+        Ok(Self { driver, state, algorithms: Mutex::new(algorithms) })
+    }
+
+    /// Returns why this rank uses other algorithms for products than rank 0, if it does.
+    pub fn refused_algorithms(&self) -> Option<String> {
+        lock(&self.algorithms).refusal().map(ToString::to_string)
     }
 
     /// Lets this GPU use the memory of another one, if the machine can; returns whether it can. If it cannot, copies
@@ -100,15 +128,31 @@ impl CudaDevice {
         self.state().events[event.0 as usize]
     }
 
-    /// The plan of a product, which is made at its first use.
-    fn plan(&self, state: &mut State, product: LtProduct) -> Result<Arc<LtPlan>, DeviceError> {
-        if let Some(plan) = state.plans.get(&product) {
-            return Ok(plan.clone());
-        }
-        let plan = self.products.plan(&product, WORKSPACE_BYTES);
-        let plan = Arc::new(plan.map_err(|error| lt_failed(&error))?);
-        state.plans.insert(product, plan.clone());
-        Ok(plan)
+    /// Seconds of a product with a plan. What is there may be overwritten, unless the product is added to it: then the
+    /// result is written to other memory. If there is too little of it, all plans take the same time.
+    fn time(
+        &self,
+        on: RawStream,
+        plan: &LtPlan,
+        product: &Matmul,
+        workspace: LtWorkspace,
+    ) -> Result<f64, DeviceError> {
+        let Matmul { a, b, c, adds, .. } = *product;
+        let bytes = c.rows as usize * c.stride as usize * c.element.bytes();
+        let other = match adds.then(|| self.alloc(bytes)).transpose() {
+            Err(DeviceError::OutOfMemory { .. }) => return Ok(0.0),
+            other => other?,
+        };
+        let result = other.as_ref().map_or(c.address, |memory| memory.address());
+        let multiply = || self.driver.multiply(on, plan, [b.address, a.address, result], workspace);
+        // A download waits for what was submitted before.
+        let wait = || self.driver.download(on, result, &mut [0; 2]);
+        multiply()?;
+        wait()?;
+        let start = clock::now();
+        (0..TIMED_PRODUCTS).try_for_each(|_| multiply())?;
+        wait()?;
+        Ok((clock::now() - start).as_secs_f64())
     }
 
     /// The memory of a stream for products.
@@ -125,7 +169,22 @@ fn unsupported(problem: String) -> DeviceError {
     DeviceError::Unsupported { problem }
 }
 
+/// Refuses devices for which the kernels cannot be compiled.
+fn check_architecture(name: &str, found: Architecture) -> Result<(), DeviceError> {
+    let Architecture { major, minor } = found;
+    if OLDEST.major <= major {
+        return Ok(());
+    }
+    Err(unsupported(format!(
+        "{name} has compute capability {major}.{minor}; the kernels need {}.{} or newer",
+        OLDEST.major, OLDEST.minor
+    )))
+}
+
 fn lt_failed(error: &CublasLtError) -> DeviceError {
+    if let CublasLtError::OtherMachine { .. } = error {
+        return DeviceError::Differs { problem: error.to_string() };
+    }
     DeviceError::Failed { operation: "a product".to_owned(), problem: error.to_string() }
 }
 
@@ -226,11 +285,29 @@ impl Device for CudaDevice {
     fn matmul(&self, stream: StreamId, product: &Matmul) -> Result<(), DeviceError> {
         // Operands that do not fit are a mistake of the caller, as for every device.
         product.shape();
-        let mut state = self.state();
-        let plan = self.plan(&mut state, LtProduct::of(product))?;
-        let stream = &mut state.streams[stream.0 as usize];
-        let workspace = self.workspace(stream)?;
+        let (raw, workspace) = {
+            let stream = &mut self.state().streams[stream.0 as usize];
+            (stream.raw, self.workspace(stream)?)
+        };
+        let plan = lock(&self.algorithms).plan(LtProduct::of(product), &mut |plan| {
+            self.time(raw, plan, product, workspace).map_err(|error| error.to_string())
+        });
+        let plan = plan.map_err(|error| lt_failed(&error))?;
         let addresses = [product.b, product.a, product.c].map(|matrix| matrix.address);
-        self.driver.multiply(stream.raw, &plan, addresses, workspace)
+        self.driver.multiply(raw, &plan, addresses, workspace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_that_are_too_old_are_refused_with_the_reason() {
+        let check = |major, minor| check_architecture("NVIDIA T4", Architecture { major, minor });
+        assert!(check(8, 0).is_ok() && check(12, 0).is_ok());
+        let refused = check(7, 5).expect_err("it is too old").to_string();
+        let expected = "NVIDIA T4 has compute capability 7.5; the kernels need 8.0 or newer";
+        assert_eq!(refused, expected);
     }
 }

@@ -40,7 +40,8 @@ pub(crate) use config::is_shard_group;
 pub use config::{EngineConfig, Offload, Precision, StatePlace};
 #[cfg(feature = "nccl")]
 pub use device::{
-    DeviceBackward, DeviceForward, DeviceLosses, DeviceModel, DeviceReplica, check_device_config,
+    DeviceBackward, DeviceForward, DeviceLosses, DeviceModel, DeviceReplica, GroupChoices,
+    check_device_config,
 };
 pub use error::EngineError;
 #[cfg(feature = "train")]

@@ -108,6 +108,10 @@ pub(super) struct TrainArgs {
     /// Where the model computes. GPUs were not tried yet with this version
     #[arg(long, value_name = "WHERE", value_enum, default_value = "cpu")]
     pub(super) device: DeviceArg,
+    /// With GPUs: the results are those of the same command on the same kind of GPUs with the same libraries. Else rank
+    /// 0 measures which algorithm of a product is the fastest, and another run may have others
+    #[arg(long)]
+    pub(super) deterministic: bool,
     /// Type of weights and of the operands of products; sums, moments, master weights and, on CPUs,
     /// activations are f32
     #[arg(long, value_name = "TYPE", value_enum, default_value = "fp32")]
@@ -431,6 +435,7 @@ impl TrainArgs {
             push("monitor", serde_json::to_string(monitor).ok().map(OsString::from));
         }
         let flags = [
+            (self.deterministic, "--deterministic"),
             (self.activation_checkpointing, "--activation_checkpointing"),
             (self.no_sync, "--no_sync"),
         ];

@@ -35,6 +35,9 @@ pub(super) const DIVERGED: &str = "T013";
 /// Steps that are skipped, so that nothing is learned.
 pub(super) const NO_UPDATES: &str = "T014";
 
+/// A GPU or a library with which a rank cannot compute what the others compute.
+pub(super) const OTHER_GPU: &str = "T015";
+
 /// The `remuda explain` page of every code.
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     explanation(
@@ -137,6 +140,14 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
          scale that adapts, it is a warning if all steps were skipped: each further overflow halves the scale, so more \
          `--steps` or a smaller `initial_scale_power` help. Otherwise give a smaller `--lr`, or compute in fp32:\n\n    \
          remuda train --precision fp32",
+    ),
+    explanation(
+        OTHER_GPU,
+        "a worker has another GPU or another library",
+        "With `--deterministic` all workers use the same algorithms for products of matrices, and another kind of GPU or \
+         another version of cuBLASLt has other ones. Use nodes with the same GPUs and libraries:\n\n    remuda doctor \
+         -H hosts\n\nWithout `--deterministic` such a worker chooses its own algorithms, and says so. The training is correct, \
+         but its bits then depend on which worker computes what.",
     ),
     explanation(
         IN_USE,

@@ -9,24 +9,30 @@ use crate::cli::args::ClusterArgs;
 use crate::cli::args::values::AcceleratorArg;
 use crate::cli::command::train::args::{DeviceArg, TrainArgs};
 use crate::cli::command::train::codes::NOT_ON_GPU;
+#[cfg(feature = "nccl")]
+use crate::cli::command::train::codes::OTHER_GPU;
 use crate::cli::error::CliError;
 use crate::cli::line::{CommandLine, cannot_combine};
 use crate::cli::resolve;
 use crate::cli::start;
 #[cfg(feature = "nccl")]
-use crate::cuda::cublaslt::CublasLt;
+use crate::cuda::cublaslt::{AlgorithmChoice, CublasLt, ShareChoices};
 #[cfg(feature = "nccl")]
-use crate::cuda::device::Device;
+use crate::cuda::device::{Device, DeviceError};
 #[cfg(feature = "nccl")]
 use crate::cuda::driver::{CubinCache, CudaDevice};
 #[cfg(feature = "nccl")]
 use crate::cuda::nvrtc::Compiler;
 use crate::plan::Accelerator;
+#[cfg(feature = "nccl")]
+use crate::report::print_error;
 use crate::report::{Terminal, print_message};
 #[cfg(feature = "nccl")]
 use crate::runtime::Group;
 #[cfg(feature = "nccl")]
 use crate::runtime::device::{device_count, open_device};
+#[cfg(feature = "nccl")]
+use crate::runtime::engine::GroupChoices;
 #[cfg(feature = "nccl")]
 use crate::train::check_device_options;
 
@@ -111,12 +117,60 @@ fn check_options(_args: &TrainArgs) -> Result<(), impl Display + use<>> {
     find_libraries()
 }
 
-/// Opens the GPU of a worker: ranks of a node have one each, in the order of their local ranks.
+/// Why a worker has no GPU.
+pub(super) struct NoDevice {
+    /// Code of the error, if it has one.
+    pub(super) code: Option<&'static str>,
+    pub(super) problem: String,
+    /// What to type instead, if that is known.
+    pub(super) help: Option<&'static str>,
+}
+
+impl NoDevice {
+    pub(super) fn new(problem: impl Display) -> Self {
+        Self { code: None, problem: problem.to_string(), help: None }
+    }
+}
+
 #[cfg(feature = "nccl")]
-pub(super) fn open(group: &Group) -> Result<Arc<dyn Device>, String> {
-    let count = device_count().map_err(|error| error.to_string())?;
-    let context = open_device(group.local_rank() % count.max(1));
-    let context = context.map_err(|error| error.to_string())?;
-    let device = CudaDevice::new(context, CubinCache::of_user());
-    Ok(Arc::new(device.map_err(|error| error.to_string())?))
+impl From<DeviceError> for NoDevice {
+    fn from(error: DeviceError) -> Self {
+        let differs = matches!(error, DeviceError::Differs { .. });
+        let help = "leave `--deterministic` out, or use nodes with the same GPUs and libraries";
+        let (code, help) = (differs.then_some(OTHER_GPU), differs.then_some(help));
+        Self { code, help, ..Self::new(&error) }
+    }
+}
+
+/// Opens the GPU of a worker: ranks of a node have one each, in the order of their local ranks. All ranks use the
+/// algorithms of rank 0 for products.
+#[cfg(feature = "nccl")]
+pub(super) fn open(group: &Group, is_deterministic: bool) -> Result<Arc<dyn Device>, NoDevice> {
+    let count = device_count().map_err(NoDevice::new)?;
+    let context = open_device(group.local_rank() % count.max(1)).map_err(NoDevice::new)?;
+    let share: Option<Arc<dyn ShareChoices>> = match group.world_size() {
+        1 => None,
+        _ => Some(Arc::new(GroupChoices::new(group).map_err(NoDevice::new)?)),
+    };
+    let choice = if is_deterministic { AlgorithmChoice::First } else { AlgorithmChoice::Fastest };
+    let device = CudaDevice::with_algorithms(context, CubinCache::of_user(), choice, share)?;
+    if let Some(refusal) = device.refused_algorithms() {
+        let rank = group.rank();
+        print_error(&format!("note: rank {rank} chooses its own algorithms: {refusal}\n"));
+    }
+    Ok(Arc::new(device))
+}
+
+#[cfg(all(test, feature = "nccl"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_gpu_than_that_of_rank_0_has_a_code() {
+        let differs = DeviceError::Differs { problem: "another GPU".to_owned() };
+        let differs = NoDevice::from(differs);
+        assert_eq!((differs.code, differs.help.is_some()), (Some(OTHER_GPU), true));
+        let old = DeviceError::Unsupported { problem: "too old".to_owned() };
+        assert_eq!(NoDevice::from(old).code, None);
+    }
 }

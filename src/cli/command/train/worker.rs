@@ -13,6 +13,7 @@ use crate::cli::command::train::codes::{
 };
 #[cfg(feature = "nccl")]
 use crate::cli::command::train::device;
+use crate::cli::command::train::device::NoDevice;
 use crate::cli::command::train::outputs::{UsedDirectory, bad_output, used_directory};
 use crate::cli::command::train::sizes::code_of_shards;
 use crate::cli::error::CliError;
@@ -25,9 +26,7 @@ use crate::runtime::engine::EngineError;
 use crate::runtime::{Group, InitOptions, Note};
 #[cfg(feature = "nccl")]
 use crate::train::train_on;
-use crate::train::{
-    CorpusError, SkipLevel, TrainError, TrainEvent, TrainOptions, TrainOutcome, train,
-};
+use crate::train::{CorpusError, SkipLevel, TrainError, TrainEvent, TrainOutcome, train};
 use clap::Parser;
 
 /// Name of the command that makes this executable a worker.
@@ -117,10 +116,12 @@ fn run_training(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Sta
     let shown = Cell::new(None);
     let watch = &mut |progress: &TrainEvent| show(progress, &shown);
     let trained = match args.device {
-        DeviceArg::Cuda => match train_on_gpu(group, &options, stop, watch) {
+        DeviceArg::Cuda => match train_on_gpu(args, group, stop, watch) {
             Ok(trained) => trained,
-            Err(problem) => {
-                print_error(&format!("remuda train: rank {}: {problem}\n", group.rank()));
+            Err(NoDevice { code, problem, help }) => {
+                let (begin, rank) = (begin_of_error(code), group.rank());
+                let help = help.map_or_else(String::new, |help| format!("help: {help}\n"));
+                print_error(&format!("{begin}: rank {rank}: {problem}\n{help}"));
                 return Status::Config;
             }
         },
@@ -142,8 +143,7 @@ fn report_error(error: &TrainError, group: &Group) {
     if is_shared && rank != 0 {
         group.note(&Note::PeerLost { rank: Rank(0) });
     } else {
-        let begin = code_of(error)
-            .map_or_else(|| "remuda train".to_owned(), |code| format!("error[{code}]"));
+        let begin = begin_of_error(code_of(error));
         let of_rank = if is_shared { String::new() } else { format!("rank {rank}: ") };
         let help = error.help().map_or_else(String::new, |help| format!("help: {help}\n"));
         print_error(&format!("{begin}: {of_rank}{error}\n{help}"));
@@ -152,6 +152,10 @@ fn report_error(error: &TrainError, group: &Group) {
         // A rank that is lost meanwhile prints nothing more.
         let _ = group.barrier();
     }
+}
+
+fn begin_of_error(code: Option<&str>) -> String {
+    code.map_or_else(|| "remuda train".to_owned(), |code| format!("error[{code}]"))
 }
 
 /// Code of an error, if it has one: an error of the group or of this program has none.
@@ -182,22 +186,23 @@ fn code_of(error: &TrainError) -> Option<&'static str> {
 /// Trains on the GPU of this worker; the outer error says why it cannot be used.
 #[cfg(feature = "nccl")]
 fn train_on_gpu(
+    args: &TrainArgs,
     group: &Group,
-    options: &TrainOptions,
     stop: &dyn Fn() -> bool,
     watch: &mut dyn FnMut(&TrainEvent),
-) -> Result<Result<TrainOutcome, TrainError>, String> {
-    Ok(train_on(group, device::open(group)?, options, stop, watch))
+) -> Result<Result<TrainOutcome, TrainError>, NoDevice> {
+    let device = device::open(group, args.deterministic)?;
+    Ok(train_on(group, device, &args.resolve(), stop, watch))
 }
 
 #[cfg(not(feature = "nccl"))]
 fn train_on_gpu(
+    _args: &TrainArgs,
     _group: &Group,
-    _options: &TrainOptions,
     _stop: &dyn Fn() -> bool,
     _watch: &mut dyn FnMut(&TrainEvent),
-) -> Result<Result<TrainOutcome, TrainError>, String> {
-    Err("this build of remuda has no support for GPUs (feature `nccl`)".to_owned())
+) -> Result<Result<TrainOutcome, TrainError>, NoDevice> {
+    Err(NoDevice::new("this build of remuda has no support for GPUs (feature `nccl`)"))
 }
 
 /// Prints progress. If it cannot be printed, the training continues; the metrics are in their file.

@@ -2,6 +2,7 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `choices` | algorithms of products, which rank 0 chooses |
 //! | `check` | settings that a device does not have yet |
 //! | `model` | interface of a model that computes on a device |
 //! | `replica` | a rank whose memory is that of a device |
@@ -12,6 +13,7 @@
 //! | `state` | the state as pieces that are saved, restored and collected |
 
 mod check;
+mod choices;
 mod decision;
 mod gradients;
 mod losses;
@@ -25,5 +27,6 @@ mod update;
 mod weights;
 
 pub use check::check_device_config;
+pub use choices::GroupChoices;
 pub use model::{DeviceBackward, DeviceForward, DeviceLosses, DeviceModel};
 pub use replica::DeviceReplica;
