@@ -24,7 +24,9 @@ mod compilers;
 mod device_checks;
 
 mod emulated;
+mod emulated_ranks;
 mod emulated_streams;
+mod exchange;
 mod ffi_device;
 mod ffi_emulated;
 mod forecast;

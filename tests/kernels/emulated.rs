@@ -8,9 +8,11 @@ use std::sync::OnceLock;
 
 use remuda::cuda::device::KernelArgument;
 use remuda::cuda::kernels::{ELEMENT_SOURCE, Kernel, KernelProgram, KernelTraffic};
+use remuda::runtime::device::FoldKernel;
 use remuda::runtime::kernel_checks::{
     CaseArgument, CaseMemory, CheckError, KernelCase, KernelRunner,
 };
+use remuda::runtime::{Dtype, ReduceOp};
 use rustix::fs::FlockOperation;
 
 use super::ffi_emulated::{EmulatedDevice, EmulatedMemory, Mistake, Schedule};
@@ -49,6 +51,13 @@ pub(super) fn counting_device(programs: &[KernelProgram]) -> EmulatedDevice {
 const HEADERS: [&str; 6] =
     ["machine.hpp", "memory.hpp", "traffic.hpp", "launch.hpp", "instructions.hpp", "interface.hpp"];
 
+/// Definitions of CUDA that sources which are made at run time use.
+const CUDA_WORDS: &str = "#define __global__\n#define __device__\n#define __forceinline__ inline\n\
+                          #define __align__(bytes) alignas(bytes)\n";
+
+/// Numbers of ranks whose sums the device can fold.
+const FOLDED_PARTS: std::ops::RangeInclusive<usize> = 2..=4;
+
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels/emulation")
 }
@@ -57,7 +66,7 @@ fn folder() -> PathBuf {
 fn source(programs: &[KernelProgram]) -> String {
     let include = |name: &str| format!("#include \"{}\"\n", folder().join(name).display());
     let [before @ .., interface] = HEADERS;
-    let mut source = before.map(include).concat();
+    let mut source = before.map(include).concat() + CUDA_WORDS;
     let mut table = String::new();
     for program in programs {
         let file = program.file();
@@ -68,6 +77,12 @@ fn source(programs: &[KernelProgram]) -> String {
     }
     let float = [("ELEMENT", "float".to_owned())];
     add_namespace(&mut source, "faulty", &float, ("faulty.cu", FAULTY));
+    for parts in FOLDED_PARTS {
+        let fold = FoldKernel { dtype: Dtype::F32, op: ReduceOp::Sum, parts };
+        let (name, text) = (fold.name(), fold.source());
+        add_line(&mut source, &format!("namespace source_{name} {{\n{text}}}"));
+        add_entries(&mut table, &format!("source_{name}"), &[&name]);
+    }
     let names = FAULTY.lines().filter_map(|line| line.strip_prefix("KERNEL void "));
     let names: Vec<_> = names.map(|line| line.split('(').next().expect("a name")).collect();
     add_entries(&mut table, "faulty", &names);
@@ -157,6 +172,11 @@ fn compile(source: &str, more_flags: &[&str], directory: &Path, object: &Path) {
 /// Name of a kernel of a program on the emulated device.
 pub(super) fn name_of(program: KernelProgram, kernel: Kernel) -> String {
     format!("{}.{}", program.name(), kernel.name())
+}
+
+/// Name of a kernel whose source was made at run time, of those that were built.
+pub(super) fn name_of_source(kernel: &str) -> String {
+    format!("source_{kernel}.{kernel}")
 }
 
 /// Runs a case; returns the memory.

@@ -1,15 +1,18 @@
 //! [`EmulatedStreams`]: the emulated device as a [`Device`], whose streams run as early or as late as events allow.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use remuda::cuda::device::{
-    Device, DeviceAddress, DeviceError, DeviceMatrix, DeviceMemory, EventId, KernelArgument,
-    Matmul, StreamId,
+    CommunicatorOffer, Device, DeviceAddress, DeviceCommunicator, DeviceError, DeviceMatrix,
+    DeviceMemory, EventId, KernelArgument, Matmul, SourceKernel, StreamId,
 };
 use remuda::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
+use remuda::cuda::nccl::{UniqueId, Version};
 
-use super::emulated::{device, name_of};
+use super::emulated::{device, name_of, name_of_source};
+use super::emulated_ranks::{self, AwaitedRanks, Progress, RankOperation, Ranks, Sequence};
 use super::ffi_emulated::{EmulatedMemory, Schedule, read_memory, write_memory};
 use crate::support::proof::Random;
 use remuda::runtime::kernel_checks::{decode, encode};
@@ -23,9 +26,17 @@ pub(super) enum Order {
     Late,
     /// As soon as they are submitted, but for those of one stream, which run when the host needs a result.
     Lagging(usize),
+    /// Those of one stream as soon as they are submitted, and of the others what it waits for; the rest when the host needs
+    /// a result.
+    Ahead(usize),
     /// At any time; the number chooses.
     Random(u64),
 }
+
+/// How often a stream that is ahead can wait for other ranks before the others go on.
+const POLLS_IN_VAIN_MAX: usize = 5000;
+/// Most ranks that wait for each other in a chain.
+const RANKS_MAX: usize = 8;
 
 /// Emulated device with streams. Clones are the same device.
 #[derive(Clone)]
@@ -39,7 +50,13 @@ struct Queues {
     /// The first error of an operation; all later calls return it, as those of a driver do.
     error: Option<DeviceError>,
     counts: Vec<StreamCounts>,
+    /// What was executed, in this order.
+    executed: Vec<Executed>,
     memory_changes: usize,
+    /// How often the stream that is ahead has waited for other ranks since it was executed.
+    polls_in_vain: usize,
+    /// Number of this device, if it can be connected with others.
+    uuid: Option<u128>,
 }
 
 /// What happened in a stream.
@@ -52,6 +69,20 @@ pub(super) struct StreamCounts {
     pub(super) host_waits: usize,
 }
 
+/// An operation that was executed: its stream, and its kind.
+pub(super) type Executed = (usize, ExecutedKind);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ExecutedKind {
+    Computation,
+    Record,
+    Wait,
+    /// An operation between ranks has sent its data.
+    Sent,
+    /// An operation between ranks has ended.
+    Received,
+}
+
 /// Number of records of an event that were submitted, and that were executed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Event {
@@ -61,17 +92,39 @@ struct Event {
     stream: usize,
 }
 
+/// What became of the first operation of a stream.
+enum Step {
+    Executed,
+    /// The stream has none.
+    Nothing,
+    /// A record of an event was not executed.
+    WaitsForEvent(usize, u64),
+    WaitsForRanks(AwaitedRanks),
+}
+
 enum Operation {
     Run(Box<dyn FnOnce() -> Result<(), DeviceError> + Send>),
     Record { event: usize, number: u64 },
     Wait { event: usize, number: u64 },
+    BetweenRanks(RankOperation),
+}
+
+impl Operation {
+    fn kind(&self) -> ExecutedKind {
+        match self {
+            Self::Run(_) => ExecutedKind::Computation,
+            Self::Record { .. } => ExecutedKind::Record,
+            Self::Wait { .. } => ExecutedKind::Wait,
+            Self::BetweenRanks(_) => ExecutedKind::Received,
+        }
+    }
 }
 
 impl EmulatedStreams {
     pub(super) fn new(order: Order) -> Self {
         let random = Random::new(match order {
             Order::Random(seed) => seed,
-            Order::Early | Order::Late | Order::Lagging(_) => 0,
+            Order::Early | Order::Late | Order::Lagging(_) | Order::Ahead(_) => 0,
         });
         let (streams, events) = (Vec::new(), Vec::new());
         Self(Arc::new(Mutex::new(Queues {
@@ -81,8 +134,19 @@ impl EmulatedStreams {
             events,
             error: None,
             counts: Vec::new(),
+            executed: Vec::new(),
             memory_changes: 0,
+            polls_in_vain: 0,
+            uuid: None,
         })))
+    }
+
+    /// A device that can be connected with those of other ranks.
+    pub(super) fn connected(order: Order) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let device = Self::new(order);
+        device.lock().uuid = Some(u128::from(NEXT.fetch_add(1, Ordering::Relaxed)));
+        device
     }
 
     /// How often the host has waited for a stream.
@@ -93,6 +157,11 @@ impl EmulatedStreams {
     /// What happened in the streams, in the order in which they were created.
     pub(super) fn counts(&self) -> Vec<StreamCounts> {
         self.lock().counts.clone()
+    }
+
+    /// What was executed so far, in this order.
+    pub(super) fn executed(&self) -> Vec<Executed> {
+        self.lock().executed.clone()
     }
 
     /// How often memory was allocated or released, for which a driver may wait until the device is idle.
@@ -124,6 +193,7 @@ impl Queues {
                 while all.clone().any(|stream| stream != late && self.step(stream)) {}
             }
             Order::Late => {}
+            Order::Ahead(first) => while self.is_advanced(first) {},
             Order::Random(_) => {
                 for _ in 0..self.random.below(4) {
                     let stream = self.random.below(self.streams.len());
@@ -136,17 +206,27 @@ impl Queues {
 
     /// Executes the next operation of a stream; returns whether there was one that could be executed.
     fn step(&mut self, stream: usize) -> bool {
+        matches!(self.try_step(stream), Step::Executed)
+    }
+
+    /// Executes the next operation of a stream, if there is one that can be executed.
+    fn try_step(&mut self, stream: usize) -> Step {
         let is_executed = |events: &[Event], event: usize, number| number <= events[event].executed;
         match self.streams[stream].front() {
-            None => return false,
+            None => return Step::Nothing,
             Some(Operation::Wait { event, number })
                 if !is_executed(&self.events, *event, *number) =>
             {
-                return false;
+                return Step::WaitsForEvent(*event, *number);
+            }
+            Some(Operation::BetweenRanks(_)) if self.error.is_none() => {
+                return self.step_between_ranks(stream);
             }
             Some(_) => {}
         }
-        match self.streams[stream].pop_front().expect("there is one") {
+        let operation = self.streams[stream].pop_front().expect("there is one");
+        self.executed.push((stream, operation.kind()));
+        match operation {
             Operation::Run(run) => {
                 // After an error, a device executes nothing.
                 if self.error.is_none() {
@@ -157,39 +237,119 @@ impl Queues {
                 let executed = &mut self.events[event].executed;
                 *executed = number.max(*executed);
             }
-            Operation::Wait { .. } => {}
+            Operation::Wait { .. } | Operation::BetweenRanks(_) => {}
         }
         self.counts[stream].executed += 1;
-        true
+        Step::Executed
     }
 
-    /// Executes all operations of a stream, and those of others for which it waits.
-    fn finish(&mut self, stream: usize) {
-        while !self.streams[stream].is_empty() {
-            if self.step(stream) {
-                continue;
+    /// Advances the operation between ranks that is the first of a stream.
+    fn step_between_ranks(&mut self, stream: usize) -> Step {
+        let Some(Operation::BetweenRanks(operation)) = self.streams[stream].front_mut() else {
+            unreachable!("the caller has looked")
+        };
+        match operation.advance() {
+            Progress::Sent => {
+                self.executed.push((stream, ExecutedKind::Sent));
+                return Step::Executed;
             }
-            let Some(&Operation::Wait { event, number }) = self.streams[stream].front() else {
-                unreachable!("only a wait cannot be executed")
+            Progress::Waits(awaited) => return Step::WaitsForRanks(awaited),
+            Progress::Failed(error) => self.error = Some(error),
+            Progress::Ended => {}
+        }
+        self.streams[stream].pop_front();
+        self.executed.push((stream, ExecutedKind::Received));
+        self.counts[stream].executed += 1;
+        Step::Executed
+    }
+
+    /// Advances a stream by one operation, of its own or of another one for which it waits. Returns what other devices
+    /// must do before, if they must.
+    fn advance(&mut self, stream: usize) -> Option<AwaitedRanks> {
+        if let Order::Ahead(first) = self.order
+            && first < self.streams.len()
+            && self.polls_in_vain < POLLS_IN_VAIN_MAX
+        {
+            match self.try_step(first) {
+                Step::Executed => return None,
+                Step::WaitsForRanks(awaited) => {
+                    self.polls_in_vain += 1;
+                    return Some(awaited);
+                }
+                Step::Nothing | Step::WaitsForEvent(..) => {}
+            }
+        }
+        self.polls_in_vain = 0;
+        match self.try_step(stream) {
+            Step::Nothing | Step::Executed => None,
+            Step::WaitsForRanks(awaited) => Some(awaited),
+            Step::WaitsForEvent(event, number) => {
+                let is_record = |operation: &Operation| matches!(operation, Operation::Record { event: of, number: found } if (*of, *found) == (event, number));
+                let found = self.streams.iter().position(|stream| stream.iter().any(is_record));
+                self.advance(found.expect("a record that was not executed is in a stream"))
+            }
+        }
+    }
+
+    /// Executes the next operation of a stream, or one for which it waits; returns whether there was one.
+    fn is_advanced(&mut self, stream: usize) -> bool {
+        let before = self.executed.len();
+        if stream < self.streams.len() && !self.streams[stream].is_empty() {
+            let _ = self.advance(stream);
+        }
+        before < self.executed.len()
+    }
+
+    /// The stream with an operation between ranks that has not sent its data.
+    fn stream_of(&self, ranks: &Arc<Ranks>, sequence: Sequence) -> Option<usize> {
+        let is_wanted = |operation: &Operation| matches!(operation, Operation::BetweenRanks(of) if of.is_wanted(ranks, sequence));
+        self.streams.iter().position(|stream| stream.iter().any(is_wanted))
+    }
+}
+
+impl EmulatedStreams {
+    /// Executes all operations of a stream, and those of others for which it waits, of all ranks.
+    pub(super) fn finish(&self, stream: usize) {
+        loop {
+            let awaited = {
+                let mut queues = self.lock();
+                if queues.streams[stream].is_empty() {
+                    return;
+                }
+                queues.advance(stream)
             };
-            self.finish_record(event, number);
+            help(awaited, RANKS_MAX);
         }
     }
 
-    /// Executes what is before a record of an event.
-    fn finish_record(&mut self, event: usize, number: u64) {
-        let is_record = |operation: &Operation| matches!(operation, Operation::Record { event: of, number: found } if (*of, *found) == (event, number));
-        while self.events[event].executed < number {
-            let found = self.streams.iter().position(|stream| stream.iter().any(is_record));
-            let stream = found.expect("a record that was not executed is in a stream");
-            if !self.step(stream) {
-                let Some(&Operation::Wait { event, number }) = self.streams[stream].front() else {
-                    unreachable!("only a wait cannot be executed")
-                };
-                self.finish_record(event, number);
-            }
-        }
+    /// Lets this device send what another one waits for, as far as it can now.
+    fn help_with(&self, ranks: &Arc<Ranks>, sequence: Sequence, depth: usize) {
+        let awaited = {
+            // Another thread that has the device makes progress itself.
+            let Ok(mut queues) = self.0.try_lock() else { return };
+            let Some(stream) = queues.stream_of(ranks, sequence) else { return };
+            queues.advance(stream)
+        };
+        help(awaited, depth);
     }
+
+    /// Submits an operation between ranks.
+    pub(super) fn submit_between_ranks(
+        &self,
+        stream: StreamId,
+        operation: RankOperation,
+    ) -> Result<(), DeviceError> {
+        self.lock().submit(stream, Operation::BetweenRanks(operation))
+    }
+}
+
+/// Lets other devices do what one waits for.
+fn help(awaited: Option<AwaitedRanks>, depth: usize) {
+    let Some(AwaitedRanks { ranks, sequence, devices }) = awaited else { return };
+    if 0 < depth {
+        devices.iter().for_each(|device| device.help_with(&ranks, sequence, depth - 1));
+    }
+    std::thread::yield_now();
 }
 
 /// Memory of the emulated device, which is released when nothing uses it.
@@ -211,9 +371,12 @@ impl DeviceMemory for Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let mut queues = self.device.lock();
-        queues.memory_changes += 1;
-        (0..queues.streams.len()).for_each(|stream| queues.finish(stream));
+        let streams = {
+            let mut queues = self.device.lock();
+            queues.memory_changes += 1;
+            queues.streams.len()
+        };
+        (0..streams).for_each(|stream| self.device.finish(stream));
     }
 }
 
@@ -265,11 +428,12 @@ impl Device for EmulatedStreams {
     fn is_complete(&self, event: EventId) -> Result<bool, DeviceError> {
         let mut queues = self.lock();
         let Event { recorded, executed, stream } = queues.events[event.0 as usize];
-        if executed < recorded && queues.order != Order::Early {
-            // Who asks again and again gets ahead.
-            queues.step(stream);
-        }
-        queues.error.clone().map_or(Ok(recorded <= executed), Err)
+        // Who asks again and again gets ahead.
+        let awaited = (executed < recorded).then(|| queues.advance(stream)).flatten();
+        let answer = queues.error.clone().map_or(Ok(recorded <= executed), Err);
+        drop(queues);
+        help(awaited, RANKS_MAX);
+        answer
     }
 
     fn upload(&self, stream: StreamId, from: &[u8], to: DeviceAddress) -> Result<(), DeviceError> {
@@ -286,9 +450,9 @@ impl Device for EmulatedStreams {
         from: DeviceAddress,
         to: &mut [u8],
     ) -> Result<(), DeviceError> {
-        let mut queues = self.lock();
-        queues.counts[stream.0 as usize].host_waits += 1;
-        queues.finish(stream.0 as usize);
+        self.lock().counts[stream.0 as usize].host_waits += 1;
+        self.finish(stream.0 as usize);
+        let queues = self.lock();
         queues.error.clone().map_or(Ok(()), Err)?;
         to.copy_from_slice(&read_memory(from, to.len()));
         Ok(())
@@ -335,6 +499,42 @@ impl Device for EmulatedStreams {
             multiply(&product);
             Ok(())
         })
+    }
+
+    fn launch_source(
+        &self,
+        stream: StreamId,
+        kernel: &SourceKernel,
+        size: KernelLaunch,
+        arguments: &[KernelArgument],
+    ) -> Result<(), DeviceError> {
+        let (name, arguments) = (name_of_source(&kernel.name), arguments.to_vec());
+        self.submit(stream, move || {
+            let done = device().launch(&name, size, &arguments, Schedule::Late(0), None);
+            done.map_err(|problem| DeviceError::Failed { operation: name, problem })
+        })
+    }
+
+    fn load_source(&self, _kernel: &SourceKernel) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn communicator_offer(&self) -> Option<CommunicatorOffer> {
+        let uuid = self.lock().uuid?;
+        Some(CommunicatorOffer { uuid, version: Version::LEAST, may_share: false })
+    }
+
+    fn create_communicator_id(&self) -> Result<UniqueId, DeviceError> {
+        Ok(emulated_ranks::new_id())
+    }
+
+    fn connect(
+        &self,
+        stream: StreamId,
+        id: UniqueId,
+        ranks: (usize, usize),
+    ) -> Result<Box<dyn DeviceCommunicator>, DeviceError> {
+        Ok(emulated_ranks::connect(self, stream, id, ranks))
     }
 }
 

@@ -45,7 +45,7 @@ fn peaks<M: DeviceModel>(
 ) -> Peaks {
     let trained = Group::on_threads(ranks, |group| {
         let [of_model, all]: [Arc<Mutex<[usize; 2]>>; 2] = Default::default();
-        let inner = Arc::new(EmulatedStreams::new(Order::Early));
+        let inner = Arc::new(EmulatedStreams::connected(Order::Early));
         let device: Arc<dyn Device> = Arc::new(Faulty::counting(inner, all.clone()));
         let model = model(Arc::new(Faulty::counting(device.clone(), of_model.clone())));
         let config = options.engine.clone();

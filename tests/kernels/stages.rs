@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use remuda::cuda::device::{
-    Device, DeviceAddress, DeviceError, DeviceMemory, EventId, KernelArgument, Matmul, StreamId,
+    CommunicatorOffer, Device, DeviceAddress, DeviceCommunicator, DeviceError, DeviceMemory,
+    EventId, KernelArgument, Matmul, SourceKernel, StreamId,
 };
 use remuda::cuda::kernels::{HalfType, Kernel, KernelLaunch, KernelProgram};
+use remuda::cuda::nccl::UniqueId;
 use remuda::runtime::Group;
 use remuda::runtime::engine::{
-    Engine, EngineConfig, EngineError, EngineMemory, Offload, PlanOptions, Precision, Prefetch,
-    Sharding, StatePlace,
+    Engine, EngineConfig, EngineError, EngineMemory, Exchange, Offload, PlanOptions, Precision,
+    Prefetch, Sharding, StatePlace,
 };
 use remuda::runtime::optim::{DynamicScaling, LionOptions, LossScaling, Optimizer, SgdOptions};
 use remuda::train::{DeviceGpt, DeviceMlp, GptArchitecture, GptConfig, Sequences};
@@ -333,18 +335,49 @@ impl Device for Faulty {
     fn matmul(&self, stream: StreamId, product: &Matmul) -> Result<(), DeviceError> {
         self.inner.matmul(stream, product)
     }
+
+    fn launch_source(
+        &self,
+        stream: StreamId,
+        kernel: &SourceKernel,
+        size: KernelLaunch,
+        arguments: &[KernelArgument],
+    ) -> Result<(), DeviceError> {
+        self.inner.launch_source(stream, kernel, size, arguments)
+    }
+
+    fn load_source(&self, kernel: &SourceKernel) -> Result<(), DeviceError> {
+        self.inner.load_source(kernel)
+    }
+
+    fn communicator_offer(&self) -> Option<CommunicatorOffer> {
+        self.inner.communicator_offer()
+    }
+
+    fn create_communicator_id(&self) -> Result<UniqueId, DeviceError> {
+        self.inner.create_communicator_id()
+    }
+
+    fn connect(
+        &self,
+        stream: StreamId,
+        id: UniqueId,
+        ranks: (usize, usize),
+    ) -> Result<Box<dyn DeviceCommunicator>, DeviceError> {
+        self.inner.connect(stream, id, ranks)
+    }
 }
 
 /// Trains on two ranks; the device of rank 0 forgets the waits for an event. Returns what rank 0 ends with, and the
 /// events for which it has waited.
 fn forgetting(
     config: &EngineConfig,
-    order: Order,
+    (new, order): (NewDevice, Order),
     forgotten: Option<EventId>,
 ) -> (String, BTreeSet<u32>) {
     let waits = Arc::new(Mutex::new(BTreeSet::new()));
     let of_ranks = Group::on_threads(2, |group| {
-        let inner: Arc<dyn Device> = Arc::new(EmulatedStreams::new(order));
+        let inner: Arc<dyn Device> = Arc::new(new(order));
         let device: Arc<dyn Device> = match group.rank() {
             0 => Arc::new(Faulty { forgotten, waits: waits.clone(), ..Faulty::new(inner) }),
             _ => inner,
@@ -357,22 +390,25 @@ fn forgetting(
 }
 
 /// The event behind the decision on a step.
-const DECIDED: u32 = 4;
+const DECIDED: u32 = 3;
+
+/// Makes an emulated device.
+pub(super) type NewDevice = fn(Order) -> EmulatedStreams;
 
 /// Checks that each wait is needed, but for those for `implied`: without it, an order of the streams gives other
 /// numbers. All reductions are in flight together, so that none of them waits for the copies of another.
 #[track_caller]
-fn check_waits(config: &EngineConfig, implied: &[u32]) {
+pub(super) fn check_waits(config: &EngineConfig, new: NewDevice, implied: &[u32]) {
     let plan = PlanOptions { reduce_max: usize::MAX, ..config.plan };
     let config = &EngineConfig { plan, ..config.clone() };
-    let (expected, waits) = forgetting(config, Order::Early, None);
+    let (expected, waits) = forgetting(config, (new, Order::Early), None);
     assert!(!waits.is_empty(), "streams wait");
     let orders = || {
-        let extreme = [Order::Early, Order::Late].into_iter().chain((0..3).map(Order::Lagging));
-        extreme.chain((0..40).map(Order::Random))
+        let extreme = [Order::Early, Order::Late].into_iter().chain((0..4).map(Order::Ahead));
+        extreme.chain((0..4).map(Order::Lagging)).chain((0..40).map(Order::Random))
     };
     let is_needed = |event: &u32| {
-        orders().any(|order| forgetting(config, order, Some(EventId(*event))).0 != expected)
+        orders().any(|order| forgetting(config, (new, order), Some(EventId(*event))).0 != expected)
     };
     let superfluous: Vec<_> = waits.iter().copied().filter(|event| !is_needed(event)).collect();
     assert_eq!(superfluous, implied, "of {waits:?}: {config:?}");
@@ -383,10 +419,11 @@ fn every_wait_of_a_sharded_training_is_needed() {
     if !has("compiler", "every_wait_of_a_sharded_training_is_needed") {
         return;
     }
-    check_waits(&staged(Sharding::None, 2, Precision::F32), &[]);
+    let new = EmulatedStreams::new;
+    check_waits(&staged(Sharding::None, 2, Precision::F32), new, &[]);
     for sharding in [Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters] {
         // Ranks that exchange weights have waited for their update, which follows the decision.
-        check_waits(&staged(sharding, 2, Precision::F32), &[DECIDED]);
+        check_waits(&staged(sharding, 2, Precision::F32), new, &[DECIDED]);
     }
 }
 
@@ -395,11 +432,16 @@ fn device_without_memory_is_an_error_on_all_ranks() {
     if !has("compiler", "device_without_memory_is_an_error_on_all_ranks") {
         return;
     }
-    let config = staged(Sharding::Parameters, 1, Precision::Bf16);
     // At the start, while weights are allocated, and in the first step.
-    for allocations in [0, 12, 26] {
+    check_memory_error(EmulatedStreams::new, [0, 12, 26]);
+}
+
+/// Checks that all ranks end with the error of one whose device has no memory after a number of allocations.
+pub(super) fn check_memory_error<const CASES: usize>(new: NewDevice, allocations: [usize; CASES]) {
+    let config = staged(Sharding::Parameters, 1, Precision::Bf16);
+    for allocations in allocations {
         let of_ranks = Group::on_threads(2, |group| {
-            let inner: Arc<dyn Device> = Arc::new(EmulatedStreams::new(Order::Late));
+            let inner: Arc<dyn Device> = Arc::new(new(Order::Late));
             let device: Arc<dyn Device> = match group.rank() {
                 1 => Arc::new(Faulty {
                     allocations: AtomicUsize::new(allocations),
@@ -417,10 +459,10 @@ fn device_without_memory_is_an_error_on_all_ranks() {
 }
 
 /// Most bytes of the engine of rank 0 on its device, and their forecast.
-fn peak_and_forecast(ranks: usize, config: &EngineConfig) -> [usize; 2] {
+fn peak_and_forecast(ranks: usize, config: &EngineConfig, new: NewDevice) -> [usize; 2] {
     let bytes: Arc<Mutex<[usize; 2]>> = Arc::default();
     let forecasts = Group::on_threads(ranks, |group| {
-        let inner: Arc<dyn Device> = Arc::new(EmulatedStreams::new(Order::Early));
+        let inner: Arc<dyn Device> = Arc::new(new(Order::Early));
         let (own, elsewhere) = (bytes.clone(), Arc::default());
         let bytes = if group.rank() == 0 { own } else { elsewhere };
         // The work space of the model is not counted.
@@ -440,17 +482,21 @@ fn peak_and_forecast(ranks: usize, config: &EngineConfig) -> [usize; 2] {
 
 #[test]
 fn memory_of_devices_is_as_forecast() {
-    if !has("compiler", "memory_of_devices_is_as_forecast") {
-        return;
+    if has("compiler", "memory_of_devices_is_as_forecast") {
+        check_memory(EmulatedStreams::new, Exchange::Host);
     }
+}
+
+/// Compares the memory of all stages with its forecast.
+pub(super) fn check_memory(new: NewDevice, exchange: Exchange) {
     for sharding in Sharding::ALL {
         for ranks in [1, 2, 4] {
             for (precision, optimizer) in
                 [(Precision::F32, StatePlace::Computing), (Precision::Bf16, StatePlace::Host)]
             {
                 let mut config = staged(sharding, LANES / ranks, precision);
-                config.offload.optimizer = optimizer;
-                let [peak, forecast] = peak_and_forecast(ranks, &config);
+                (config.offload.optimizer, config.exchange) = (optimizer, exchange);
+                let [peak, forecast] = peak_and_forecast(ranks, &config, new);
                 // Beside it: numbers of the step, sums of the norm, ends of ranges.
                 let rest = 512;
                 let is_close = (forecast..=forecast + rest).contains(&peak);

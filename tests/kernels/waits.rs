@@ -43,9 +43,13 @@ fn scaled(config: EngineConfig) -> EngineConfig {
 }
 
 /// Waits of the host for the streams of rank 0 in each of some steps.
-fn waits_of_steps(ranks: usize, config: &EngineConfig, order: Order) -> Vec<[usize; STREAMS]> {
+fn waits_of_steps<const STREAMS: usize>(
+    ranks: usize,
+    config: &EngineConfig,
+    new: impl Fn() -> EmulatedStreams + Sync,
+) -> Vec<[usize; STREAMS]> {
     let of_ranks = Group::on_threads(ranks, |group| {
-        let device = EmulatedStreams::new(order);
+        let device = new();
         let mut engine = engine(group, Arc::new(device.clone()), config);
         let mut waits = Vec::new();
         for step in 0..FIRST + STEPS {
@@ -59,7 +63,7 @@ fn waits_of_steps(ranks: usize, config: &EngineConfig, order: Order) -> Vec<[usi
             let after = device.counts();
             assert_eq!(device.memory_changes(), memory, "memory is kept");
             assert_eq!(after.len(), STREAMS);
-            waits.push([0, 1, 2].map(|stream| {
+            waits.push(std::array::from_fn(|stream| {
                 let [before, after] = [&before, &after].map(|counts| counts[stream].host_waits);
                 after - before
             }));
@@ -72,7 +76,7 @@ fn waits_of_steps(ranks: usize, config: &EngineConfig, order: Order) -> Vec<[usi
 #[track_caller]
 fn check_waits(ranks: usize, config: &EngineConfig, expected: [usize; STREAMS]) {
     for order in [Order::Early, Order::Late] {
-        let found = waits_of_steps(ranks, config, order);
+        let found = waits_of_steps(ranks, config, || EmulatedStreams::new(order));
         assert_eq!(found, vec![expected; STEPS], "{ranks} ranks, {order:?}: {config:?}");
     }
 }
@@ -105,6 +109,25 @@ fn steps_of_ranks_wait_for_what_is_exchanged() {
         (Sharding::Parameters, [sums, accumulate * UNITS + UNITS, READS]),
     ] {
         check_waits(2, &staged(sharding, accumulate, Precision::Bf16), expected);
+    }
+}
+
+/// What connected devices exchange, the host does not wait for: only for the decision on the step before.
+#[test]
+fn steps_of_connected_devices_do_not_wait() {
+    if !has("compiler", "steps_of_connected_devices_do_not_wait") {
+        return;
+    }
+    // Computations, copies, exchange, and the copies of what was decided.
+    let expected = [0, 0, 0, READS];
+    for sharding in Sharding::ALL {
+        for (ranks, precision) in [(2, Precision::Bf16), (4, Precision::F32)] {
+            for order in [Order::Early, Order::Late] {
+                let config = staged(sharding, 2, precision);
+                let found = waits_of_steps(ranks, &config, || EmulatedStreams::connected(order));
+                assert_eq!(found, vec![expected; STEPS], "{ranks} ranks, {order:?}: {config:?}");
+            }
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! [`Device`]: what the runtime asks of a GPU.
 
+use crate::cuda::device::communicator::{CommunicatorOffer, DeviceCommunicator};
 use crate::cuda::device::error::DeviceError;
 use crate::cuda::device::matmul::Matmul;
-use crate::cuda::device::types::{DeviceAddress, EventId, KernelArgument, StreamId};
+use crate::cuda::device::types::{DeviceAddress, EventId, KernelArgument, SourceKernel, StreamId};
 use crate::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
+use crate::cuda::nccl::UniqueId;
 
 /// Memory of a device; it is released when this is dropped, after the operations that were submitted before.
 pub trait DeviceMemory: Send + Sync {
@@ -114,4 +116,45 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// If the device fails.
     fn matmul(&self, stream: StreamId, product: &Matmul) -> Result<(), DeviceError>;
+
+    /// Launches a kernel whose source was made at run time.
+    ///
+    /// # Errors
+    /// As [`Self::launch`].
+    fn launch_source(
+        &self,
+        stream: StreamId,
+        kernel: &SourceKernel,
+        size: KernelLaunch,
+        arguments: &[KernelArgument],
+    ) -> Result<(), DeviceError>;
+
+    /// Loads such a kernel, so that its first launch waits for nothing: a device loads code when it is idle.
+    ///
+    /// # Errors
+    /// If it cannot be compiled.
+    fn load_source(&self, kernel: &SourceKernel) -> Result<(), DeviceError>;
+
+    /// Returns what other ranks must know before they connect their devices with this one; `None` if it cannot be
+    /// connected.
+    fn communicator_offer(&self) -> Option<CommunicatorOffer>;
+
+    /// Creates the identifier of a new communicator, on one of its ranks.
+    ///
+    /// # Errors
+    /// If the device cannot be connected.
+    fn create_communicator_id(&self) -> Result<UniqueId, DeviceError>;
+
+    /// Connects the devices of `world` ranks, of which this is `rank`, for operations in a stream of this device. All of
+    /// them call it with the same identifier. It may return before they are connected: see
+    /// [`DeviceCommunicator::is_submitted`].
+    ///
+    /// # Errors
+    /// If the device cannot be connected.
+    fn connect(
+        &self,
+        stream: StreamId,
+        id: UniqueId,
+        ranks: (usize, usize),
+    ) -> Result<Box<dyn DeviceCommunicator>, DeviceError>;
 }

@@ -7,15 +7,20 @@
 //! |---|---|
 //! | `interface` | the trait |
 //! | `types` | addresses, streams, events, arguments of kernels |
+//! | `communicator` | ranks whose devices exchange data |
 //! | `matmul` | a product of matrices |
 //! | `error` | the error |
 
+mod communicator;
 mod error;
 mod interface;
 mod matmul;
 mod types;
 
+pub use crate::cuda::device::communicator::{CommunicatorOffer, DeviceCommunicator, PeerMemory};
 pub use crate::cuda::device::error::DeviceError;
 pub use crate::cuda::device::interface::{Device, DeviceMemory};
 pub use crate::cuda::device::matmul::{DeviceMatrix, Matmul, MatmulShape};
-pub use crate::cuda::device::types::{DeviceAddress, EventId, KernelArgument, StreamId};
+pub use crate::cuda::device::types::{
+    DeviceAddress, EventId, KernelArgument, SourceKernel, StreamId,
+};

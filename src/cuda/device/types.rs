@@ -31,6 +31,15 @@ pub struct StreamId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EventId(pub u32);
 
+/// Kernel whose source is made at run time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceKernel {
+    /// Name of the function, which no other kernel has.
+    pub name: String,
+    /// Complete CUDA source.
+    pub source: String,
+}
+
 /// Argument of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KernelArgument {

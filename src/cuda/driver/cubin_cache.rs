@@ -45,16 +45,27 @@ impl CubinCache {
         architecture: Architecture,
     ) -> Result<Vec<u8>, NvrtcError> {
         let (name, source, options) = (program.name(), program.source(), program.options());
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        self.code_of_source(compiler, [&name, &source], &options, architecture)
+    }
+
+    /// The same for a source with its name and the options of the compiler.
+    pub(super) fn code_of_source(
+        &self,
+        compiler: &Compiler,
+        [name, source]: [&str; 2],
+        options: &[&str],
+        architecture: Architecture,
+    ) -> Result<Vec<u8>, NvrtcError> {
         let file = self.dir.as_ref().map(|dir| {
             let version = compiler.version();
-            let parts = [&*name, &source, &options.join(" "), &version, &architecture.to_string()];
-            dir.join(file_name(&name, &parts))
+            let parts = [name, source, &options.join(" "), &version, &architecture.to_string()];
+            dir.join(file_name(name, &parts))
         });
         if let Some(kept) = file.as_deref().and_then(|file| fs::read(file).ok()) {
             return Ok(kept);
         }
-        let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        let Compiled { cubin, .. } = compiler.compile(&name, &source, architecture, &options)?;
+        let Compiled { cubin, .. } = compiler.compile(name, source, architecture, options)?;
         if let Some(file) = file {
             // Without the file, the next worker compiles again.
             let _ = write(&file, &cubin);

@@ -4,18 +4,21 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use cudarc::driver::CudaContext;
 
-use crate::base::{clock, lock};
+use crate::base::{clock, env_vars, lock};
 use crate::cuda::cublaslt::{
     AlgorithmChoice, CublasLt, CublasLtError, LtAlgorithms, LtHandle, LtPlan, LtProduct,
     LtWorkspace, ShareChoices,
 };
 use crate::cuda::device::{
-    Device, DeviceAddress, DeviceError, DeviceMemory, EventId, KernelArgument, Matmul, StreamId,
+    CommunicatorOffer, Device, DeviceAddress, DeviceCommunicator, DeviceError, DeviceMemory,
+    EventId, KernelArgument, Matmul, SourceKernel, StreamId,
 };
 use crate::cuda::driver::cubin_cache::CubinCache;
 use crate::cuda::driver::ffi_calls::{Driver, RawEvent, RawStream};
+use crate::cuda::driver::nccl_ranks::{NcclRanks, exchange_failed};
 use crate::cuda::driver::programs::Programs;
 use crate::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
+use crate::cuda::nccl::{NcclLibrary, UniqueId};
 use crate::cuda::nvrtc::{Architecture, Compiler};
 
 /// Memory of a stream that algorithms of products may use: what NVIDIA recommends for Hopper, and enough for others.
@@ -295,6 +298,43 @@ impl Device for CudaDevice {
         let plan = plan.map_err(|error| lt_failed(&error))?;
         let addresses = [product.b, product.a, product.c].map(|matrix| matrix.address);
         self.driver.multiply(raw, &plan, addresses, workspace)
+    }
+
+    fn launch_source(
+        &self,
+        stream: StreamId,
+        kernel: &SourceKernel,
+        size: KernelLaunch,
+        arguments: &[KernelArgument],
+    ) -> Result<(), DeviceError> {
+        let raw = self.state().programs.source_kernel(&self.driver, kernel)?;
+        self.driver.launch(self.stream(stream), (raw, &kernel.name), size, arguments)
+    }
+
+    fn load_source(&self, kernel: &SourceKernel) -> Result<(), DeviceError> {
+        self.state().programs.source_kernel(&self.driver, kernel).map(drop)
+    }
+
+    fn communicator_offer(&self) -> Option<CommunicatorOffer> {
+        let (library, uuid) = (NcclLibrary::open().ok()?, self.driver.uuid().ok()?);
+        let sharing = env_vars::get_text(env_vars::NCCL_MULTI_RANK_GPU_ENABLE);
+        let may_share = sharing.as_deref() == Some("1");
+        Some(CommunicatorOffer { uuid, version: library.version(), may_share })
+    }
+
+    fn create_communicator_id(&self) -> Result<UniqueId, DeviceError> {
+        NcclLibrary::open().and_then(|library| library.unique_id()).map_err(exchange_failed)
+    }
+
+    fn connect(
+        &self,
+        stream: StreamId,
+        id: UniqueId,
+        ranks: (usize, usize),
+    ) -> Result<Box<dyn DeviceCommunicator>, DeviceError> {
+        let library = NcclLibrary::open().map_err(exchange_failed)?;
+        let on = (self.driver.clone(), self.stream(stream));
+        Ok(Box::new(NcclRanks::start(on, &library, id, ranks)?))
     }
 }
 

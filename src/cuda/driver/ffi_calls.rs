@@ -28,7 +28,7 @@ pub(super) struct Driver(Arc<CudaContext>);
 
 /// Stream, which is destroyed with the driver's context.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RawStream(CUstream);
+pub(in crate::cuda) struct RawStream(CUstream);
 
 /// Event, which is destroyed with the driver's context.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,13 @@ unsafe impl Send for RawModule {}
 // SAFETY: as above.
 unsafe impl Send for RawKernel {}
 
+impl RawStream {
+    /// The stream as other libraries of NVIDIA name it.
+    pub(in crate::cuda) fn handle(self) -> *mut c_void {
+        self.0.cast()
+    }
+}
+
 /// Converts an error of the driver.
 fn failed(operation: &str) -> impl FnOnce(DriverError) -> DeviceError {
     let operation = operation.to_owned();
@@ -64,12 +71,18 @@ impl Driver {
     }
 
     /// The context must be current in the thread that calls the driver.
-    fn enter(&self) -> Result<(), DeviceError> {
+    pub(super) fn enter(&self) -> Result<(), DeviceError> {
         self.0.bind_to_thread().map_err(failed("the choice of the device"))
     }
 
     pub(super) fn name(&self) -> String {
         self.0.name().unwrap_or_else(|_| format!("GPU {}", self.0.ordinal()))
+    }
+
+    /// UUID of the device.
+    pub(super) fn uuid(&self) -> Result<u128, DeviceError> {
+        let uuid = self.0.uuid().map_err(failed("the question for its UUID"))?;
+        Ok(u128::from_be_bytes(uuid.bytes.map(|byte| byte as u8)))
     }
 
     pub(super) fn architecture(&self) -> Result<Architecture, DeviceError> {

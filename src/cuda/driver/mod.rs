@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `cuda_device` | the device |
 //! | `ffi_calls` | calls of the driver |
+//! | `nccl_ranks` | devices of several ranks, connected by NCCL |
 //! | `message` | messages of the driver |
 //! | `programs` | kernels: compiled when they are first launched |
 //! | `cubin_cache` | compiled programs on disk |
@@ -14,10 +15,12 @@ mod cubin_cache;
 mod cuda_device;
 mod ffi_calls;
 mod message;
+mod nccl_ranks;
 mod programs;
 
 pub use crate::cuda::driver::cubin_cache::CubinCache;
 pub use crate::cuda::driver::cuda_device::CudaDevice;
 #[cfg(feature = "train")]
 pub(crate) use crate::cuda::driver::cuda_device::WORKSPACE_BYTES;
+pub(in crate::cuda) use crate::cuda::driver::ffi_calls::RawStream;
 pub(crate) use crate::cuda::driver::message::driver_message;

@@ -28,8 +28,8 @@ pub(crate) enum CommProgress {
 
 /// Communicator of one rank.
 pub(crate) struct Communicator {
-    library: Arc<NcclLibrary>,
-    raw: Comm,
+    pub(super) library: Arc<NcclLibrary>,
+    pub(super) raw: Comm,
 }
 
 // SAFETY: NCCL permits any thread to use a communicator, one at a time, and all uses are through
@@ -455,7 +455,7 @@ impl Memory {
 }
 
 /// Checks that a call has been started or has already completed.
-fn check_started(
+pub(super) fn check_started(
     library: &NcclLibrary,
     function: &'static str,
     code: c_int,

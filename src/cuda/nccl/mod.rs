@@ -7,11 +7,13 @@
 //! |---|---|
 //! | `ffi` | functions of the library |
 //! | `ffi_communicator` | communicators and their operations |
+//! | `ffi_addressed` | their operations on memory that is named by its address |
 //! | `ras` | NCCL's status of a job that hangs |
 //! | `types`, `version`, `error` | element types and reductions; version of the library; errors |
 
 mod error;
 mod ffi;
+mod ffi_addressed;
 mod ffi_communicator;
 pub mod ras;
 mod types;

@@ -47,6 +47,9 @@ pub struct EngineConfig {
     pub shard_group: Option<usize>,
     /// State that is kept elsewhere.
     pub offload: Offload,
+    /// How ranks on devices exchange gradients and weights.
+    #[serde(default)]
+    pub exchange: Exchange,
     /// Limits of gathering, reducing and recomputing.
     pub plan: PlanOptions,
     /// Seed of the initial values.
@@ -69,6 +72,7 @@ impl Default for EngineConfig {
             persistent_len_max: 0,
             shard_group: None,
             offload: Offload::default(),
+            exchange: Exchange::default(),
             plan: PlanOptions { prefetch: Prefetch::NextPass, reduce_max: 0, recompute: 0 },
             seed: 1,
         }
@@ -146,6 +150,20 @@ pub(crate) fn is_shard_group(size: usize, world: usize) -> bool {
 
 fn contradiction(problem: impl Display, instead: &str) -> Result<(), EngineError> {
     Err(EngineError::Config { problem: problem.to_string(), instead: instead.to_owned() })
+}
+
+/// How ranks on devices exchange gradients and weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Exchange {
+    /// Between the devices, by NCCL, if all of them can be connected; else as [`Self::Host`]. Sums are added in the
+    /// canonical order.
+    #[default]
+    Devices,
+    /// The same, where NCCL adds in its own order: less memory and traffic within a device, but other bits for another
+    /// placement or library.
+    AnyOrder,
+    /// Through the memory of the host.
+    Host,
 }
 
 /// State that is not in the memory in which a rank computes.

@@ -3,11 +3,13 @@
 use std::ops::Range;
 
 use crate::runtime::engine::buffers::PlannedPool;
-#[cfg(feature = "nccl")]
-use crate::runtime::engine::config::StatePlace;
 use crate::runtime::engine::config::{EngineConfig, Precision};
 #[cfg(feature = "nccl")]
+use crate::runtime::engine::config::{Exchange, StatePlace};
+#[cfg(feature = "nccl")]
 use crate::runtime::engine::device::DeviceModel;
+#[cfg(feature = "nccl")]
+use crate::runtime::engine::device::exchange::fold_bytes;
 #[cfg(feature = "nccl")]
 use crate::runtime::engine::model::ModelPass;
 use crate::runtime::engine::model::{Model, plan_passes};
@@ -30,7 +32,7 @@ pub struct EngineMemory {
     /// Moments, and the master weights if the arithmetic has 16 bits.
     pub optimizer: usize,
     /// Units that passes read or whose gradients are being reduced: gathered weights, weights converted to
-    /// `f32`, gradients of one micro-batch.
+    /// `f32`, gradients of one micro-batch; and the memory in which devices add what ranks exchange.
     pub live_units: usize,
     /// Sums of earlier micro-batches of a step.
     pub micro_batch_sums: usize,
@@ -87,7 +89,8 @@ impl EngineMemory {
             parameters: forecast.parameters_on_device(is_updated_there),
             gradients: forecast.gradients(),
             optimizer: if is_updated_there { forecast.optimizer(false) } else { 0 },
-            live_units: forecast.live_units_on_device(&passes),
+            live_units: forecast.live_units_on_device(&passes)
+                + fold_bytes(&forecast.layout, config, world),
             micro_batch_sums: forecast.micro_batch_sums(),
             files: forecast.files(),
             saved: 0,
@@ -296,12 +299,20 @@ impl Forecast<'_> {
         self.residences[unit] == Residence::Part && 1 < self.layout.ranks()
     }
 
-    /// Weights on a device: units that stay there, and, if it updates them, the parts of the others.
+    /// Whether ranks exchange weights between their devices, each a part of equal length.
+    fn has_equal_parts(&self) -> bool {
+        let is_divided = self.config.sharding.divides_optimizer() && 1 < self.layout.ranks();
+        is_divided && self.config.exchange != Exchange::Host
+    }
+
+    /// Weights on a device: units that stay there, and the parts of the others, if it updates or exchanges them.
     fn parameters_on_device(&self, is_updated_there: bool) -> usize {
-        let stored = self.units().map(|unit| match (self.is_gathered(unit), is_updated_there) {
-            (false, _) => self.len(unit),
-            (true, true) => self.own_len(unit),
-            (true, false) => 0,
+        let stored = self.units().map(|unit| match self.is_gathered(unit) {
+            false if self.has_equal_parts() => self.layout.padded_len(unit),
+            true if self.has_equal_parts() => self.layout.units()[unit].part_len(),
+            false => self.len(unit),
+            true if is_updated_there => self.own_len(unit),
+            true => 0,
         });
         self.weight_bytes() * stored.sum::<usize>()
     }
@@ -316,7 +327,14 @@ impl Forecast<'_> {
             for step in plan.forward.iter().chain(&plan.backward) {
                 self.follow(*step, &mut live);
                 match *step {
-                    PlanStep::FinishGather { unit } if self.is_gathered(unit) => {
+                    PlanStep::StartGather { unit }
+                        if self.has_equal_parts() && self.is_gathered(unit) =>
+                    {
+                        gathered.take(unit, self.layout.padded_len(unit));
+                    }
+                    PlanStep::FinishGather { unit }
+                        if !self.has_equal_parts() && self.is_gathered(unit) =>
+                    {
                         gathered.take(unit, self.len(unit));
                     }
                     PlanStep::Free { unit } if self.is_gathered(unit) => gathered.free(unit),

@@ -37,7 +37,7 @@ mod whole;
 pub use checkpoint::saved_schedule;
 #[cfg(all(feature = "cli", feature = "train"))]
 pub(crate) use config::is_shard_group;
-pub use config::{EngineConfig, Offload, Precision, StatePlace};
+pub use config::{EngineConfig, Exchange, Offload, Precision, StatePlace};
 #[cfg(feature = "nccl")]
 pub use device::{
     DeviceBackward, DeviceForward, DeviceLosses, DeviceModel, DeviceReplica, GroupChoices,

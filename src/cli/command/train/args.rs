@@ -13,7 +13,7 @@ use crate::base::env_vars;
 use crate::cli::args::values::parse_positive_int;
 use crate::cli::command::train::config_places::{ConfigPlace, ConfigPlaces};
 use crate::cli::line::{BadValue, parse_whole};
-use crate::runtime::engine::{EngineConfig, Offload, PlanOptions, Precision, Sharding};
+use crate::runtime::engine::{EngineConfig, Exchange, Offload, PlanOptions, Precision, Sharding};
 use crate::runtime::optim::{
     AdamOptions, DynamicScaling, LossScaling, LrSchedule, Optimizer, Schedule,
 };
@@ -317,6 +317,7 @@ impl TrainArgs {
             persistent_len_max: 0,
             shard_group: self.shard_group.map(NonZeroUsize::get),
             offload: Offload::default(),
+            exchange: Exchange::default(),
             plan: PlanOptions {
                 recompute: usize::from(self.activation_checkpointing),
                 ..EngineConfig::default().plan

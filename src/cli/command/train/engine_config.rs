@@ -86,6 +86,7 @@ pub fn engine_config(
             }
         },
         offload: offload_of(&found.zero),
+        exchange: otherwise.exchange,
         plan: PlanOptions {
             prefetch: Prefetch::Elements(found.zero.prefetch_bucket as usize),
             reduce_max: found.zero.reduce_bucket as usize,

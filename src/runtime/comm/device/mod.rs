@@ -34,6 +34,7 @@
 //! | `registered` | memory that is registered with NCCL |
 //! | `pieces` | reduction of lanes of which ranks have several, through host memory |
 //! | `pipeline`, `staged` | operations through host memory, in chunks that overlap |
+//! | `stream_exchange` | operations of training, in a stream of the device |
 //! | `wait` | waits with a deadline |
 //! | `ffi_pinned` | CUDA driver, pinned memory |
 
@@ -58,6 +59,7 @@ mod pipeline;
 mod registered;
 mod select;
 mod staged;
+mod stream_exchange;
 mod wait;
 
 pub use cudarc;
@@ -71,3 +73,4 @@ pub use memory::{DeviceBuffer, DeviceRange, LentDevice};
 pub use nccl_id::share_id;
 pub use registered::RegisteredSlice;
 pub use select::DeviceBackend;
+pub(crate) use stream_exchange::{Reduced, StreamExchange, can_connect};

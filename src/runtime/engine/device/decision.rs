@@ -120,7 +120,7 @@ impl DecisionMemory {
     /// Returns the last decision, for which the host waits, but for nothing that was submitted after it.
     pub(super) fn read(&self, on: &DeviceQueue) -> Result<DeviceStep, DeviceError> {
         let mut step = DeviceStep::default();
-        on.device.download(self.reads, self.step(), bytemuck::bytes_of_mut(&mut step))?;
+        on.download_from(self.reads, self.step(), bytemuck::bytes_of_mut(&mut step))?;
         Ok(step)
     }
 }

@@ -1,5 +1,6 @@
-//! [`DeviceGradients`]: gradients in the memory of a device. Ranks reduce them in the memory of the host: a unit is
-//! copied there beside the computations that follow it, and this rank's part is copied back.
+//! [`DeviceGradients`]: gradients in the memory of a device. Ranks reduce them there, in a stream beside the
+//! computations. If the devices are not connected, and for sums of subtrees, ranks reduce them in the memory of the host:
+//! a unit is copied there beside the computations that follow it, and this rank's part is copied back.
 
 use std::ops::Range;
 
@@ -13,6 +14,7 @@ use crate::runtime::engine::buffers::{Capacity, UnitBuffers};
 use crate::runtime::engine::device::queue::{DeviceFloats, DeviceQueue};
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::shards::gradients::{GradientExecutor, OpenGradient, OwnGradient};
+use crate::runtime::engine::shards::reduction::{ReductionInFlight, UnitReduction};
 
 /// Arithmetic on gradients of a device.
 pub(super) struct DeviceGradients {
@@ -29,8 +31,10 @@ pub(super) struct DeviceGradients {
 /// Gradient of a unit on a device, which can be reduced.
 pub(super) struct ReducedUnit {
     floats: DeviceFloats,
-    /// Recorded behind the computations of the gradient; the copy to the host waits for it.
+    /// Recorded behind the computations of the gradient; its reduction, or the copy to the host, waits for it.
     closed: EventId,
+    /// Recorded behind the reduction between devices; the computations wait for it.
+    reduced: EventId,
     /// The unit in the memory of the host, while it is reduced.
     staged: Option<SharedBuffer<f32>>,
 }
@@ -57,8 +61,8 @@ impl GradientExecutor for DeviceGradients {
     type Sum = DeviceFloats;
 
     fn alloc(&mut self, len: usize) -> Result<ReducedUnit, EngineError> {
-        let closed = self.on.device.create_event()?;
-        Ok(ReducedUnit { floats: self.on.floats(len)?, closed, staged: None })
+        let [closed, reduced] = [self.on.device.create_event()?, self.on.device.create_event()?];
+        Ok(ReducedUnit { floats: self.on.floats(len)?, closed, reduced, staged: None })
     }
 
     fn clear(&mut self, unit: &mut ReducedUnit, len: usize) -> Result<(), EngineError> {
@@ -144,9 +148,35 @@ impl GradientExecutor for DeviceGradients {
         let DeviceQueue { device, copies, .. } = &self.on;
         device.wait(*copies, unit.closed)?;
         let bytes = bytemuck::cast_slice_mut(staged.slice_mut(&(0..len)));
-        device.download(*copies, unit.floats.address(), bytes)?;
+        self.on.download_from(*copies, unit.floats.address(), bytes)?;
         unit.staged = Some(staged);
         Ok(())
+    }
+
+    /// Between connected devices, the host waits for nothing: events order the streams.
+    fn start(
+        &mut self,
+        unit: &mut ReducedUnit,
+        reduction: &UnitReduction<'_>,
+    ) -> Result<Option<ReductionInFlight>, EngineError> {
+        let Some(exchange) = &self.on.exchange else {
+            return self.start_on_host(unit, reduction).map(Some);
+        };
+        let device = &self.on.device;
+        device.wait(exchange.stream(), unit.closed)?;
+        exchange.reduce(reduction.shards, unit.floats.address())?;
+        device.record(exchange.stream(), unit.reduced)?;
+        Ok(None)
+    }
+
+    fn finish(
+        &mut self,
+        unit: &mut ReducedUnit,
+        own: &Range<usize>,
+        divisor: u64,
+    ) -> Result<(), EngineError> {
+        self.on.device.wait(self.on.stream, unit.reduced)?;
+        Ok(self.on.divide(unit.floats.at(own.start), divisor, own.len())?)
     }
 
     fn for_host(&mut self, unit: &mut ReducedUnit, len: usize) -> Result<(), EngineError> {

@@ -66,7 +66,7 @@ impl KeptLosses {
             return Ok(Vec::new());
         };
         let mut losses = vec![0.0f32; memory.len()];
-        on.device.download(stream, memory.address(), bytemuck::cast_slice_mut(&mut losses))?;
+        on.download_from(stream, memory.address(), bytemuck::cast_slice_mut(&mut losses))?;
         let room = losses.len() / counts.len().max(1);
         let of_batches = losses.chunks(room).zip(counts);
         Ok(of_batches.map(|(losses, count)| DeviceLosses::mean(&losses[..*count])).collect())

@@ -6,8 +6,9 @@
 //! | `check` | settings that a device does not have yet |
 //! | `model` | interface of a model that computes on a device |
 //! | `replica` | a rank whose memory is that of a device |
+//! | `exchange` | what ranks exchange between their devices |
 //! | `queue` | its two streams, for computations and for copies, and arithmetic on them |
-//! | `weights`, `gradients` | what passes read and write, and its copies from and to the host, where ranks exchange it |
+//! | `weights`, `gradients` | what passes read and write; its copies from and to the host, where devices cannot exchange it |
 //! | `unit`, `update` | memory of a unit's optimizer; launches of the optimizers |
 //! | `losses`, `squares`, `decision` | what a step is decided by; the decision, which the device makes |
 //! | `state` | the state as pieces that are saved, restored and collected |
@@ -15,6 +16,7 @@
 mod check;
 mod choices;
 mod decision;
+pub(super) mod exchange;
 mod gradients;
 mod losses;
 mod model;

@@ -7,6 +7,7 @@ use crate::cuda::device::{
 };
 use crate::cuda::kernels::{ElementType, HalfType, Kernel, KernelLaunch, KernelProgram};
 use crate::runtime::engine::buffers::Capacity;
+use crate::runtime::engine::device::exchange::{DeviceExchange, ExchangedMemory};
 
 /// A device with two streams: copies from and to the host run beside the computations.
 #[derive(Clone)]
@@ -18,6 +19,8 @@ pub(super) struct DeviceQueue {
     pub(super) copies: StreamId,
     /// Type in which the model computes.
     pub(super) element: ElementType,
+    /// What ranks exchange between their devices, if they do.
+    pub(super) exchange: Option<Arc<DeviceExchange>>,
 }
 
 /// Numbers in the memory of a device, f32.
@@ -53,12 +56,16 @@ impl DeviceQueue {
     /// Creates the streams.
     pub(super) fn new(device: Arc<dyn Device>, element: ElementType) -> Result<Self, DeviceError> {
         let (stream, copies) = (device.create_stream()?, device.create_stream()?);
-        Ok(Self { device, stream, copies, element })
+        Ok(Self { device, stream, copies, element, exchange: None })
     }
 
     /// Allocates memory. There is none of 0 bytes, which a rank without a part of a unit would ask for.
     pub(super) fn alloc(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>, DeviceError> {
-        self.device.alloc(bytes.max(1))
+        let memory = self.device.alloc(bytes.max(1))?;
+        Ok(match self.exchange.clone() {
+            Some(exchange) => Box::new(ExchangedMemory { memory, exchange }),
+            None => memory,
+        })
     }
 
     /// Allocates numbers, whose values are not defined.
@@ -83,7 +90,20 @@ impl DeviceQueue {
         if to.is_empty() {
             return Ok(());
         }
-        self.device.download(self.stream, from, bytemuck::cast_slice_mut(to))
+        self.download_from(self.stream, from, bytemuck::cast_slice_mut(to))
+    }
+
+    /// Copies bytes to the host, after the operations of a stream; the host waits for them.
+    pub(super) fn download_from(
+        &self,
+        stream: StreamId,
+        from: DeviceAddress,
+        to: &mut [u8],
+    ) -> Result<(), DeviceError> {
+        if let Some(exchange) = &self.exchange {
+            exchange.wait_for(stream)?;
+        }
+        self.device.download(stream, from, to)
     }
 
     /// Copies numbers within the device.

@@ -7,6 +7,7 @@ use crate::runtime::comm::group::Group;
 use crate::runtime::engine::config::{EngineConfig, Precision, StatePlace};
 use crate::runtime::engine::device::check::check_device_config;
 use crate::runtime::engine::device::decision::DecisionMemory;
+use crate::runtime::engine::device::exchange::{DeviceExchange, StepAgreement, blocks_of};
 use crate::runtime::engine::device::gradients::DeviceGradients;
 use crate::runtime::engine::device::losses::KeptLosses;
 use crate::runtime::engine::device::model::{
@@ -28,10 +29,11 @@ use crate::runtime::engine::shards::weights::{abort_if_offload, shard_layout};
 use crate::runtime::flat::tasks::Serial;
 use crate::runtime::optim::{LossScale, LossScaler, Optimizer, OptimizerStep};
 use crate::runtime::parallel::zero::lanes::LaneAssignment;
-use crate::runtime::parallel::zero::shard_ranges::NORM_BLOCK;
+use crate::runtime::parallel::zero::shard_ranges::UnitShards;
 use crate::runtime::parallel::zero::step_plan::{Computation, PlanPass, PlanStep, segments};
 
-/// Rank in the memory of a device. Ranks exchange weights and gradients through the memory of the host.
+/// Rank in the memory of a device. Ranks exchange weights and gradients between their devices, if these can be
+/// connected, else through the memory of the host.
 pub struct DeviceReplica<M: DeviceModel> {
     pub(super) on: DeviceQueue,
     pub(super) model: M,
@@ -44,8 +46,17 @@ pub struct DeviceReplica<M: DeviceModel> {
     decision: DecisionMemory,
     squares: SquareSums,
     losses: KeptLosses,
+    /// Comparison of the steps, if devices exchange what they do not compare.
+    agreement: Option<StepAgreement>,
     /// Micro-batches of a step.
     accumulate: usize,
+}
+
+/// How the work is divided over the ranks.
+struct Division {
+    groups: UnitGroups,
+    parts: OwnedParts,
+    lanes: LaneAssignment,
 }
 
 impl<M: DeviceModel> DeviceReplica<M> {
@@ -60,7 +71,8 @@ impl<M: DeviceModel> DeviceReplica<M> {
         check_device_config(config)?;
         let replica =
             Self::allocate(group, device, model, config, lanes).and_then(|mut replica| {
-                init_weights(&mut replica, config.seed)?;
+                let filled = init_weights(&mut replica, config.seed);
+                replica.settle(filled)?;
                 Ok(replica)
             });
         replica.inspect_err(|error| abort_if_device(group, error))
@@ -73,14 +85,29 @@ impl<M: DeviceModel> DeviceReplica<M> {
         config: &EngineConfig,
         lanes: LaneAssignment,
     ) -> Result<Self, EngineError> {
-        let on = DeviceQueue::new(device, config.precision.into())?;
+        let mut on = DeviceQueue::new(device, config.precision.into())?;
         let passes: Vec<PlanPass> = model.passes().into_iter().map(PlanPass::from).collect();
         model.set_segments(&segments(&passes, config.plan.recompute));
-        let table = model.parameters();
-        let unit_lens = table.units().iter().map(|unit| unit.range.len());
+        let unit_lens = model.parameters().units().iter().map(|unit| unit.range.len());
         let layout = shard_layout(unit_lens, config, group.world_size());
         let parts = OwnedParts { group: group.clone(), layout, sharding: config.sharding };
         let groups = UnitGroups::new(group, config.shard_group)?;
+        on.exchange = DeviceExchange::connect(&on.device, &groups, &parts.layout, config)?;
+        let exchange = on.exchange.clone();
+        let division = Division { groups, parts, lanes };
+        let allocated = Self::allocate_on(on, (model, passes), config, division);
+        // Other ranks do not wait for what this one would exchange.
+        allocated.inspect_err(|_| exchange.iter().for_each(|exchange| exchange.abort()))
+    }
+
+    fn allocate_on(
+        on: DeviceQueue,
+        (model, passes): (M, Vec<PlanPass>),
+        config: &EngineConfig,
+        Division { groups, parts, lanes }: Division,
+    ) -> Result<Self, EngineError> {
+        let (group, table) = (&groups.all, model.parameters());
+        let agreement = on.exchange.is_some().then(|| StepAgreement::new(group)).transpose()?;
         let rounding = config.gradient_rounding.unwrap_or(Precision::F32).dtype();
         let options = GradientOptions { lanes, sharding: config.sharding, rounding };
         let executor = DeviceGradients::new(on.clone(), group.clone())?;
@@ -92,13 +119,16 @@ impl<M: DeviceModel> DeviceReplica<M> {
                 return UnitState::with_master(own.len(), config).map(PartState::Host);
             }
             let decay = parts.decay_ranges(table, unit);
-            let memory = UnitMemory::new(&on, &own, weights.resident(unit), &decay, moments)?;
+            let stored = weights.own_part(unit, &own);
+            let memory = UnitMemory::new(&on, &own, stored, &decay, moments)?;
             Ok(PartState::Device(memory))
         };
         let units: Result<Vec<_>, _> = (0..table.units().len()).map(unit).collect();
         let units = units.inspect_err(|error| abort_if_offload(group, error))?;
-        let blocks = |unit| parts.own_range(unit).len().div_ceil(NORM_BLOCK);
-        let blocks: usize = (0..units.len()).map(blocks).sum();
+        let blocks: usize = match on.exchange {
+            Some(_) => parts.layout.units().iter().map(UnitShards::blocks).sum(),
+            None => (0..units.len()).map(|unit| blocks_of(&parts.own_range(unit)).len()).sum(),
+        };
         let decision = DecisionMemory::new(&on, config.loss_scaling)?;
         decision.resume(&on, 0, LossScaler::new(config.loss_scaling).state())?;
         Ok(Self {
@@ -109,6 +139,7 @@ impl<M: DeviceModel> DeviceReplica<M> {
             decision,
             squares: SquareSums::new(&on, blocks)?,
             losses: KeptLosses::new(),
+            agreement,
             accumulate: config.accumulate,
             optimizer: config.optimizer,
             parts,
@@ -157,25 +188,44 @@ impl<M: DeviceModel> DeviceReplica<M> {
             PlanStep::Free { unit } => self.weights.free(unit),
             PlanStep::Compute { kind, pass } => self.compute(kind, pass, batch),
             PlanStep::OpenGradient { unit } => self.gradients.open(unit, at.is_last),
-            PlanStep::StartReduce { unit } => self.gradients.close(unit, at.is_last),
+            PlanStep::StartReduce { unit } => self.close_gradient(unit, at.is_last),
             PlanStep::FinishReduce { unit } => self.gradients.finish_reduce(unit, at.is_last),
         }
     }
 
+    /// The gradient of a unit is complete. Between connected devices its reduction is submitted at once, beside the passes
+    /// that follow. In the memory of the host it begins when the next pass was submitted, because the host waits for it.
+    fn close_gradient(&mut self, unit: usize, is_last: bool) -> Result<(), EngineError> {
+        self.gradients.close(unit, is_last)?;
+        if self.on.exchange.is_some() { self.gradients.start_due() } else { Ok(()) }
+    }
+
     /// Adds the squares of this rank's gradients, and of those of the other ranks. Communicates if ranks have different
-    /// parts: the sums of the blocks meet in the memory of the host, for which it waits.
+    /// parts.
     fn sum_squares(&mut self) -> Result<FoldedSums, EngineError> {
-        let (mut counts, mut block) = (Vec::new(), 0);
+        let is_exchanged = self.on.exchange.is_some() && self.parts.are_divided();
+        let (mut counts, mut first) = (Vec::new(), 0);
         for unit in 0..self.units.len() {
             let gradient = self.gradients.own(unit).address();
-            let len = self.parts.own_range(unit).len();
-            self.on.block_squares(gradient, self.squares.at(block), len)?;
-            counts.push(len.div_ceil(NORM_BLOCK));
-            block += len.div_ceil(NORM_BLOCK);
+            let own = self.parts.own_range(unit);
+            let blocks = blocks_of(&own);
+            let at = if is_exchanged { first + blocks.start } else { first };
+            self.on.block_squares(gradient, self.squares.at(at), own.len())?;
+            counts.push(blocks.len());
+            let of_all = self.parts.layout.units()[unit].blocks();
+            first += if is_exchanged { of_all } else { blocks.len() };
         }
-        if !self.parts.are_divided() {
+        if is_exchanged {
+            self.squares.gather(&self.on, &self.parts.layout)?;
+        }
+        if is_exchanged || !self.parts.are_divided() {
             return Ok(self.squares.fold(&self.on)?);
         }
+        self.sum_squares_on_host(counts)
+    }
+
+    /// The sums of the blocks of all ranks meet in the memory of the host, for which it waits.
+    fn sum_squares_on_host(&self, counts: Vec<usize>) -> Result<FoldedSums, EngineError> {
         let sums = self.squares.download(&self.on)?;
         let mut rest = &sums[..];
         let of_units = counts.into_iter().map(|count| {
@@ -191,6 +241,9 @@ impl<M: DeviceModel> DeviceReplica<M> {
         let sums = self.sum_squares()?;
         self.decision.decide(&self.on, sums, settings)?;
         self.losses.end_step();
+        if let Some(agreement) = &mut self.agreement {
+            agreement.start();
+        }
         if self.units.iter().any(|unit| matches!(unit, PartState::Host(_))) {
             return self.update_on_host(settings);
         }
@@ -226,9 +279,10 @@ impl<M: DeviceModel> DeviceReplica<M> {
         self.publish_parts()
     }
 
-    fn read_decision(&self) -> Result<StepDecision, EngineError> {
+    fn read_decision(&mut self) -> Result<StepDecision, EngineError> {
         let step = self.decision.read(&self.on)?;
         let losses = self.losses.read_ended(&self.on, self.decision.reads)?;
+        self.agreement.as_mut().map_or(Ok(()), StepAgreement::wait)?;
         Ok(StepDecision { norm: step.norm, is_applied: step.is_finite == 1, losses })
     }
 
@@ -240,9 +294,31 @@ impl<M: DeviceModel> DeviceReplica<M> {
         }
     }
 
-    /// Aborts the group if the device failed.
+    /// After a failure, ends what the devices exchange; aborts the group if the device failed.
     pub(super) fn settle<T>(&self, outcome: Result<T, EngineError>) -> Result<T, EngineError> {
-        outcome.inspect_err(|error| abort_if_device(&self.parts.group, error))
+        outcome.map_err(|error| {
+            let Some(exchange) = &self.on.exchange else {
+                abort_if_device(&self.parts.group, &error);
+                return error;
+            };
+            // What the other ranks say explains the failure of a device that exchanges with them.
+            let explained = match (error, exchange.loss()) {
+                (EngineError::Device(_), Some(loss)) => loss.into(),
+                (error, _) => error,
+            };
+            abort_if_device(&self.parts.group, &explained);
+            exchange.abort();
+            explained
+        })
+    }
+}
+
+impl<M: DeviceModel> Drop for DeviceReplica<M> {
+    /// Memory is released when the device is idle, and it is not before the last exchange has ended.
+    fn drop(&mut self) {
+        if let Some(exchange) = &self.on.exchange {
+            exchange.close();
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! [`SquareSums`]: sums of the squares of this rank's gradients, and their sum, by which a step is decided.
 
-use crate::cuda::device::{DeviceAddress, DeviceError, DeviceMemory, KernelArgument};
+use crate::cuda::device::{DeviceAddress, DeviceError, DeviceMemory, EventId, KernelArgument};
 use crate::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
 use crate::runtime::engine::device::queue::DeviceQueue;
+use crate::runtime::parallel::zero::shard_ranges::ShardLayout;
 
 /// Largest number of sums that the kernel of the decision adds itself. More of them are added by several
 /// multiprocessors first.
@@ -10,12 +11,16 @@ const DECIDED_SUMS_MAX: usize = 1024;
 /// Number of sums that `fold_squares` adds at a time.
 const FOLDED: usize = 32;
 
-/// Sums of the squares of the blocks of this rank's parts, f64, in the order of the units.
+/// Sums of the squares of the blocks of this rank's parts, or of all ranks', f64, in the order of the units.
 pub(super) struct SquareSums {
     sums: Box<dyn DeviceMemory>,
     /// Sums of groups of them, if they are folded; the next level takes the memory of the one before.
     folded: Option<Box<dyn DeviceMemory>>,
     count: usize,
+    /// Recorded behind the sums of this rank; their exchange waits for it.
+    written: EventId,
+    /// Recorded behind the exchange; the computations wait for it.
+    gathered: EventId,
 }
 
 /// Sums in the memory of a device, f64.
@@ -31,12 +36,23 @@ impl SquareSums {
         let bytes = |count: usize| count * size_of::<f64>();
         let is_folded = DECIDED_SUMS_MAX < count;
         let folded = is_folded.then(|| on.alloc(bytes(count.div_ceil(FOLDED)))).transpose()?;
-        Ok(Self { sums: on.alloc(bytes(count.max(1)))?, folded, count })
+        let [written, gathered] = [on.device.create_event()?, on.device.create_event()?];
+        Ok(Self { sums: on.alloc(bytes(count.max(1)))?, folded, count, written, gathered })
     }
 
     /// Address of the sum of a block.
     pub(super) fn at(&self, block: usize) -> DeviceAddress {
         self.sums.address().offset(block * size_of::<f64>())
+    }
+
+    /// Collects the sums of all ranks, each of which has those of its own parts, between their devices.
+    pub(super) fn gather(&self, on: &DeviceQueue, layout: &ShardLayout) -> Result<(), DeviceError> {
+        let exchange = on.exchange.as_ref().expect("devices exchange the sums");
+        on.device.record(on.stream, self.written)?;
+        on.device.wait(exchange.stream(), self.written)?;
+        exchange.gather_sums(layout, self.sums.address())?;
+        on.device.record(exchange.stream(), self.gathered)?;
+        on.device.wait(on.stream, self.gathered)
     }
 
     /// Adds neighbours until they are few, in the order of the canonical tree.

@@ -51,12 +51,12 @@ fn decay_ends(ranges: &[DecayRange]) -> Vec<u64> {
 }
 
 impl UnitMemory {
-    /// Allocates the memory of a part, with moments of zero. `resident` is the address of the unit that passes read,
-    /// if it is always on the device.
+    /// Allocates the memory of a part, with moments of zero. `stored` is the address of the part in the weights, if it
+    /// is always on the device.
     pub(super) fn new(
         on: &DeviceQueue,
         own: &Range<usize>,
-        resident: Option<DeviceAddress>,
+        stored: Option<DeviceAddress>,
         decay: &[DecayRange],
         moments: usize,
     ) -> Result<Self, DeviceError> {
@@ -68,8 +68,8 @@ impl UnitMemory {
             Ok(address)
         };
         let bytes = on.element.bytes();
-        let weights = match resident {
-            Some(unit) => unit.offset(own.start * bytes),
+        let weights = match stored {
+            Some(part) => part,
             None => hold(bytes)?,
         };
         let (master, narrow) = match on.element {

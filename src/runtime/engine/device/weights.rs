@@ -1,8 +1,9 @@
-//! [`DeviceWeights`]: the weights that passes read on a device. Ranks exchange theirs in the memory of the host.
+//! [`DeviceWeights`]: the weights that passes read on a device. Ranks exchange theirs between their devices, or in the
+//! memory of the host.
 
 use std::ops::Range;
 
-use crate::cuda::device::{DeviceAddress, DeviceMemory, EventId};
+use crate::cuda::device::{DeviceAddress, DeviceError, DeviceMemory, EventId, StreamId};
 use crate::runtime::engine::buffers::{Capacity, UnitBuffers};
 use crate::runtime::engine::config::EngineConfig;
 use crate::runtime::engine::device::queue::DeviceQueue;
@@ -14,28 +15,38 @@ use crate::runtime::parallel::zero::shard_ranges::ShardLayout;
 /// Weights of all units, in the type in which the model computes.
 pub(super) struct DeviceWeights {
     on: DeviceQueue,
+    layout: ShardLayout,
+    rank: usize,
     units: Vec<UnitWeights>,
-    /// The weights in the memory of the host, where ranks gather them; `None` if every rank updates all of them.
-    exchanged: Option<Box<dyn Weights>>,
+    exchanged: Exchanged,
     /// Memory for gathered units.
     buffers: UnitBuffers<GatheredUnit>,
     /// Memory of the unit that was freed last. Passes may still read it, so the next unit is copied to other memory,
     /// beside them.
     freed: Option<GatheredUnit>,
-    /// Recorded behind the copy of a gathered unit from the host; the computations wait for it.
-    filled: EventId,
-    /// Recorded behind an update; the copies to the host wait for it.
+    /// Recorded behind an update; what sends the weights waits for it.
     updated: EventId,
-    /// Recorded behind the copies of updated units from the host; the computations wait for it.
+    /// Recorded behind what brings updated units; the computations wait for it.
     published: EventId,
+}
+
+/// Where ranks exchange what each has updated.
+enum Exchanged {
+    /// Every rank updates all of it.
+    Nowhere,
+    /// In the memory of the host, where the weights lie too.
+    Host(Box<dyn Weights>),
+    /// Between the devices.
+    Devices,
 }
 
 /// Weights of a unit.
 enum UnitWeights {
     /// All of them are on the device, always.
     Resident(Box<dyn DeviceMemory>),
-    /// They are on the device while passes read them.
-    Gathered(Option<GatheredUnit>),
+    /// They are on the device while passes read them. The part of this rank is there always, if ranks exchange it
+    /// between devices.
+    Gathered { part: Option<Box<dyn DeviceMemory>>, gathered: Option<GatheredUnit> },
 }
 
 /// Memory of a gathered unit.
@@ -43,7 +54,9 @@ struct GatheredUnit {
     memory: Box<dyn DeviceMemory>,
     /// Elements that fit.
     len: usize,
-    /// Recorded behind the last pass that reads the memory; the next copy into it waits for it.
+    /// Recorded behind what fills the memory; the computations wait for it.
+    filled: EventId,
+    /// Recorded behind the last pass that reads the memory; what fills it next waits for it.
     used: EventId,
 }
 
@@ -57,7 +70,7 @@ impl UnitWeights {
     fn resident(&self) -> Option<DeviceAddress> {
         match self {
             Self::Resident(memory) => Some(memory.address()),
-            Self::Gathered(_) => None,
+            Self::Gathered { .. } => None,
         }
     }
 }
@@ -73,79 +86,136 @@ impl DeviceWeights {
         layout: &ShardLayout,
         config: &EngineConfig,
     ) -> Result<Self, EngineError> {
-        let is_exchanged = config.sharding.divides_optimizer() && 1 < groups.all.world_size();
-        let unit = |len: usize| match Residence::of(len, config) {
-            Residence::Part if is_exchanged => Ok(UnitWeights::Gathered(None)),
-            Residence::Whole | Residence::WholeUpdatedInParts | Residence::Part => {
-                on.alloc(len * on.element.bytes()).map(UnitWeights::Resident)
-            }
+        let is_divided = config.sharding.divides_optimizer() && 1 < groups.all.world_size();
+        let exchanged = match (is_divided, &on.exchange) {
+            (false, _) => Exchanged::Nowhere,
+            (true, Some(_)) => Exchanged::Devices,
+            (true, None) => Exchanged::Host(allocate_weights(groups, layout, config)?),
         };
-        let units = layout.units().iter().map(|shards| unit(shards.len));
+        let is_padded = matches!(exchanged, Exchanged::Devices);
+        let alloc = |len: usize| on.alloc(len * on.element.bytes());
+        let units = layout.units().iter().map(|shards| match Residence::of(shards.len, config) {
+            Residence::Part if is_divided => {
+                let part = is_padded.then(|| alloc(shards.part_len())).transpose()?;
+                Ok(UnitWeights::Gathered { part, gathered: None })
+            }
+            Residence::Whole | Residence::WholeUpdatedInParts | Residence::Part => {
+                let len = if is_padded { shards.padded_len() } else { shards.len };
+                alloc(len).map(UnitWeights::Resident)
+            }
+        });
         Ok(Self {
-            units: units.collect::<Result<_, _>>()?,
-            exchanged: is_exchanged
-                .then(|| allocate_weights(groups, layout, config))
-                .transpose()?,
+            units: units.collect::<Result<_, DeviceError>>()?,
+            exchanged,
             buffers: UnitBuffers::new(),
             freed: None,
-            filled: on.device.create_event()?,
             updated: on.device.create_event()?,
             published: on.device.create_event()?,
+            layout: layout.clone(),
+            rank: groups.all.rank(),
             on: on.clone(),
         })
     }
 
-    /// Address of a unit that stays on the device.
-    pub(super) fn resident(&self, unit: usize) -> Option<DeviceAddress> {
-        self.units[unit].resident()
+    /// Address of the part of a unit that this rank updates, if it is always on the device.
+    pub(super) fn own_part(&self, unit: usize, own: &Range<usize>) -> Option<DeviceAddress> {
+        let begin = match &self.units[unit] {
+            UnitWeights::Gathered { part: Some(_), .. } => {
+                self.layout.units()[unit].part(self.rank).start
+            }
+            UnitWeights::Resident(_) | UnitWeights::Gathered { part: None, .. } => 0,
+        };
+        // The part of a rank behind the end of a short unit is empty.
+        let first = own.start.saturating_sub(begin);
+        Some(self.stored(unit)?.offset(first * self.on.element.bytes()))
+    }
+
+    /// Address of what this rank always has of a unit on the device.
+    fn stored(&self, unit: usize) -> Option<DeviceAddress> {
+        match &self.units[unit] {
+            UnitWeights::Resident(memory) => Some(memory.address()),
+            UnitWeights::Gathered { part, .. } => part.as_ref().map(|part| part.address()),
+        }
     }
 
     /// Address of a unit that was gathered.
     pub(super) fn address(&self, unit: usize) -> DeviceAddress {
         match &self.units[unit] {
             UnitWeights::Resident(memory) => memory.address(),
-            UnitWeights::Gathered(gathered) => {
+            UnitWeights::Gathered { gathered, .. } => {
                 gathered.as_ref().expect("the unit was gathered").memory.address()
             }
         }
     }
 
+    /// Memory for a unit, and a stream that can fill it.
+    fn buffer(&mut self, unit: usize, stream: StreamId) -> Result<GatheredUnit, EngineError> {
+        let Self { on, layout, buffers, exchanged, .. } = self;
+        let shards = &layout.units()[unit];
+        let len = match exchanged {
+            Exchanged::Devices => shards.padded_len(),
+            Exchanged::Host(_) | Exchanged::Nowhere => shards.len,
+        };
+        let allocate = |len: usize| -> Result<GatheredUnit, EngineError> {
+            let [filled, used] = [on.device.create_event()?, on.device.create_event()?];
+            Ok(GatheredUnit { memory: on.alloc(len * on.element.bytes())?, len, filled, used })
+        };
+        let buffer = buffers.take(len, allocate)?;
+        on.device.wait(stream, buffer.used)?;
+        Ok(buffer)
+    }
+
     /// Begins to collect a unit from all ranks.
     pub(super) fn start_gather(&mut self, unit: usize) -> Result<(), EngineError> {
-        if let Some(exchanged) = &mut self.exchanged {
+        if let Exchanged::Host(exchanged) = &mut self.exchanged {
             exchanged.start_gather(unit)?;
+            return Ok(());
         }
+        let on = self.on.clone();
+        let UnitWeights::Gathered { part: Some(part), gathered: None } = &self.units[unit] else {
+            return Ok(());
+        };
+        let exchange = on.exchange.as_ref().expect("devices exchange the weights");
+        let part = part.address();
+        let buffer = self.buffer(unit, exchange.stream())?;
+        let addresses = [part, buffer.memory.address()];
+        exchange.gather(&self.layout.units()[unit], addresses, on.element.bytes())?;
+        on.device.record(exchange.stream(), buffer.filled)?;
+        self.keep_gathered(unit, buffer);
         Ok(())
     }
 
-    /// Waits until a unit is in the memory of the host, and copies it to the device beside its computations.
+    fn keep_gathered(&mut self, unit: usize, buffer: GatheredUnit) {
+        if let UnitWeights::Gathered { gathered, .. } = &mut self.units[unit] {
+            *gathered = Some(buffer);
+        }
+    }
+
+    /// Lets the computations wait until a unit is on the device. If ranks exchange it in the memory of the host, the host
+    /// waits until it is there, and copies it to the device beside the computations.
     pub(super) fn finish_gather(&mut self, unit: usize) -> Result<(), EngineError> {
-        let (Some(exchanged), UnitWeights::Gathered(gathered)) =
-            (&mut self.exchanged, &mut self.units[unit])
-        else {
-            return Ok(());
-        };
-        exchanged.finish_gather(unit)?;
-        let DeviceQueue { device, stream, copies, element } = &self.on;
-        let bytes = exchanged.bytes(unit);
-        let len = bytes.len() / element.bytes();
-        let allocate = |len: usize| -> Result<GatheredUnit, EngineError> {
-            let memory = self.on.alloc(len * element.bytes())?;
-            Ok(GatheredUnit { memory, len, used: device.create_event()? })
-        };
-        let buffer = self.buffers.take(len, allocate)?;
-        device.wait(*copies, buffer.used)?;
-        device.upload(*copies, bytes, buffer.memory.address())?;
-        device.record(*copies, self.filled)?;
-        device.wait(*stream, self.filled)?;
-        *gathered = Some(buffer);
-        exchanged.free(unit);
+        let DeviceQueue { device, stream, copies, .. } = self.on.clone();
+        if let Exchanged::Host(exchanged) = &mut self.exchanged
+            && let UnitWeights::Gathered { .. } = &self.units[unit]
+        {
+            exchanged.finish_gather(unit)?;
+            let buffer = self.buffer(unit, copies)?;
+            if let Exchanged::Host(exchanged) = &mut self.exchanged {
+                device.upload(copies, exchanged.bytes(unit), buffer.memory.address())?;
+                exchanged.free(unit);
+            }
+            device.record(copies, buffer.filled)?;
+            self.keep_gathered(unit, buffer);
+        }
+        if let UnitWeights::Gathered { gathered: Some(buffer), .. } = &self.units[unit] {
+            device.wait(stream, buffer.filled)?;
+        }
         Ok(())
     }
 
     /// Releases the memory of a unit that passes have read.
     pub(super) fn free(&mut self, unit: usize) -> Result<(), EngineError> {
-        if let UnitWeights::Gathered(gathered) = &mut self.units[unit]
+        if let UnitWeights::Gathered { gathered, .. } = &mut self.units[unit]
             && let Some(buffer) = gathered.take()
         {
             self.on.device.record(self.on.stream, buffer.used)?;
@@ -163,51 +233,80 @@ impl DeviceWeights {
         own: &Range<usize>,
         values: &[f32],
     ) -> Result<(), EngineError> {
-        if let Some(exchanged) = &mut self.exchanged {
+        if let Exchanged::Host(exchanged) = &mut self.exchanged {
             exchanged.store(unit, own, values);
-        } else if let Some(resident) = self.units[unit].resident() {
+        } else if let Some(part) = self.own_part(unit, own)
+            && !values.is_empty()
+        {
             let DeviceQueue { device, stream, element, .. } = &self.on;
-            let to = resident.offset(own.start * element.bytes());
-            device.upload(*stream, &element.encode(values), to)?;
+            device.upload(*stream, &element.encode(values), part)?;
         }
         Ok(())
     }
 
     /// Lets all ranks have what each has updated on its device. Communicates if they differ.
     pub(super) fn publish(&mut self, parts: UpdatedParts) -> Result<(), EngineError> {
-        let DeviceQueue { device, stream, copies, .. } = &self.on;
-        let Some(exchanged) = &mut self.exchanged else { return Ok(()) };
-        device.record(*stream, self.updated)?;
-        device.wait(*copies, self.updated)?;
-        for (unit, part) in parts.into_iter().enumerate() {
-            let bytes = exchanged.own_bytes_mut(unit);
-            if !bytes.is_empty() {
-                device.download(*copies, part, bytes)?;
+        let on = self.on.clone();
+        if let Exchanged::Host(exchanged) = &mut self.exchanged {
+            on.device.record(on.stream, self.updated)?;
+            on.device.wait(on.copies, self.updated)?;
+            for (unit, part) in parts.into_iter().enumerate() {
+                let bytes = exchanged.own_bytes_mut(unit);
+                if !bytes.is_empty() {
+                    on.download_from(on.copies, part, bytes)?;
+                }
             }
         }
         self.exchange()
     }
 
-    /// Lets all ranks have the parts in the memory of the host. Communicates if they differ. No pass reads the weights
-    /// that are replaced: the host has waited for the gradients of all of them, or for the loss.
+    /// Lets all ranks have the parts that were stored. Communicates if they differ.
     pub(super) fn exchange(&mut self) -> Result<(), EngineError> {
+        match &self.exchanged {
+            Exchanged::Nowhere => Ok(()),
+            Exchanged::Host(_) => self.exchange_on_host(),
+            Exchanged::Devices => Ok(self.exchange_between_devices()?),
+        }
+    }
+
+    /// No pass reads the weights that are replaced: the host has waited for the gradients of all of them, or for the loss.
+    fn exchange_on_host(&mut self) -> Result<(), EngineError> {
         let DeviceQueue { device, stream, copies, .. } = &self.on;
-        let Some(exchanged) = &mut self.exchanged else { return Ok(()) };
+        let Exchanged::Host(exchanged) = &mut self.exchanged else { return Ok(()) };
         exchanged.start_publish()?;
         exchanged.finish_publish()?;
-        let exchanged = &*exchanged;
-        let resident = self
-            .units
-            .iter()
-            .enumerate()
-            .filter_map(|(unit, weights)| Some((unit, weights.resident()?)));
         let mut is_copied = false;
-        for (unit, address) in resident {
-            device.upload(*copies, exchanged.bytes(unit), address)?;
-            is_copied = true;
+        for (unit, weights) in self.units.iter().enumerate() {
+            if let Some(address) = weights.resident() {
+                device.upload(*copies, exchanged.bytes(unit), address)?;
+                is_copied = true;
+            }
         }
         if is_copied {
             device.record(*copies, self.published)?;
+            device.wait(*stream, self.published)?;
+        }
+        Ok(())
+    }
+
+    /// Events order the streams: the host waits for nothing.
+    fn exchange_between_devices(&self) -> Result<(), DeviceError> {
+        let DeviceQueue { device, stream, element, exchange, .. } = &self.on;
+        let exchange = exchange.as_ref().expect("devices exchange the weights");
+        device.record(*stream, self.updated)?;
+        device.wait(exchange.stream(), self.updated)?;
+        let mut is_read = false;
+        for (unit, shards) in self.layout.units().iter().enumerate() {
+            let is_resident = self.units[unit].resident().is_some();
+            if let Some(stored) = self.stored(unit)
+                && (is_resident || shards.is_hybrid())
+            {
+                exchange.publish(shards, stored, element.bytes())?;
+                is_read |= is_resident;
+            }
+        }
+        if is_read {
+            device.record(exchange.stream(), self.published)?;
             device.wait(*stream, self.published)?;
         }
         Ok(())

@@ -1,5 +1,5 @@
 //! Gradients of a rank: sums over micro-batches, and their reductions in flight. They lie where a
-//! [`GradientExecutor`] keeps them; reductions go through the memory of the host.
+//! [`GradientExecutor`] keeps them; reductions go through the memory of the host, unless the executor reduces itself.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -75,6 +75,32 @@ pub(crate) trait GradientExecutor {
 
     /// The computations of a unit's gradient have been submitted.
     fn close(&mut self, unit: &mut Self::Unit) -> Result<()>;
+
+    /// Starts to reduce a closed unit; `None` if that needs nothing more of the host.
+    fn start(
+        &mut self,
+        unit: &mut Self::Unit,
+        reduction: &UnitReduction<'_>,
+    ) -> Result<Option<ReductionInFlight>> {
+        self.start_on_host(unit, reduction).map(Some)
+    }
+
+    /// Starts to reduce a closed unit in the memory of the host.
+    fn start_on_host(
+        &mut self,
+        unit: &mut Self::Unit,
+        reduction: &UnitReduction<'_>,
+    ) -> Result<ReductionInFlight> {
+        self.to_host(unit, reduction.shards.padded_len())?;
+        Ok(reduction.start(self.host(unit)))
+    }
+
+    /// What follows needs a reduction that did not need the host. `own` is what this rank needs of the unit, which is
+    /// divided then.
+    fn finish(&mut self, unit: &mut Self::Unit, own: &Range<usize>, divisor: u64) -> Result<()> {
+        let _ = (unit, own, divisor);
+        unreachable!("reductions of this memory need the host")
+    }
 
     /// Provides the first `len` elements of a closed unit in the memory of the host.
     fn to_host(&mut self, unit: &mut Self::Unit, len: usize) -> Result<()>;
@@ -153,7 +179,8 @@ enum Open<E: GradientExecutor> {
     /// In memory of this rank alone, because it is reduced with later micro-batches.
     Private(E::Sum),
     /// The reduction is in flight; the buffer is `None` if it is [`Own::Whole`].
-    Reducing(ReductionInFlight, Option<E::Unit>),
+    /// The reduction itself is `None` if it needs nothing more of the host.
+    Reducing(Option<ReductionInFlight>, Option<E::Unit>),
     /// The reduction of subtrees into [`Own::Whole`] is in flight.
     ReducingSubtrees(Work<(Vec<Lent<f32>>, Lent<f32>)>, Vec<E::Unit>),
 }
@@ -301,7 +328,6 @@ impl<E: GradientExecutor> GradientStore<E> {
     pub(crate) fn start_due(&mut self) -> Result<()> {
         while let Some(unit) = self.due.pop_front() {
             let Self { executor, units, groups, parts, options, .. } = self;
-            let padded = parts.layout.padded_len(unit);
             let reduction = UnitReduction { groups, shards: &parts.layout.units()[unit], options };
             let UnitGradient { own, open, .. } = &mut units[unit];
             let mut buffer = match open.take() {
@@ -309,10 +335,8 @@ impl<E: GradientExecutor> GradientStore<E> {
                 Some(Open::Whole) => None,
                 _ => unreachable!("a unit in this queue is complete"),
             };
-            let memory = own.buffer(&mut buffer);
-            executor.to_host(memory, padded)?;
-            let work = reduction.start(executor.host(memory));
-            if let ReductionInFlight::ShardGroup(_) = work {
+            let work = executor.start(own.buffer(&mut buffer), &reduction)?;
+            if let Some(ReductionInFlight::ShardGroup(_)) = work {
                 self.in_shard_groups.push_back(unit);
             }
             *open = Some(Open::Reducing(work, buffer));
@@ -333,7 +357,7 @@ impl<E: GradientExecutor> GradientStore<E> {
             let Self { executor, units, groups, parts, options, .. } = self;
             let reduction = UnitReduction { groups, shards: &parts.layout.units()[unit], options };
             let UnitGradient { own, open, .. } = &mut units[unit];
-            let Some(Open::Reducing(mut work, mut buffer)) = open.take() else {
+            let Some(Open::Reducing(Some(mut work), mut buffer)) = open.take() else {
                 unreachable!("a unit in this queue is being reduced")
             };
             let is_due = 0 < needed || work.is_completed();
@@ -341,7 +365,7 @@ impl<E: GradientExecutor> GradientStore<E> {
                 let memory = executor.host(own.buffer(&mut buffer));
                 work = reduction.start_last(memory, work)?;
             }
-            *open = Some(Open::Reducing(work, buffer));
+            *open = Some(Open::Reducing(Some(work), buffer));
             if !is_due {
                 break;
             }
@@ -432,12 +456,17 @@ impl<E: GradientExecutor> GradientStore<E> {
         self.start_due()?;
         self.start_last_reductions(Some(unit))?;
         let range = self.parts.own_range(unit);
+        let divisor = self.options.divisor();
         let UnitGradient { own, open, .. } = &mut self.units[unit];
         let buffer = match open.take() {
             Some(Open::Reducing(work, mut buffer)) => {
                 let memory = own.buffer(&mut buffer);
-                self.executor.host(memory).restore(work.wait()?);
-                self.executor.take_back(memory, &range)?;
+                if let Some(work) = work {
+                    self.executor.host(memory).restore(work.wait()?);
+                    self.executor.take_back(memory, &range)?;
+                } else {
+                    self.executor.finish(memory, &range, divisor)?;
+                }
                 buffer
             }
             Some(Open::Buffer(buffer)) => Some(buffer),

@@ -38,6 +38,12 @@ impl UnitGroups {
         Ok(Self { all: all.clone(), hybrid })
     }
 
+    /// The groups of units that are divided over a part of the ranks, if there are some.
+    #[cfg(feature = "nccl")]
+    pub(crate) fn hybrid(&self) -> Option<&HybridGroups> {
+        self.hybrid.as_ref()
+    }
+
     /// The group whose ranks hold the parts of a unit.
     pub(crate) fn of_parts(&self, unit: &UnitShards) -> &Group {
         self.hybrid_of(unit).map_or(&self.all, |hybrid| &hybrid.shard_group)

@@ -1,0 +1,320 @@
+//! [`StreamExchange`]: operations of a group on memory of its devices, in a stream of each [`Device`].
+//!
+//! The host submits an operation and waits for nothing but NCCL's own submission. Sums have the bits of the canonical
+//! [tree](crate::runtime::schedule::tree): ranks exchange slices, fold them by a kernel, and exchange the results.
+
+use std::sync::{Arc, Mutex};
+
+use crate::base::{clock, lock};
+use crate::cuda::device::{
+    Device, DeviceAddress, DeviceCommunicator, DeviceError, DeviceMemory, KernelArgument,
+    PeerMemory, SourceKernel, StreamId,
+};
+use crate::cuda::kernels::KernelLaunch;
+use crate::cuda::nccl::{PeerSlice, UNIQUE_ID_BYTES, UniqueId};
+use crate::runtime::comm::device::fold_kernel::FoldKernel;
+use crate::runtime::comm::device::select::{
+    Choice, DeviceBackend, OFFER_WORDS, Offer, choose_backend,
+};
+use crate::runtime::comm::device::wait::pause;
+use crate::runtime::comm::group::Group;
+use crate::runtime::dtype::element::{Dtype, ReduceOp, ReduceOrder};
+use crate::runtime::error::{Error, Result};
+use crate::runtime::schedule::device_slices::{Goal, ReductionRound, plan_rounds};
+
+const FLOAT: usize = size_of::<f32>();
+/// Most numbers of the memory in which slices are folded.
+const SCRATCH_NUMBERS_MAX: usize = (128 << 20) / FLOAT;
+/// Threads of a block of a fold, and most blocks; a thread has several packs if there are more.
+const FOLD_THREADS: u32 = 256;
+const FOLD_BLOCKS_MAX: u64 = 4096;
+
+/// What is done with the memory of all ranks of a group, in the order of submission.
+pub(crate) struct StreamExchange {
+    group: Group,
+    device: Arc<dyn Device>,
+    stream: StreamId,
+    /// `None` once it was closed.
+    communicator: Mutex<Option<Box<dyn DeviceCommunicator>>>,
+    order: ReduceOrder,
+    fold: SourceKernel,
+    /// Memory in which slices are folded; operations of the stream use it one after the other.
+    scratch: Option<Arc<dyn DeviceMemory>>,
+}
+
+/// A reduction of numbers that begin at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reduced {
+    /// Every rank gets all sums.
+    All {
+        /// Numbers.
+        len: usize,
+    },
+    /// Every rank gets the part with its number, in place.
+    Parts {
+        /// Numbers of a part.
+        len: usize,
+    },
+}
+
+impl Reduced {
+    fn goal_and_len(self) -> (Goal, usize) {
+        match self {
+            Self::All { len } => (Goal::All, len),
+            Self::Parts { len } => (Goal::Parts, len),
+        }
+    }
+
+    /// Rounds in the canonical order, on a rank.
+    fn rounds(self, ranks: (usize, usize)) -> impl Iterator<Item = ReductionRound> {
+        let (goal, len) = self.goal_and_len();
+        plan_rounds(goal, ranks, len, SCRATCH_NUMBERS_MAX)
+    }
+
+    /// Numbers of the memory in which any rank folds slices.
+    pub(crate) fn scratch_len(self, world: usize) -> usize {
+        let rounds = (0..world).flat_map(|rank| self.rounds((rank, world)));
+        rounds.map(|round| round.scratch()).max().unwrap_or(0)
+    }
+}
+
+/// Returns whether the devices of all ranks can be connected; all ranks call it.
+///
+/// # Errors
+/// If the group fails.
+pub(crate) fn can_connect(group: &Group, device: &dyn Device) -> Result<bool> {
+    let offer = device.communicator_offer();
+    let offer = Offer {
+        requested: DeviceBackend::Auto,
+        uuid: offer.map_or(0, |offer| offer.uuid),
+        nccl: offer.map_or(0, |offer| offer.version.code()),
+        may_share: offer.is_some_and(|offer| offer.may_share),
+    };
+    let mut all = vec![0i64; OFFER_WORDS * group.world_size()];
+    group.all_gather(&offer.encode(), &mut all)?;
+    let all = all.as_chunks::<OFFER_WORDS>().0.iter();
+    let offers: Vec<Offer> = all.map(|words| Offer::decode(*words)).collect();
+    let choice = choose_backend(&offers, |rank| group.inner.roster.job_rank(rank));
+    Ok(matches!(choice, Ok(Choice::Nccl)))
+}
+
+impl StreamExchange {
+    /// Connects the devices of the ranks of a group, for operations in `stream`; all of them call it.
+    ///
+    /// # Errors
+    /// If the device of a rank cannot be connected.
+    pub(crate) fn connect(
+        group: &Group,
+        (device, stream): (&Arc<dyn Device>, StreamId),
+        order: ReduceOrder,
+        scratch: Option<Arc<dyn DeviceMemory>>,
+    ) -> Result<Self> {
+        let ranks = (group.rank(), group.world_size());
+        let fold =
+            SourceKernel { name: fold_of(ranks.1).name(), source: fold_of(ranks.1).source() };
+        let connected = share_id_of(group, &**device)?.and_then(|id| {
+            if order == ReduceOrder::Canonical {
+                device.load_source(&fold)?;
+            }
+            device.connect(stream, id, ranks)
+        });
+        let connected = connected.map_err(|error| Error::Device(error.to_string()));
+        // A rank that cannot be connected tells the others, which would wait for it.
+        let connected = connected.inspect_err(|error| group.abort(&error.to_string()))?;
+        let communicator = Mutex::new(Some(connected));
+        let (own_group, device) = (group.clone(), device.clone());
+        let exchange =
+            Self { group: own_group, device, stream, communicator, order, fold, scratch };
+        let connected = exchange.submit(|_| Ok(())).map_err(|error| error.to_string());
+        connected.inspect_err(|error| group.abort(error)).map_err(Error::Device)?;
+        Ok(exchange)
+    }
+
+    /// The ranks.
+    pub(crate) fn group(&self) -> &Group {
+        &self.group
+    }
+
+    fn ranks(&self) -> (usize, usize) {
+        (self.group.rank(), self.group.world_size())
+    }
+
+    /// Submits a sum over all ranks, of numbers that begin at `at`.
+    ///
+    /// # Errors
+    /// If the device or the library fails, or a rank is lost, as in the other methods.
+    pub(crate) fn reduce(&self, at: DeviceAddress, what: Reduced) -> Result<(), DeviceError> {
+        let (rank, _) = self.ranks();
+        match (self.order, what) {
+            (ReduceOrder::Any, Reduced::All { len }) => {
+                self.submit(|communicator| communicator.all_reduce(at, len))
+            }
+            (ReduceOrder::Any, Reduced::Parts { len }) => {
+                self.submit(|communicator| communicator.reduce_scatter(at, len))
+            }
+            (ReduceOrder::Canonical, _) => {
+                let own = match what {
+                    Reduced::All { .. } => at,
+                    Reduced::Parts { len } => at.offset(rank * len * FLOAT),
+                };
+                what.rounds(self.ranks()).try_for_each(|round| self.run_round(&round, [at, own]))
+            }
+        }
+    }
+
+    /// Submits the collection of `bytes` bytes of every rank, in rank order. `from` may be the part of this rank in `to`.
+    pub(crate) fn all_gather(
+        &self,
+        from: DeviceAddress,
+        to: DeviceAddress,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        self.submit(|communicator| communicator.all_gather(from, to, bytes))
+    }
+
+    /// Submits pieces to peers and from peers, all at once.
+    pub(crate) fn exchange(
+        &self,
+        sends: &[PeerMemory],
+        recvs: &[PeerMemory],
+    ) -> Result<(), DeviceError> {
+        if sends.is_empty() && recvs.is_empty() {
+            return Ok(());
+        }
+        self.submit(|communicator| communicator.exchange(sends, recvs))
+    }
+
+    /// Waits on the host until `is_done`, a rank is lost, or the timeout of the group has passed.
+    pub(crate) fn wait_until(
+        &self,
+        is_done: &mut dyn FnMut() -> Result<bool, DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let until = clock::after(clock::now(), self.group.timeout());
+        let mut polls = 0u32;
+        while !is_done()? {
+            if let Some(loss) = self.loss() {
+                return Err(loss);
+            }
+            if until <= clock::now() {
+                return Err(failed("it did not end within the timeout of the group".to_owned()));
+            }
+            polls += 1;
+            pause(polls);
+        }
+        Ok(())
+    }
+
+    /// Why a rank is lost, if one is.
+    pub(crate) fn loss(&self) -> Option<DeviceError> {
+        self.group.abort_cause().map(|cause| failed(cause.to_string()))
+    }
+
+    /// Fails if an operation has failed on any rank.
+    pub(crate) fn check(&self) -> Result<(), DeviceError> {
+        self.submit(|_| Ok(()))
+    }
+
+    /// Ends the operations in progress, which would wait for ranks that are lost.
+    pub(crate) fn abort(&self) {
+        if let Some(mut communicator) = lock(&self.communicator).take() {
+            communicator.abort();
+        }
+    }
+
+    /// Completes the operations in progress, unless a rank is lost, and releases what connects the ranks.
+    pub(crate) fn close(&self) {
+        if self.group.abort_cause().is_some() {
+            return self.abort();
+        }
+        let communicator = lock(&self.communicator).take();
+        drop(communicator);
+    }
+
+    /// Submits an operation, and waits until it is in the stream: the library may have to connect ranks first.
+    fn submit(
+        &self,
+        operation: impl FnOnce(&mut dyn DeviceCommunicator) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let mut communicator = lock(&self.communicator);
+        let Some(communicator) = communicator.as_mut() else {
+            return Err(failed("an earlier one has failed".to_owned()));
+        };
+        operation(&mut **communicator)?;
+        self.wait_until(&mut || communicator.is_submitted())
+    }
+
+    /// Submits a round: slices of `input` are collected and folded, and the results go to the output of the ranks that
+    /// need them.
+    fn run_round(
+        &self,
+        round: &ReductionRound,
+        [input, output]: [DeviceAddress; 2],
+    ) -> Result<(), DeviceError> {
+        let (_, world) = self.ranks();
+        let scratch = self.scratch.as_ref().expect("memory for folds was provided").address();
+        self.move_slices((input, &round.sends), (scratch, &round.recvs))?;
+        if 0 < round.len {
+            let packs = round.len.div_ceil(fold_of(world).pack()) as u64;
+            let blocks = packs.div_ceil(u64::from(FOLD_THREADS)).min(FOLD_BLOCKS_MAX) as u32;
+            let size =
+                KernelLaunch { grid: [blocks, 1, 1], threads: FOLD_THREADS, shared_bytes: 0 };
+            let numbers = [round.stride as u64, packs].map(KernelArgument::U64);
+            let arguments = [&[KernelArgument::Address(scratch)], &numbers[..]].concat();
+            self.device.launch_source(self.stream, &self.fold, size, &arguments)?;
+        }
+        self.move_slices((scratch, &round.result_sends), (output, &round.result_recvs))
+    }
+
+    /// Submits ranges of numbers to ranks and from ranks. This rank copies what it sends itself.
+    fn move_slices(
+        &self,
+        (from, sends): (DeviceAddress, &[PeerSlice]),
+        (to, recvs): (DeviceAddress, &[PeerSlice]),
+    ) -> Result<(), DeviceError> {
+        let (rank, _) = self.ranks();
+        let own = |slices: &[PeerSlice]| {
+            let own = slices.iter().find(|(peer, _)| *peer == rank);
+            own.map(|(_, range)| range.clone())
+        };
+        let others = |at: DeviceAddress, slices: &[PeerSlice]| -> Vec<PeerMemory> {
+            let others = slices.iter().filter(|(peer, _)| *peer != rank);
+            let memory = others.map(|(peer, range)| PeerMemory {
+                peer: *peer,
+                at: at.offset(range.start * FLOAT),
+                bytes: range.len() * FLOAT,
+            });
+            memory.collect()
+        };
+        if let (Some(sent), Some(received)) = (own(sends), own(recvs)) {
+            let (from, to) = (from.offset(sent.start * FLOAT), to.offset(received.start * FLOAT));
+            self.device.copy(self.stream, from, to, sent.len() * FLOAT)?;
+        }
+        self.exchange(&others(from, sends), &others(to, recvs))
+    }
+}
+
+/// The kernel that folds the slices of `world` ranks.
+fn fold_of(world: usize) -> FoldKernel {
+    FoldKernel { dtype: Dtype::F32, op: ReduceOp::Sum, parts: world }
+}
+
+fn failed(problem: String) -> DeviceError {
+    DeviceError::Failed { operation: "an exchange between the ranks".to_owned(), problem }
+}
+
+/// Creates the identifier of a communicator on rank 0, for all ranks. The outer error is the group's.
+fn share_id_of(group: &Group, device: &dyn Device) -> Result<Result<UniqueId, DeviceError>> {
+    let created = (group.rank() == 0).then(|| device.create_communicator_id());
+    let mut message = [0u8; 1 + UNIQUE_ID_BYTES];
+    if let Some(Ok(id)) = &created {
+        message[0] = 1;
+        message[1..].copy_from_slice(&id.0);
+    }
+    group.broadcast(&mut message, 0)?;
+    let [is_valid, id @ ..] = message;
+    Ok(match created {
+        Some(Err(error)) => Err(error),
+        _ if is_valid == 1 => Ok(UniqueId(id)),
+        _ => Err(failed(format!("rank {} cannot create it", group.inner.roster.job_rank(0)))),
+    })
+}

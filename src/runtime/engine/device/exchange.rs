@@ -1,0 +1,300 @@
+//! [`DeviceExchange`]: what ranks exchange between their devices, in a stream beside the computations.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::cuda::device::{
+    Device, DeviceAddress, DeviceError, DeviceMemory, EventId, PeerMemory, StreamId,
+};
+use crate::runtime::comm::collectives::{Plan, StepCheck};
+use crate::runtime::comm::device::{Reduced, StreamExchange, can_connect};
+use crate::runtime::comm::group::Group;
+use crate::runtime::dtype::element::ReduceOrder;
+use crate::runtime::engine::config::{EngineConfig, Exchange};
+use crate::runtime::engine::error::EngineError;
+use crate::runtime::engine::shards::groups::UnitGroups;
+use crate::runtime::parallel::zero::shard_ranges::{NORM_BLOCK, ShardLayout, UnitShards};
+
+const FLOAT: usize = size_of::<f32>();
+
+/// Exchange among all ranks, and within the groups of units that are divided over a part of them.
+pub(super) struct DeviceExchange {
+    device: Arc<dyn Device>,
+    stream: StreamId,
+    all: StreamExchange,
+    hybrid: Option<HybridExchange>,
+    /// Whether ranks update different parts of a unit.
+    is_divided: bool,
+    /// Recorded behind the last operation of a stream for which the host waits.
+    awaited: EventId,
+}
+
+/// The groups of a rank where units are divided over a part of the ranks.
+struct HybridExchange {
+    shard_group: StreamExchange,
+    copies: StreamExchange,
+}
+
+/// Reductions of a unit, one after the other: which ranks, where, and what.
+fn reductions_of(unit: &UnitShards, is_divided: bool) -> Vec<(Members, Reduced)> {
+    let parts = |len| Reduced::Parts { len };
+    match (unit.is_hybrid(), is_divided) {
+        (true, _) => vec![
+            (Members::ShardGroup, parts(unit.part_len())),
+            (Members::Copies, parts(unit.shard_len)),
+        ],
+        (false, true) => vec![(Members::All, parts(unit.shard_len))],
+        (false, false) => vec![(Members::All, Reduced::All { len: unit.len })],
+    }
+}
+
+/// Ranks that take part in a reduction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Members {
+    All,
+    ShardGroup,
+    Copies,
+}
+
+/// Bytes of the memory in which a device folds the slices of the ranks, 0 if it does not.
+pub(in crate::runtime::engine) fn fold_bytes(
+    layout: &ShardLayout,
+    config: &EngineConfig,
+    world: usize,
+) -> usize {
+    if config.exchange != Exchange::Devices || world == 1 {
+        return 0;
+    }
+    let of_unit = |unit: &UnitShards| {
+        let reductions = reductions_of(unit, config.sharding.divides_optimizer()).into_iter();
+        let numbers = reductions.map(|(members, what)| {
+            let group = config.shard_group.unwrap_or(world);
+            what.scratch_len(match members {
+                Members::All => world,
+                Members::ShardGroup => group,
+                Members::Copies => world / group,
+            })
+        });
+        numbers.max().unwrap_or(0)
+    };
+    FLOAT * layout.units().iter().map(of_unit).max().unwrap_or(0)
+}
+
+impl DeviceExchange {
+    /// Connects the devices of all ranks, if there are several and all of them can be connected. Communicates.
+    pub(super) fn connect(
+        device: &Arc<dyn Device>,
+        groups: &UnitGroups,
+        layout: &ShardLayout,
+        config: &EngineConfig,
+    ) -> Result<Option<Arc<Self>>, EngineError> {
+        let world = groups.all.world_size();
+        if config.exchange == Exchange::Host || world == 1 || !can_connect(&groups.all, &**device)?
+        {
+            return Ok(None);
+        }
+        let order = match config.exchange {
+            Exchange::AnyOrder => ReduceOrder::Any,
+            Exchange::Devices | Exchange::Host => ReduceOrder::Canonical,
+        };
+        let stream = device.create_stream()?;
+        let bytes = fold_bytes(layout, config, world);
+        let fold: Option<Arc<dyn DeviceMemory>> =
+            (0 < bytes).then(|| device.alloc(bytes)).transpose()?.map(Arc::from);
+        let connect =
+            |group: &Group| StreamExchange::connect(group, (device, stream), order, fold.clone());
+        let all = connect(&groups.all)?;
+        let hybrid = groups.hybrid().map(|hybrid| {
+            let (shard_group, copies) = (connect(&hybrid.shard_group)?, connect(&hybrid.copies)?);
+            Ok::<_, EngineError>(HybridExchange { shard_group, copies })
+        });
+        Ok(Some(Arc::new(Self {
+            device: device.clone(),
+            stream,
+            all,
+            hybrid: hybrid.transpose()?,
+            is_divided: config.sharding.divides_optimizer(),
+            awaited: device.create_event()?,
+        })))
+    }
+
+    /// The stream of the operations. Events order it and the computations.
+    pub(super) fn stream(&self) -> StreamId {
+        self.stream
+    }
+
+    fn rank(&self) -> usize {
+        self.all.group().rank()
+    }
+
+    fn hybrid(&self) -> &HybridExchange {
+        self.hybrid.as_ref().expect("a hybrid unit has its groups")
+    }
+
+    fn among(&self, members: Members) -> &StreamExchange {
+        match members {
+            Members::All => &self.all,
+            Members::ShardGroup => &self.hybrid().shard_group,
+            Members::Copies => &self.hybrid().copies,
+        }
+    }
+
+    /// Submits the reduction of the gradient of a unit, in place.
+    pub(super) fn reduce(&self, unit: &UnitShards, at: DeviceAddress) -> Result<(), DeviceError> {
+        for (members, what) in reductions_of(unit, self.is_divided) {
+            // Ranks that hold the same part add their sums of it.
+            let first = if members == Members::Copies { unit.part(self.rank()).start } else { 0 };
+            self.among(members).reduce(at.offset(first * FLOAT), what)?;
+        }
+        Ok(())
+    }
+
+    /// Submits the collection of a unit, of which every rank has a part, with elements of `bytes` bytes.
+    pub(super) fn gather(
+        &self,
+        unit: &UnitShards,
+        [part, to]: [DeviceAddress; 2],
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        let members = if unit.is_hybrid() { Members::ShardGroup } else { Members::All };
+        self.among(members).all_gather(part, to, unit.part_len() * bytes)
+    }
+
+    /// Submits the collection of what each rank has updated in memory that begins at `at`: a whole unit, or the part of
+    /// a unit that several ranks hold.
+    pub(super) fn publish(
+        &self,
+        unit: &UnitShards,
+        at: DeviceAddress,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        let (members, begin) = match unit.is_hybrid() {
+            true => (Members::Copies, unit.part(self.rank()).start),
+            false => (Members::All, 0),
+        };
+        let own = at.offset((unit.shard(self.rank()).start - begin) * bytes);
+        self.among(members).all_gather(own, at, unit.shard_len * bytes)
+    }
+
+    /// Submits the collection of the sums of all blocks of the norm, f64, in the order of the units. Each rank has those
+    /// of its own parts.
+    pub(super) fn gather_sums(
+        &self,
+        layout: &ShardLayout,
+        sums: DeviceAddress,
+    ) -> Result<(), DeviceError> {
+        let (mut sends, mut recvs) = (Vec::new(), Vec::new());
+        let mut first = 0;
+        for unit in layout.units() {
+            let memory_of = |peer: usize, owner: usize| {
+                let Range { start, end } = blocks_of(&unit.owned(owner));
+                let at = sums.offset((first + start) * size_of::<f64>());
+                (start < end).then_some(PeerMemory {
+                    peer,
+                    at,
+                    bytes: (end - start) * size_of::<f64>(),
+                })
+            };
+            let peers = || (0..layout.ranks()).filter(|peer| *peer != self.rank());
+            sends.extend(peers().filter_map(|peer| memory_of(peer, self.rank())));
+            recvs.extend(peers().filter_map(|peer| memory_of(peer, peer)));
+            first += unit.blocks();
+        }
+        self.all.exchange(&sends, &recvs)
+    }
+
+    /// Waits on the host until a stream has executed its operations, until a rank is lost, or until the timeout of the
+    /// group has passed. A device itself would wait for lost ranks forever.
+    pub(super) fn wait_for(&self, stream: StreamId) -> Result<(), DeviceError> {
+        self.device.record(stream, self.awaited)?;
+        self.all.wait_until(&mut || {
+            let is_done = self.device.is_complete(self.awaited)?;
+            if !is_done {
+                self.all.check()?;
+            }
+            Ok(is_done)
+        })
+    }
+
+    /// Why a rank is lost, if one is.
+    pub(super) fn loss(&self) -> Option<DeviceError> {
+        self.all.loss()
+    }
+
+    /// Waits until what was submitted has been exchanged, or ends it if a rank is lost.
+    fn finish(&self) {
+        if self.wait_for(self.stream).is_err() {
+            self.abort();
+        }
+    }
+
+    /// Ends what is in progress: it would wait for ranks that are lost.
+    pub(super) fn abort(&self) {
+        self.each(StreamExchange::abort);
+    }
+
+    /// Completes what is in progress, which other ranks need.
+    pub(super) fn close(&self) {
+        self.each(StreamExchange::close);
+    }
+
+    fn each(&self, end: impl Fn(&StreamExchange)) {
+        let hybrid = self.hybrid.iter().flat_map(|hybrid| [&hybrid.shard_group, &hybrid.copies]);
+        hybrid.chain([&self.all]).for_each(end);
+    }
+}
+
+/// Memory of a device whose exchange may be in progress. A driver releases memory when the device is idle, which it never
+/// is if it waits for a lost rank.
+pub(super) struct ExchangedMemory {
+    pub(super) memory: Box<dyn DeviceMemory>,
+    pub(super) exchange: Arc<DeviceExchange>,
+}
+
+impl DeviceMemory for ExchangedMemory {
+    fn address(&self) -> DeviceAddress {
+        self.memory.address()
+    }
+
+    fn bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+}
+
+impl Drop for ExchangedMemory {
+    fn drop(&mut self) {
+        self.exchange.finish();
+    }
+}
+
+/// Blocks of the norm in a range of a unit that begins with a block.
+pub(super) fn blocks_of(range: &Range<usize>) -> Range<usize> {
+    let start = range.start.div_ceil(NORM_BLOCK);
+    start..start + range.len().div_ceil(NORM_BLOCK)
+}
+
+/// Comparison of the steps of all ranks, once a step: the devices do not compare what they exchange.
+pub(super) struct StepAgreement {
+    group: Group,
+    plan: Plan,
+    check: Option<StepCheck>,
+}
+
+impl StepAgreement {
+    /// Begins before the first step. Communicates.
+    pub(super) fn new(group: &Group) -> Result<Self, EngineError> {
+        let plan = Plan::agree(group, [0; 32], "the engines")?;
+        Ok(Self { group: group.clone(), plan, check: None })
+    }
+
+    /// Starts to compare the step that was submitted.
+    pub(super) fn start(&mut self) {
+        self.plan.begin_step();
+        self.check = Some(StepCheck::start(&self.group, &self.plan));
+    }
+
+    /// Waits for the comparison of the last step.
+    pub(super) fn wait(&mut self) -> Result<(), EngineError> {
+        Ok(self.check.take().map_or(Ok(()), StepCheck::wait)?)
+    }
+}

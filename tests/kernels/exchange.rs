@@ -1,0 +1,162 @@
+//! Ranks on emulated devices that are connected: what they exchange stays on the devices, beside the computations.
+
+use std::sync::Arc;
+
+use remuda::cuda::device::Device;
+use remuda::runtime::Group;
+use remuda::runtime::engine::{
+    Engine, EngineConfig, Exchange, PlanOptions, Precision, Prefetch, Sharding, StatePlace,
+};
+use remuda::train::DeviceMlp;
+
+use super::emulated_streams::{EmulatedStreams, Executed, ExecutedKind, Order};
+use super::stages::{self, WIDE, on_ranks, staged};
+use super::training::{emulated, samples_of};
+use crate::support::proof::has;
+
+/// A new emulated device that can be connected with others.
+fn connected(order: Order) -> Arc<dyn Device> {
+    Arc::new(EmulatedStreams::connected(order))
+}
+
+#[test]
+fn stages_on_connected_devices_change_no_bit() {
+    if has("compiler", "stages_on_connected_devices_change_no_bit") {
+        stages::check(&|| connected(Order::Random(4)));
+    }
+}
+
+/// Settings, and on how many ranks, with how many micro-batches each.
+type Case<'a> = ([usize; 2], &'a dyn Fn(&mut EngineConfig));
+
+#[test]
+fn settings_on_connected_devices_change_no_bit() {
+    if !has("compiler", "settings_on_connected_devices_change_no_bit") {
+        return;
+    }
+    let cases: [Case<'_>; 7] = [
+        ([4, 1], &|config| config.shard_group = Some(2)),
+        ([2, 2], &|config| config.persistent_len_max = 1700),
+        ([2, 2], &|config| config.plan.prefetch = Prefetch::Elements(0)),
+        ([2, 2], &|config| config.gradient_rounding = Some(Precision::Bf16)),
+        ([2, 2], &|config| config.no_sync = true),
+        ([2, 2], &|config| config.offload.optimizer = StatePlace::Host),
+        // Every rank reduces the sums of its subtrees, in the memory of the host.
+        ([3, 3], &|_| ()),
+    ];
+    for ([ranks, accumulate], adjust) in cases {
+        let mut config = staged(Sharding::Parameters, accumulate, Precision::Bf16);
+        adjust(&mut config);
+        let expected = on_ranks(ranks, &config, &|| emulated(Order::Early));
+        for order in [Order::Early, Order::Late, Order::Random(7)] {
+            let found = on_ranks(ranks, &config, &|| connected(order));
+            assert_eq!(found, expected, "{order:?}: {config:?}");
+        }
+    }
+}
+
+/// The emulated library adds in another order than the canonical one, which shows for three ranks.
+#[test]
+fn sums_of_the_library_have_its_own_order() {
+    if !has("compiler", "sums_of_the_library_have_its_own_order") {
+        return;
+    }
+    for sharding in [Sharding::None, Sharding::Optimizer] {
+        let with = |ranks, exchange| {
+            let mut config = staged(sharding, 1, Precision::F32);
+            config.exchange = exchange;
+            on_ranks(ranks, &config, &|| connected(Order::Late))
+        };
+        assert_eq!(with(2, Exchange::AnyOrder), with(2, Exchange::Devices), "two numbers");
+        assert_ne!(with(3, Exchange::AnyOrder), with(3, Exchange::Devices));
+        assert_eq!(with(3, Exchange::Host), with(3, Exchange::Devices));
+    }
+}
+
+/// The event behind the first reduction of stage 3. Passes have waited for units that were gathered after it.
+const FIRST_REDUCED: u32 = 14;
+
+#[test]
+fn every_wait_of_an_exchange_is_needed() {
+    if !has("compiler", "every_wait_of_an_exchange_is_needed") {
+        return;
+    }
+    for (sharding, implied) in [
+        (Sharding::None, &[][..]),
+        (Sharding::Optimizer, &[]),
+        (Sharding::Parameters, &[FIRST_REDUCED]),
+    ] {
+        let config = staged(sharding, 1, Precision::F32);
+        stages::check_waits(&config, EmulatedStreams::connected, implied);
+    }
+}
+
+#[test]
+fn memory_of_connected_devices_is_as_forecast() {
+    if has("compiler", "memory_of_connected_devices_is_as_forecast") {
+        stages::check_memory(EmulatedStreams::connected, Exchange::Devices);
+        stages::check_memory(EmulatedStreams::connected, Exchange::AnyOrder);
+    }
+}
+
+#[test]
+fn failed_device_is_an_error_on_connected_ranks() {
+    if has("compiler", "failed_device_is_an_error_on_connected_ranks") {
+        stages::check_memory_error(EmulatedStreams::connected, [0, 12, 29]);
+    }
+}
+
+/// Streams of an engine on connected devices.
+const COMPUTATIONS: usize = 0;
+const EXCHANGE: usize = 2;
+/// Units of the model.
+const UNITS: usize = 3;
+
+/// What rank 0 executes while it submits the backward pass of a step.
+fn executed_in_backward(order: Order) -> Vec<Executed> {
+    let of_ranks = Group::on_threads(2, |group| {
+        let device = EmulatedStreams::connected(order);
+        let mut config = staged(Sharding::Optimizer, 1, Precision::F32);
+        config.plan = PlanOptions { reduce_max: usize::MAX, ..config.plan };
+        let on: Arc<dyn Device> = Arc::new(device.clone());
+        let model = DeviceMlp::new(on.clone(), &WIDE, config.precision.into());
+        let mut engine = Engine::on_device(group, on, model, config).expect("an engine");
+        let batch = samples_of(WIDE[0], 0, engine.lane());
+        // The weights were exchanged before.
+        engine.forward(&batch).expect("a pass");
+        let before = device.executed().len();
+        engine.backward(&batch).expect("a pass");
+        let executed = device.executed().split_off(before);
+        engine.step().expect("a step");
+        Ok(executed)
+    });
+    of_ranks.expect("all ranks end").swap_remove(0)
+}
+
+/// Places in a history.
+fn places(history: &[Executed], wanted: Executed) -> Vec<usize> {
+    let found = history.iter().enumerate().filter(|(_, executed)| **executed == wanted);
+    found.map(|(place, _)| place).collect()
+}
+
+/// The backward pass of a unit and the exchange of the one before wait for each other in no direction.
+#[test]
+fn exchange_runs_beside_the_backward_pass() {
+    if !has("compiler", "exchange_runs_beside_the_backward_pass") {
+        return;
+    }
+    // If the exchange is late, all passes are executed before it.
+    let history = executed_in_backward(Order::Lagging(EXCHANGE));
+    let closed = places(&history, (COMPUTATIONS, ExecutedKind::Record));
+    assert_eq!(closed.len(), UNITS, "the gradients of all units are complete: {history:?}");
+    assert!(history.iter().all(|(stream, _)| *stream != EXCHANGE), "{history:?}");
+    // If it is early, that of a unit is sent before the pass of the next unit begins.
+    let history = executed_in_backward(Order::Early);
+    let closed = places(&history, (COMPUTATIONS, ExecutedKind::Record));
+    let computed = places(&history, (COMPUTATIONS, ExecutedKind::Computation));
+    let sent = places(&history, (EXCHANGE, ExecutedKind::Sent));
+    for unit in &closed[..UNITS - 1] {
+        let next = |places: &[usize]| places.iter().copied().find(|place| unit < place);
+        assert!(next(&sent) < next(&computed), "unit at {unit}: {history:?}");
+    }
+}
