@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use remuda::base::clock;
 use remuda::runtime::engine::{
-    BackwardPass, Engine, EngineConfig, EngineError, ForwardPass, HostReplica, Init, Model,
-    ModelPass, Offload, ParameterTable, PassError, PlanOptions, Precision, Prefetch, Sharding,
-    StatePlace,
+    BackwardPass, Engine, EngineConfig, EngineError, Exchange, ForwardPass, HostReplica, Init,
+    Model, ModelPass, Offload, ParameterTable, PassError, PlanOptions, Precision, Prefetch,
+    Sharding, StatePlace,
 };
 use remuda::runtime::optim::{
     AdamOptions, DynamicScaling, LossScaling, LrSchedule, Optimizer, Schedule,
@@ -109,6 +109,7 @@ fn options(model: &ModelOptions, precision: Precision, split: &Split) -> TrainOp
             no_sync: split.no_sync,
             shard_group: split.shard_group,
             offload: split.offload.clone(),
+            exchange: Exchange::default(),
             plan: split.plan,
             seed: 7,
         },
