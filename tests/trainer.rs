@@ -252,7 +252,6 @@ const REFUSED: &[&str] = &[
     "--device cuda",
     "--device gpu",
     "--device cuda --accelerator cpu",
-    "--device cuda -H n1:2 --deepspeed_config files.json --precision bf16 --width 256",
     "--device cuda -H n1:2 --width 256",
     "--device cuda -H n1:2 --precision bf16",
 ];

@@ -8,8 +8,6 @@ use std::time::Duration;
 use crate::base::clock;
 #[cfg(feature = "nccl")]
 use crate::cuda::device::Device;
-#[cfg(feature = "nccl")]
-use crate::runtime::engine::check_device_config;
 use crate::runtime::engine::{Engine, EngineConfig, EngineError, ReplicaState, StepOutcome};
 use crate::runtime::{Group, Note, ReduceOp};
 use crate::train::data::windows::SamplePosition;
@@ -104,7 +102,6 @@ pub fn train_on(
 /// If it cannot; the error says what it lacks.
 #[cfg(feature = "nccl")]
 pub fn check_device_options(options: &TrainOptions) -> Result<(), EngineError> {
-    check_device_config(&options.engine)?;
     if let ModelOptions::Gpt(gpt) = &options.model {
         half_of(options.engine.precision)?;
         // The vocabulary, which only the data decides, has no part in it.

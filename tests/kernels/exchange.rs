@@ -34,13 +34,14 @@ fn settings_on_connected_devices_change_no_bit() {
     if !has("compiler", "settings_on_connected_devices_change_no_bit") {
         return;
     }
-    let cases: [Case<'_>; 7] = [
+    let cases: [Case<'_>; 8] = [
         ([4, 1], &|config| config.shard_group = Some(2)),
         ([2, 2], &|config| config.persistent_len_max = 1700),
         ([2, 2], &|config| config.plan.prefetch = Prefetch::Elements(0)),
         ([2, 2], &|config| config.gradient_rounding = Some(Precision::Bf16)),
         ([2, 2], &|config| config.no_sync = true),
         ([2, 2], &|config| config.offload.optimizer = StatePlace::Host),
+        ([2, 2], &|config| config.offload.parameters = Some(std::env::temp_dir())),
         // Every rank reduces the sums of its subtrees, in the memory of the host.
         ([3, 3], &|_| ()),
     ];

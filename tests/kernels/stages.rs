@@ -152,6 +152,16 @@ fn settings_of_stage_3_on_devices_change_no_bit() {
     let offload = |config: &mut EngineConfig, optimizer| {
         config.offload = Offload { optimizer, parameters: None };
     };
+    // Of parameters in files, the device has the units that passes read, and what it updates.
+    let in_files = |config: &mut EngineConfig, optimizer| {
+        config.offload = Offload { optimizer, parameters: Some(std::env::temp_dir()) };
+    };
+    check_parameters([1, 4], |config| in_files(config, StatePlace::Host));
+    check_parameters([2, 2], |config| in_files(config, StatePlace::Computing));
+    check_parameters([4, 1], |config| {
+        in_files(config, StatePlace::Files(std::env::temp_dir()));
+        config.shard_group = Some(2);
+    });
     check_parameters([2, 2], |config| offload(config, StatePlace::Host));
     check_parameters([2, 2], |config| offload(config, StatePlace::Files(std::env::temp_dir())));
     // Neither number is a power of two: every rank reduces the sums of its subtrees.

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use remuda::cuda::device::Device;
-use remuda::cuda::kernels::{ElementType, HalfType};
-use remuda::runtime::engine::{
-    Engine, EngineConfig, EngineError, Offload, Precision, Section, StepOutcome,
-};
+use remuda::cuda::kernels::HalfType;
+use remuda::runtime::engine::{Engine, EngineConfig, Precision, Section, StepOutcome};
 use remuda::runtime::optim::{
     AdamOptions, DynamicScaling, LionOptions, LossScaling, LrSchedule, Optimizer, SgdOptions,
 };
@@ -223,25 +221,4 @@ fn gpt_learns_on_a_device_as_on_a_cpu() {
     if has("compiler", "gpt_learns_on_a_device_as_on_a_cpu") {
         check_gpt(&|| emulated(Order::Late));
     }
-}
-
-#[test]
-fn settings_that_a_device_does_not_have_are_refused() {
-    let refused = |config: EngineConfig| -> String {
-        let outcome = Group::on_threads(1, |group| {
-            let device: Arc<dyn Device> = Arc::new(EmulatedStreams::new(Order::Early));
-            let model = DeviceMlp::new(device.clone(), &SIZES, ElementType::F32);
-            let refused = Engine::on_device(group, device, model, config.clone());
-            Ok(refused.err().map(|error: EngineError| error.to_string()))
-        });
-        outcome.expect("it ends").remove(0).expect("an error")
-    };
-    let offload = Offload { parameters: Some("/tmp".into()), ..Offload::default() };
-    let says = |what: &str| {
-        format!("training on a device does not have {what} yet; train on CPUs, or leave it out")
-    };
-    assert_eq!(
-        refused(EngineConfig { offload, ..EngineConfig::default() }),
-        says("parameters in files")
-    );
 }

@@ -296,13 +296,15 @@ impl<'a> Forecast<'a> {
 impl Forecast<'_> {
     /// Whether a unit is on a device only while passes read it.
     fn is_gathered(&self, unit: usize) -> bool {
-        self.residences[unit] == Residence::Part && 1 < self.layout.ranks()
+        let is_elsewhere = 1 < self.layout.ranks() || self.config.offload.parameters.is_some();
+        self.residences[unit] == Residence::Part && is_elsewhere
     }
 
     /// Whether ranks exchange weights between their devices, each a part of equal length.
     fn has_equal_parts(&self) -> bool {
         let is_divided = self.config.sharding.divides_optimizer() && 1 < self.layout.ranks();
-        is_divided && self.config.exchange != Exchange::Host
+        let is_in_files = self.config.offload.parameters.is_some();
+        is_divided && !is_in_files && self.config.exchange != Exchange::Host
     }
 
     /// Weights on a device: units that stay there, and the parts of the others, if it updates or exchanges them.

@@ -41,7 +41,6 @@ pub use config::{EngineConfig, Exchange, Offload, Precision, StatePlace};
 #[cfg(feature = "nccl")]
 pub use device::{
     DeviceBackward, DeviceForward, DeviceLosses, DeviceModel, DeviceReplica, GroupChoices,
-    check_device_config,
 };
 pub use error::EngineError;
 #[cfg(feature = "train")]

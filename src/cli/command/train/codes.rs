@@ -118,7 +118,7 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         NOT_ON_GPU,
         "training on a GPU does not have this setting",
         "With `--device cuda` every worker trains on a GPU, at any stage, with the optimizer in the memory of the GPU, \
-         of the host or in files, but without parameters in files (`offload_param` with `nvme`). A GPT computes in 16 bits \
+         of the host or in files, and parameters in files. A GPT computes in 16 bits \
          there (`--precision bf16`), with heads of 64 or 128 features:\n\n    remuda train --device cuda --stage 3 --precision bf16 --width 256 --heads 4\n\nEverything \
          else trains on processors (`--device cpu`).",
     ),

@@ -3,7 +3,6 @@
 //! | file | contents |
 //! |---|---|
 //! | `choices` | algorithms of products, which rank 0 chooses |
-//! | `check` | settings that a device does not have yet |
 //! | `model` | interface of a model that computes on a device |
 //! | `replica` | a rank whose memory is that of a device |
 //! | `exchange` | what ranks exchange between their devices |
@@ -13,7 +12,6 @@
 //! | `losses`, `squares`, `decision` | what a step is decided by; the decision, which the device makes |
 //! | `state` | the state as pieces that are saved, restored and collected |
 
-mod check;
 mod choices;
 mod decision;
 pub(super) mod exchange;
@@ -28,7 +26,6 @@ mod unit;
 mod update;
 mod weights;
 
-pub use check::check_device_config;
 pub use choices::GroupChoices;
 pub use model::{DeviceBackward, DeviceForward, DeviceLosses, DeviceModel};
 pub use replica::DeviceReplica;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::cuda::device::Device;
 use crate::runtime::comm::group::Group;
 use crate::runtime::engine::config::{EngineConfig, Precision, StatePlace};
-use crate::runtime::engine::device::check::check_device_config;
 use crate::runtime::engine::device::decision::DecisionMemory;
 use crate::runtime::engine::device::exchange::{DeviceExchange, StepAgreement, blocks_of};
 use crate::runtime::engine::device::gradients::DeviceGradients;
@@ -68,7 +67,6 @@ impl<M: DeviceModel> DeviceReplica<M> {
         config: &EngineConfig,
         lanes: LaneAssignment,
     ) -> Result<Self, EngineError> {
-        check_device_config(config)?;
         let replica =
             Self::allocate(group, device, model, config, lanes).and_then(|mut replica| {
                 let filled = init_weights(&mut replica, config.seed);

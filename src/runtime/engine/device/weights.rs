@@ -34,7 +34,7 @@ pub(super) struct DeviceWeights {
 enum Exchanged {
     /// Every rank updates all of it.
     Nowhere,
-    /// In the memory of the host, where the weights lie too.
+    /// In the memory of the host, where the weights lie too, or their parts in files.
     Host(Box<dyn Weights>),
     /// Between the devices.
     Devices,
@@ -87,7 +87,9 @@ impl DeviceWeights {
         config: &EngineConfig,
     ) -> Result<Self, EngineError> {
         let is_divided = config.sharding.divides_optimizer() && 1 < groups.all.world_size();
+        let is_in_files = config.offload.parameters.is_some();
         let exchanged = match (is_divided, &on.exchange) {
+            _ if is_in_files => Exchanged::Host(allocate_weights(groups, layout, config)?),
             (false, _) => Exchanged::Nowhere,
             (true, Some(_)) => Exchanged::Devices,
             (true, None) => Exchanged::Host(allocate_weights(groups, layout, config)?),
@@ -95,7 +97,7 @@ impl DeviceWeights {
         let is_padded = matches!(exchanged, Exchanged::Devices);
         let alloc = |len: usize| on.alloc(len * on.element.bytes());
         let units = layout.units().iter().map(|shards| match Residence::of(shards.len, config) {
-            Residence::Part if is_divided => {
+            Residence::Part if is_divided || is_in_files => {
                 let part = is_padded.then(|| alloc(shards.part_len())).transpose()?;
                 Ok(UnitWeights::Gathered { part, gathered: None })
             }
