@@ -126,6 +126,27 @@ fn single_node_keeps_launcher_pythonpath() {
 }
 
 #[test]
+fn torch_backend_is_a_variable_of_the_workers() {
+    let print = r#"echo "<${REMUDA_TORCH_BACKEND-unset}>""#;
+    let check = |options: &[&str], variable: Option<&str>, expect: &str| {
+        let JobDirs { launch, cwd, .. } = with_dirs(workers(1));
+        write(&cwd, ".deepspeed_env", "REMUDA_TORCH_BACKEND=of_file\n");
+        let launch = launch.options(options.iter().copied());
+        let launch = match variable {
+            Some(value) => launch.env("REMUDA_TORCH_BACKEND", value),
+            None => launch,
+        };
+        let outcome = launch.sh(print).end().code(0);
+        assert_eq!(outcome.stdout_text(), format!("<{expect}>\n"), "{options:?} {variable:?}");
+    };
+    check(&[], None, "of_file");
+    check(&["--torch_backend", "remuda"], None, "remuda");
+    check(&["--torch_backend=gloo"], Some("remuda"), "gloo");
+    check(&[], Some("remuda"), "remuda");
+    check(&["--torch_backend=gloo", "--env", "REMUDA_TORCH_BACKEND=typed"], None, "typed");
+}
+
+#[test]
 fn bad_env_file_stops_launch_with_all_errors() {
     let JobDirs { launch, home, cwd } = with_dirs(workers(1));
     write(&home, ".deepspeed_env", "FOO\n");

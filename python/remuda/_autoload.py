@@ -4,18 +4,26 @@ An error here would make ``import torch`` fail, so none leaves `load`.
 """
 
 import os
+import sys
 from typing import Any
+
+#: What ``remuda run --torch_backend NAME`` sets: the backend of groups that a program makes with ``gloo``.
+VARIABLE = "REMUDA_TORCH_BACKEND"
 
 
 def load() -> None:
     """Makes the name ``remuda`` known to a version of torch that does not look for it, counts the steps of a worker,
-    and swaps gloo for remuda if a variable asks for it."""
-    for action in (_register, _watch, _swap):
+    and replaces gloo by remuda if a variable asks for it."""
+    for action in (_register, _watch):
         try:
             action()
         except Exception:
             # `init_process_group("remuda")` then says that it does not know the name; progress is not needed.
             continue
+    try:
+        _swap()
+    except Exception as error:
+        print(f"warning: {VARIABLE}: gloo is not replaced by remuda: {error}", file=sys.stderr)
 
 
 def _register() -> None:
@@ -27,8 +35,7 @@ def _register() -> None:
 
 
 def _swap() -> None:
-    # The name of the variable stands here again, because importing its module takes time.
-    if os.environ.get("REMUDA_TORCH_BACKEND") == "swap":
+    if os.environ.get(VARIABLE) == "remuda":
         from remuda import _swap
 
         _swap.install()

@@ -1,4 +1,4 @@
-"""``REMUDA_TORCH_BACKEND=swap``: programs that say ``gloo`` get groups of remuda, without a change.
+"""``remuda run --torch_backend remuda``: programs that say ``gloo`` get groups of remuda, without a change.
 
 torch's `init_process_group` and `new_group` are replaced by functions that change the name of the backend and call
 them. So the programs of accelerate, the Trainer or DeepSpeed, which choose the name themselves, run over remuda.

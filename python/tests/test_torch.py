@@ -114,11 +114,19 @@ class EntryPoints(WithTorch):
             "one = torch.ones(2); [dist.all_reduce(one, group=group) for group in groups]\n"
             "print([dist.get_backend(group) for group in groups], one.tolist())"
         )
-        for said, variable, name in (("'gloo'", "swap", "remuda"), ("None", "swap", "remuda"), ("'gloo'", "", "gloo")):
+        cases = (("'gloo'", "remuda", "remuda"), ("None", "remuda", "remuda"), ("'gloo'", "gloo", "gloo"), ("'gloo'", "", "gloo"))
+        for said, variable, name in cases:
             self.environment["REMUDA_TORCH_BACKEND"] = variable
             finished = self.without_a_job(code.replace("GLOO", said))
             # gloo of torch 2.9 prints a line of its own.
             self.assertIn(f"{[name] * 3} [1.0, 1.0]\n", finished.stdout, finished.stderr)
+
+    def test_swap_that_fails_is_a_warning(self):
+        code = "import remuda, sys; sys.modules['remuda._swap'] = None; import torch; print(torch.ones(1).tolist())"
+        self.environment["REMUDA_TORCH_BACKEND"] = "remuda"
+        finished = self.run_python(code)
+        self.assertEqual(finished.stdout, "[1.0]\n", finished.stderr)
+        self.assertIn("warning: REMUDA_TORCH_BACKEND: gloo is not replaced by remuda: ", finished.stderr)
 
     def test_names_that_the_swap_replaces(self):
         from remuda._swap import name_instead
@@ -165,6 +173,27 @@ class OtherLaunchers(WithTorch):
 
 @unittest.skipUnless(LAUNCHER, "REMUDA_EXECUTABLE is not set")
 class Jobs(WithTorch):
+    def test_option_replaces_gloo(self):
+        script = pathlib.Path(self.directory, "unchanged.py")
+        script.write_text(
+            "import torch, torch.distributed as dist\n"
+            "dist.init_process_group('gloo'); one = torch.ones(1); dist.all_reduce(one)\n"
+            "print('made', dist.get_backend(), one.item()); dist.destroy_process_group()"
+        )
+        quiet = ["--quiet", "--accelerator", "cpu", "--no_local_rank", "--python", sys.executable]
+        # Lines of other launchers run the first Python of PATH.
+        paths = [os.path.dirname(sys.executable), os.environ.get("PATH", "")]
+        environment = {**self.environment, "PATH": os.pathsep.join(paths)}
+        for line, name in (
+            (["run", "-n", "2", *quiet, "--torch_backend", "remuda"], "remuda"),
+            (["run", "-n", "2", *quiet, "--torch_backend", "gloo"], "gloo"),
+            (["torchrun", "--nproc-per-node", "2", "--torch-backend", "remuda"], "remuda"),
+            (["accelerate", "launch", "--cpu", "--num_processes", "2", "--torch_backend", "remuda"], "remuda"),
+        ):
+            words = [LAUNCHER, *line, str(script)]
+            finished = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+            self.assertEqual(finished.stdout.count(f"made {name} 2.0\n"), 2, f"{line}: {finished}")
+
     def test_operations_of_a_backend(self):
         self.job(3, "operations")
 

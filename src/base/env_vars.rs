@@ -90,6 +90,8 @@ pub const REMUDA_RANK_FD: &str = "REMUDA_RANK_FD";
 pub const REMUDA_SHM_FD: &str = "REMUDA_SHM_FD";
 /// File with the job key, for workers that another launcher started.
 pub const REMUDA_KEY_FILE: &str = "REMUDA_KEY_FILE";
+/// Backend of the groups that a program of torch makes with `gloo`; the Python package reads it.
+pub const REMUDA_TORCH_BACKEND: &str = "REMUDA_TORCH_BACKEND";
 /// Name of the job; set in every process of it.
 pub const REMUDA_JOB: &str = "REMUDA_JOB";
 /// Directory in which run directories are created.

@@ -26,14 +26,15 @@ pub fn digest(plan: &LaunchPlan) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// The variables of `--env`, the same for every worker, sorted by name.
+/// The variables of `--env` and of other options, the same for every worker, sorted by name.
 pub(super) fn flag_variables(plan: &LaunchPlan) -> impl Iterator<Item = (&OsStr, OsString)> {
     let worker = plan.nodes.iter().find_map(|node| node.workers.first());
     let env = worker.into_iter().flat_map(WorkerPlan::env);
     env.filter_map(|(name, value)| match (plan.origins.get(name), value.into_owned()) {
-        (Some(VariableOrigin::Flag | VariableOrigin::Setting(_)), EnvValue::Known(value)) => {
-            Some((name, value))
-        }
+        (
+            Some(VariableOrigin::Flag | VariableOrigin::Option(_) | VariableOrigin::Setting(_)),
+            EnvValue::Known(value),
+        ) => Some((name, value)),
         _ => None,
     })
 }

@@ -130,6 +130,25 @@ pub enum AutotuningArg {
     Run,
 }
 
+/// Backend of the groups that a program of torch makes with `gloo` (`--torch_backend`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TorchBackendArg {
+    /// The collectives of remuda: needs the Python package of remuda.
+    Remuda,
+    /// That of the program.
+    Gloo,
+}
+
+impl TorchBackendArg {
+    /// Returns the value of `REMUDA_TORCH_BACKEND` for the workers.
+    pub(in crate::cli) fn name(self) -> &'static str {
+        match self {
+            Self::Remuda => "remuda",
+            Self::Gloo => "gloo",
+        }
+    }
+}
+
 /// Workers that read standard input (`--stdin`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StdinArg {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli::args::values::{AutotuningArg, CoreList, parse_cores};
+use crate::cli::args::values::{AutotuningArg, CoreList, TorchBackendArg, parse_cores};
 
 /// Program of the workers.
 #[derive(Args, Clone, Debug)]
@@ -42,6 +42,10 @@ pub struct WorkerArgs {
     /// Activation script of a Python environment, sourced on every node
     #[arg(long, value_name = "FILE")]
     pub venv_script: Option<PathBuf>,
+    /// Backend of the groups that a program of torch makes with `gloo`, as accelerate and the Trainer do
+    /// [default: gloo]
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub torch_backend: Option<TorchBackendArg>,
     /// Write the output of each rank to DIR/TIME_rankN.log and not to the screen
     #[arg(long, value_name = "DIR")]
     pub enable_each_rank_log: Option<OsString>,

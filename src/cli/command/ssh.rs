@@ -168,12 +168,12 @@ fn run(mut cli: SshCli, typed: &CommandLine) -> Result<Status, CliError> {
     if cluster.transport == Transport::Local && !names_hosts {
         refuse_host_as_command(&cli.command, typed)?;
     }
-    let exports = exports(&cluster, &cli.watch, true, terminal)?;
+    let (workers, settings) = (WorkerArgs::default(), typed.applied_settings());
+    let args = JobArgs { watch: &cli.watch, workers: &workers, settings, terminal };
+    let exports = exports(&cluster, args, true)?;
     let spec = command_spec(cli.command, &cluster, exports);
     let plan = plan::plan(&spec)?;
     check_size(&plan)?;
-    let settings = typed.applied_settings();
-    let args = JobArgs { watch: &cli.watch, workers: &WorkerArgs::default(), settings, terminal };
     if cli.watch.dry_run {
         return start::print_command(&plan, args);
     }

@@ -146,7 +146,7 @@ fn exports_with_origins(
     args: JobArgs<'_>,
 ) -> Result<Vec<Export>, CliError> {
     let reads_files = face.reads_environment_files();
-    let mut exports = exports(cluster, args.watch, reads_files, args.terminal)?;
+    let mut exports = exports(cluster, args, reads_files)?;
     set_origins(&mut exports, args.settings);
     Ok(exports)
 }

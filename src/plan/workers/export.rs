@@ -32,6 +32,8 @@ impl Export {
 pub enum VariableOrigin {
     /// The option `--env`.
     Flag,
+    /// The option of this name, which sets the variable.
+    Option(&'static str),
     /// A line of an environment file.
     File {
         /// The file's name, as it is shown.
@@ -49,6 +51,7 @@ impl fmt::Display for VariableOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flag => f.write_str("--env"),
+            Self::Option(name) => f.write_str(name),
             Self::File { file, line } => write!(f, "{file}:{line}"),
             Self::Setting(place) => f.write_str(place),
             Self::Propagated => f.write_str("propagated"),

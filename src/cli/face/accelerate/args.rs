@@ -7,7 +7,7 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand}
 
 use super::options;
 use crate::cli::args::RemoteArgs;
-use crate::cli::args::values::parse_launcher_word;
+use crate::cli::args::values::{TorchBackendArg, parse_launcher_word};
 
 /// Name of the subcommand.
 pub(in crate::cli) const LAUNCH: &str = "launch";
@@ -53,6 +53,9 @@ struct OwnArgs {
     /// Secret of at least 16 bytes, the same on every machine
     #[arg(long, value_name = "FILE")]
     key_file: Option<OsString>,
+    /// Backend of the groups that accelerate makes with `gloo` [default: gloo]
+    #[arg(long, value_name = "NAME", value_enum)]
+    torch_backend: Option<TorchBackendArg>,
     /// Print the plan of the job and start nothing
     #[arg(long = "dry-run")]
     dry_run: bool,
@@ -96,6 +99,8 @@ impl FromArgMatches for AccelerateArgs {
         own_words.extend(own.json.then(|| "--json".into()));
         own_words.extend(own.launcher.iter().map(|name| format!("--launcher={name}").into()));
         own_words.extend(own.key_file.into_iter().flat_map(|file| ["--key-file".into(), file]));
+        let backend = own.torch_backend.map(TorchBackendArg::name);
+        own_words.extend(backend.map(|name| format!("--torch_backend={name}").into()));
         Ok(Self {
             matches: matches.clone(),
             hostfile: own.hostfile,

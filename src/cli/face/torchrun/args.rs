@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser};
 
 use crate::cli::args::RemoteArgs;
-use crate::cli::args::values::parse_launcher_word;
+use crate::cli::args::values::{TorchBackendArg, parse_launcher_word};
 
 /// Text after the list of options in the help.
 const HELP_FOOTER: &str = "\
@@ -191,6 +191,9 @@ pub struct TorchrunProgramArgs {
     /// Do not pass `--local-rank=N` to the script, which reads LOCAL_RANK
     #[arg(long, hide = true)]
     pub use_env: bool,
+    /// Backend of the groups that the script makes with `gloo` [default: gloo]
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub torch_backend: Option<TorchBackendArg>,
     /// Script, then its own arguments
     #[arg(required = true, num_args = 1.., trailing_var_arg = true, value_name = "SCRIPT")]
     pub script_and_args: Vec<OsString>,

@@ -18,6 +18,7 @@ use super::streams::streams;
 use super::values::Values;
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status, env_vars};
+use crate::cli::args::values::TorchBackendArg;
 use crate::cli::args::{RunArgs, check, remote_flag, remote_words};
 use crate::cli::command::run;
 use crate::cli::error::CliError;
@@ -554,6 +555,8 @@ fn run_line(
     line.extend(is_module.then(|| OsString::from("--module")));
     line.extend(no_python.then(|| OsString::from("--no_python")));
     line.extend(use_env.then(|| OsString::from("--no_local_rank")));
+    let backend = program.torch_backend.map(TorchBackendArg::name);
+    line.extend(backend.map(|name| format!("--torch_backend={name}").into()));
     line.push("--".into());
     line.extend_from_slice(&program.script_and_args);
     Ok(line)
