@@ -11,7 +11,7 @@ import threading
 import weakref
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -148,6 +148,20 @@ def _allocate(group: groups.Group, size: Sequence[int], dtype: torch.dtype) -> t
     return torch.frombuffer(memory, dtype=dtype, count=count).view(*size) if count else torch.empty(*size, dtype=dtype)
 
 
+class Call(NamedTuple):
+    """An operation as a call of the C library.
+
+    ``arguments`` are those between the group and the handle, ``kept`` is the memory that they point to, ``result`` what
+    the Work of the operation returns, and ``finish`` runs at its end.
+    """
+
+    function: "Callable[..., int]"
+    arguments: "Tuple[Any, ...]"
+    kept: Any
+    result: List[torch.Tensor]
+    finish: "Optional[Callable[[], None]]" = None
+
+
 class _Operations:
     """The operations of c10d, under the names of all versions of torch, for both kinds of backends."""
 
@@ -170,41 +184,25 @@ class _Operations:
 
     # ---- how an operation runs ----
 
-    def _run(
-        self,
-        call: "Callable[..., int]",
-        arguments: "Tuple[Any, ...]",
-        kept: Any,
-        result: List[torch.Tensor],
-        options: Any,
-        finish: "Optional[Callable[[], None]]" = None,
-    ) -> Work:
+    def _run(self, call: Call, options: Any) -> Work:
         """Runs an operation of all ranks."""
         self._operations += 1
-        return self._run_here(call, arguments, kept, result, options, finish)
+        return self._run_here(call, options)
 
-    def _run_here(
-        self,
-        call: "Callable[..., int]",
-        arguments: "Tuple[Any, ...]",
-        kept: Any,
-        result: List[torch.Tensor],
-        options: Any,
-        finish: "Optional[Callable[[], None]]" = None,
-    ) -> Work:
-        """Starts an operation, or runs it if the program waits for it anyway. ``finish`` runs at its end."""
+    def _run_here(self, call: Call, options: Any) -> Work:
+        """Starts an operation, or runs it if the program waits for it anyway."""
         if getattr(options, "asyncOp", True):
             place = ctypes.c_void_p()
-            native.check(call(self._handle(), *arguments, place), KINDS)
-            pending = Pending(place.value or 0, kept, result, finish)
+            native.check(call.function(self._handle(), *call.arguments, place), KINDS)
+            pending = Pending(place.value or 0, call.kept, call.result, call.finish)
             work = Started(pending, self._futures, self._dropped)
             if self._bracket is not None:
                 self._bracket.append(work)
             return work
-        native.check(call(self._handle(), *arguments, None), KINDS)
-        if finish is not None:
-            finish()
-        return Done(result)
+        native.check(call.function(self._handle(), *call.arguments, None), KINDS)
+        if call.finish is not None:
+            call.finish()
+        return Done(call.result)
 
     def _handle(self) -> int:
         handle = self._group.handle
@@ -238,16 +236,14 @@ class _Operations:
             return self._gather_all(dense(tensor), parts, result, opts, fold)
         memory, op = own = summand(tensor, given)
         arguments = (*own.block, op)
-        return self._run(
-            self._library.remuda_all_reduce, arguments, memory, result, opts, copier(tensor, memory)
-        )
+        return self._run(Call(self._library.remuda_all_reduce, arguments, memory, result, copier(tensor, memory)), opts)
 
     def reduce(self, tensors: List[torch.Tensor], opts: Any) -> Work:
         (tensor,) = tensors
         memory, op = own = summand(tensor, opts.reduceOp)
         finish = copier(tensor, memory) if self._rank == opts.rootRank else None
         arguments = (*own.block, op, opts.rootRank)
-        return self._run(self._library.remuda_reduce, arguments, memory, tensors, opts, finish)
+        return self._run(Call(self._library.remuda_reduce, arguments, memory, tensors, finish), opts)
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
         given = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
@@ -263,9 +259,8 @@ class _Operations:
         target = self._target(output, memory)
         address, _, code = own.block
         arguments = (address, target.data_ptr(), target.numel(), code, op)
-        return self._run(
-            self._library.remuda_reduce_scatter, arguments, (memory, target), [output], opts, copier(output, target)
-        )
+        finish = copier(output, target)
+        return self._run(Call(self._library.remuda_reduce_scatter, arguments, (memory, target), [output], finish), opts)
 
     def _target(self, output: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
         """Where a reduction of ``memory`` writes the elements of an output."""
@@ -300,7 +295,7 @@ class _Operations:
             memory, op = own = summand(part.clone(), getattr(opts, "reduceOp", dist.ReduceOp.SUM))
             finish = copier(output, memory) if root == self._rank else None
             works.append(
-                self._run(self._library.remuda_reduce, (*own.block, op, root), memory, [output], opts, finish)
+                self._run(Call(self._library.remuda_reduce, (*own.block, op, root), memory, [output], finish), opts)
             )
         return self._together(works, [output])
 
@@ -310,9 +305,7 @@ class _Operations:
         (tensor,) = tensors
         memory = dense(tensor)
         arguments = (memory.data_ptr(), *block(memory), opts.rootRank)
-        return self._run(
-            self._library.remuda_broadcast, arguments, memory, tensors, opts, copier(tensor, memory)
-        )
+        return self._run(Call(self._library.remuda_broadcast, arguments, memory, tensors, copier(tensor, memory)), opts)
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
         if output.is_contiguous():
@@ -334,7 +327,7 @@ class _Operations:
             raise BadArgument(f"{problem}, got {parts.numel()} of type {parts.dtype}")
         count, code = block(own)
         arguments = (own.data_ptr(), dense(parts).data_ptr(), count, code)
-        return self._run(self._library.remuda_all_gather, arguments, (own, parts), result, opts, finish)
+        return self._run(Call(self._library.remuda_all_gather, arguments, (own, parts), result, finish), opts)
 
     def all_gather_single_coalesced(
         self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any = None
@@ -369,7 +362,7 @@ class _Operations:
         count, code = block(own)
         arguments = (own.data_ptr(), None if flat is None else flat.data_ptr(), count, code, root)
         finish = None if flat is None else spread(flat, parts)
-        return self._run(self._library.remuda_gather, arguments, (own, flat), parts or inputs, opts, finish)
+        return self._run(Call(self._library.remuda_gather, arguments, (own, flat), parts or inputs, finish), opts)
 
     def scatter(self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any) -> Work:
         (output,) = outputs
@@ -381,9 +374,8 @@ class _Operations:
         arguments = (None if flat is None else flat.data_ptr(), target.data_ptr(), count, code, root)
         if flat is not None and flat.numel() != self._size * target.numel():
             raise BadArgument(f"expected {self._size} tensors of {target.numel()} elements")
-        return self._run(
-            self._library.remuda_scatter, arguments, (flat, target), outputs, opts, copier(output, target)
-        )
+        finish = copier(output, target)
+        return self._run(Call(self._library.remuda_scatter, arguments, (flat, target), outputs, finish), opts)
 
     def alltoall(self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any = None) -> Work:
         return self._exchange(list(enumerate(inputs)), list(enumerate(outputs)), outputs, opts)
@@ -402,9 +394,8 @@ class _Operations:
         # Both count in the unit of one type.
         code = block(own)[1]
         arguments = (own.data_ptr(), sends, target.data_ptr(), recvs, code)
-        return self._run(
-            self._library.remuda_all_to_all_v, arguments, (own, target), [output], opts, copier(output, target)
-        )
+        finish = copier(output, target)
+        return self._run(Call(self._library.remuda_all_to_all_v, arguments, (own, target), [output], finish), opts)
 
     def _counts(self, tensor: torch.Tensor, splits: Optional[List[int]]) -> "ctypes.Array[ctypes.c_size_t]":
         """Elements of every rank's part, along the first dimension."""
@@ -420,7 +411,7 @@ class _Operations:
         return (ctypes.c_size_t * self._size)(*(split * unit for split in splits))
 
     def barrier(self, opts: Any = None) -> Work:
-        return self._run(self._library.remuda_barrier, (), None, [], opts)
+        return self._run(Call(self._library.remuda_barrier, (), None, []), opts)
 
     def monitored_barrier(self, opts: Any = None, wait_all_ranks: bool = False) -> None:
         """A barrier whose error names the ranks that are missing; all of them, with and without ``wait_all_ranks``."""
@@ -448,14 +439,14 @@ class _Operations:
         _check_tag(tag)
         memory = dense(tensor)
         arguments = (memory.data_ptr(), *block(memory), dstRank)
-        return self._run_here(self._library.remuda_send, arguments, memory, tensors, None)
+        return self._run_here(Call(self._library.remuda_send, arguments, memory, tensors), None)
 
     def recv(self, tensors: List[torch.Tensor], srcRank: int, tag: int = 0) -> Work:
         (tensor,) = tensors
         _check_tag(tag)
         memory = dense(tensor)
         arguments = (memory.data_ptr(), *block(memory), srcRank)
-        return self._run_here(self._library.remuda_recv, arguments, memory, tensors, None, copier(tensor, memory))
+        return self._run_here(Call(self._library.remuda_recv, arguments, memory, tensors, copier(tensor, memory)), None)
 
     def recv_anysource(self, tensors: List[torch.Tensor], tag: int = 0) -> Work:
         raise BadArgument("a message is received from a rank that is named", hint="pass `src`")
@@ -481,7 +472,7 @@ class _Operations:
                     copy()
 
         arguments = (arrays[0], len(sends), arrays[1], len(recvs))
-        return self._run(self._library.remuda_exchange, arguments, kept, result, opts, finish)
+        return self._run(Call(self._library.remuda_exchange, arguments, kept, result, finish), opts)
 
     def start_coalescing(self, *device: torch.device) -> None:
         """Begins operations of which the program waits for the last Work only."""
