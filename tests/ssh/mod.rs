@@ -13,6 +13,7 @@
 //! | any process of remuda killed, by a table or at random | `killed`, `chaos` |
 //! | hosts that a job can do without: absent, lost, back again, spares | `elastic` |
 //! | a failure that spreads from one host to the others | `cascades` |
+//! | a function of Python on several hosts | `python` |
 
 mod bring;
 mod cascades;
@@ -23,5 +24,6 @@ mod elastic;
 mod killed;
 mod launch;
 mod mpi_job;
+mod python;
 mod refused;
 mod shells;
