@@ -169,13 +169,13 @@ class Group:
     def all_reduce(self, data: Any, op: str = "sum", start: bool = False) -> Optional[Work]:
         """Replaces the data of every rank by the reduction: ``sum``, ``prod``, ``min``, ``max``, ``avg``."""
         own = _Elements(data, True)
-        arguments = (own.address, own.count, own.dtype, _reduction(op))
+        arguments = (own.address, own.count, own.dtype, reduction(op))
         return self._run(self._library.remuda_all_reduce, arguments, own, start)
 
     def reduce(self, data: Any, root: int, op: str = "sum", start: bool = False) -> Optional[Work]:
         """Replaces the data of ``root`` by the reduction over all ranks."""
         own = _Elements(data, True)
-        arguments = (own.address, own.count, own.dtype, _reduction(op), root)
+        arguments = (own.address, own.count, own.dtype, reduction(op), root)
         return self._run(self._library.remuda_reduce, arguments, own, start)
 
     def broadcast(self, data: Any, root: int, start: bool = False) -> Optional[Work]:
@@ -195,7 +195,7 @@ class Group:
         """Fills ``output`` with part ``rank`` of the reduction of the inputs."""
         all_parts, own = _Elements(given, False), _Elements(output, True)
         self._check_parts(all_parts, own)
-        arguments = (all_parts.address, own.address, own.count, own.dtype, _reduction(op))
+        arguments = (all_parts.address, own.address, own.count, own.dtype, reduction(op))
         return self._run(self._library.remuda_reduce_scatter, arguments, (own, all_parts), start)
 
     def gather(self, given: Any, output: Any, root: int, start: bool = False) -> Optional[Work]:
@@ -280,7 +280,7 @@ class Group:
             raise BadArgument(f"expected {self.size} counts whose sum is {own.count}, got {list(counts)}")
 
 
-def _reduction(name: str) -> int:
+def reduction(name: str) -> int:
     try:
         return _REDUCTIONS[name]
     except KeyError:

@@ -101,6 +101,22 @@ PROTOTYPES: "dict[str, tuple[Any, list[Any]]]" = {
     "remuda_release": (c_int32, [_DATA]),
 }
 
+_REDUCED = [_GROUP, c_uint64, c_size_t, c_uint32, c_uint32]
+_MOVED = [_GROUP, c_uint64, c_uint64, c_size_t, c_uint32]
+
+#: Those for GPUs, which a library has if it was built with the feature ``nccl``.
+DEVICE_PROTOTYPES: "dict[str, tuple[Any, list[Any]]]" = {
+    "remuda_devices_connect": (c_int32, [_GROUP, c_uint32, _PLACE]),
+    "remuda_devices_free": (c_int32, [_GROUP]),
+    "remuda_devices_nccl": (c_int32, [_GROUP]),
+    "remuda_device_all_reduce": (c_int32, [*_REDUCED, c_void_p]),
+    "remuda_device_reduce": (c_int32, [*_REDUCED, c_uint32, c_void_p]),
+    "remuda_device_broadcast": (c_int32, [*_REDUCED, c_void_p]),
+    "remuda_device_all_gather": (c_int32, [*_MOVED, c_void_p]),
+    "remuda_device_reduce_scatter": (c_int32, [*_MOVED, c_uint32, c_void_p]),
+    "remuda_device_all_to_all": (c_int32, [*_MOVED, c_void_p]),
+}
+
 _library: Optional[ctypes.CDLL] = None
 
 
@@ -132,10 +148,16 @@ def _open(file: pathlib.Path) -> ctypes.CDLL:
         hint = "install the package and the library of the same version of remuda"
         problem = f"the C library `{file}` has version {found} of the interface, this package uses version {ABI}"
         raise EnvironmentMismatch(problem, hint=hint)
-    for name, (result, parameters) in PROTOTYPES.items():
+    prototypes = {**PROTOTYPES, **(DEVICE_PROTOTYPES if has_devices(opened) else {})}
+    for name, (result, parameters) in prototypes.items():
         function = getattr(opened, name)
         function.restype, function.argtypes = result, parameters
     return opened
+
+
+def has_devices(opened: ctypes.CDLL) -> bool:
+    """Whether a library has functions for GPUs."""
+    return hasattr(opened, "remuda_devices_connect")
 
 
 def check(status: int, kinds: "dict[int, type[RemudaError]]" = KINDS) -> None:

@@ -37,18 +37,21 @@ def expected(kind):
         "remuda_work*": [ctypes.c_void_p],
         "remuda_options*": [ctypes.POINTER(native.Options)],
         "remuda_store*": [ctypes.POINTER(native.Store)],
+        "remuda_devices*": [ctypes.c_void_p],
         "remuda_message*": [ctypes.POINTER(native.Message)],
     }
-    places = {name: [ctypes.POINTER(ctypes.c_void_p)] for name in ("void**", "remuda_group**", "remuda_work**")}
+    names = ("void**", "remuda_group**", "remuda_work**", "remuda_devices**")
+    places = {name: [ctypes.POINTER(ctypes.c_void_p)] for name in names}
     return {**{name: [of] for name, of in INTEGERS.items()}, **of_ints, **pointers, **places}[kind]
 
 
 class Header(unittest.TestCase):
     def test_prototypes_are_those_of_the_header(self):
         functions = list(declared())
-        self.assertEqual(sorted(native.PROTOTYPES), sorted(name for name, _, _ in functions))
+        prototypes = {**native.PROTOTYPES, **native.DEVICE_PROTOTYPES}
+        self.assertEqual(sorted(prototypes), sorted(name for name, _, _ in functions))
         for name, result, parameters in functions:
-            own_result, own_parameters = native.PROTOTYPES[name]
+            own_result, own_parameters = prototypes[name]
             self.assertIn(own_result, expected(result), name)
             self.assertEqual(len(own_parameters), len(parameters), name)
             for own, kind in zip(own_parameters, parameters):

@@ -79,9 +79,7 @@ pub(super) unsafe fn elements(
     count: usize,
     dtype: u32,
 ) -> Result<RawSlice, CallError> {
-    let known = u8::try_from(dtype).ok().and_then(Dtype::from_code);
-    let dtype = known
-        .ok_or_else(|| CallError::argument(format!("no element type has the code {dtype}")))?;
+    let dtype = dtype_of(dtype)?;
     // SAFETY: the caller promises it.
     let slice = unsafe { RawSlice::new(data.cast(), count, dtype) };
     slice.ok_or_else(|| {
@@ -90,6 +88,12 @@ pub(super) unsafe fn elements(
         );
         CallError::argument(problem)
     })
+}
+
+/// Element type with a code.
+pub(super) fn dtype_of(code: u32) -> Result<Dtype, CallError> {
+    let known = u8::try_from(code).ok().and_then(Dtype::from_code);
+    known.ok_or_else(|| CallError::argument(format!("no element type has the code {code}")))
 }
 
 /// Reduction with a code.

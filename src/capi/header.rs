@@ -11,6 +11,7 @@ const HEADER: &str = include_str!("remuda.h");
 /// Files that define functions of the interface.
 const FILES: &[&str] = &[
     include_str!("ffi_collective.rs"),
+    include_str!("ffi_device.rs"),
     include_str!("ffi_error.rs"),
     include_str!("ffi_group.rs"),
     include_str!("ffi_meet.rs"),

@@ -16,11 +16,14 @@
 //! | `ffi_arguments` | checks of pointers and codes; the guard around every call |
 //! | `ffi_group`, `ffi_meet` | groups, aborts, notes; meeting without the launcher |
 //! | `ffi_collective`, `ffi_message` | operations |
+//! | `ffi_device` | operations on memory of GPUs, with the feature `nccl` |
 //! | `ffi_work`, `ffi_memory`, `ffi_error` | handles, shared memory, the last error |
 
 mod call_error;
 mod ffi_arguments;
 mod ffi_collective;
+#[cfg(feature = "nccl")]
+mod ffi_device;
 mod ffi_error;
 mod ffi_group;
 mod ffi_meet;
@@ -34,6 +37,8 @@ mod started_work;
 pub use call_error::CallErrorKind;
 pub use ffi_arguments::{ABI_VERSION, CallOptions};
 pub use ffi_collective::*;
+#[cfg(feature = "nccl")]
+pub use ffi_device::*;
 pub use ffi_error::*;
 pub use ffi_group::*;
 pub use ffi_meet::*;

@@ -218,6 +218,47 @@ int32_t remuda_recv(const remuda_group *group, void *data, size_t count, uint32_
 int32_t remuda_exchange(const remuda_group *group, const remuda_message *sends, size_t send_count,
                         const remuda_message *recvs, size_t recv_count, remuda_work **work);
 
+/* ---- GPUs ------------------------------------------------------------------------------------------------------- */
+
+/* Experimental: these functions have not run on a GPU yet, and may change without a new REMUDA_ABI. A library has them if
+ * it was built with the feature `nccl`; that of the wheel was not.
+ *
+ * Addresses are those of the device, in its primary context, which other libraries use too. `stream` is the stream in
+ * which the caller uses the memory, a CUstream or cudaStream_t; NULL is the default stream. An operation begins after the
+ * work that the stream has when it is called, and blocks until it has ended: all streams see its result. Ranks compare
+ * their calls first, and the deadline of the group holds for all of it. */
+
+/* The GPUs of the ranks of a group. */
+typedef struct remuda_devices remuda_devices;
+
+/* Connects the GPUs of the ranks: every rank of the group calls it with a device of its own, numbered as CUDA does in this
+ * process. NCCL moves the data; if a rank has none, or ranks share a GPU, the memory of the host does. The operations count
+ * among those of the group.
+ * Errors: REMUDA_SYSTEM (no driver, no such device), and those of operations. */
+int32_t remuda_devices_connect(const remuda_group *group, uint32_t device, remuda_devices **devices);
+/* Disconnects the GPUs and frees the handle; the group remains. NULL is allowed. */
+int32_t remuda_devices_free(remuda_devices *devices);
+/* 1 if NCCL moves the data, 0 if the memory of the host does, and for NULL. */
+int32_t remuda_devices_nccl(const remuda_devices *devices);
+/* Replaces the data of every rank by the reduction over all ranks. NCCL sums in its own order. */
+int32_t remuda_device_all_reduce(const remuda_devices *devices, uint64_t data, size_t count, uint32_t dtype, uint32_t op,
+                                 void *stream);
+/* Replaces the data of root by the reduction over all ranks; other ranks keep their data. */
+int32_t remuda_device_reduce(const remuda_devices *devices, uint64_t data, size_t count, uint32_t dtype, uint32_t op,
+                             uint32_t root, void *stream);
+/* Replaces the data of every rank by that of root. */
+int32_t remuda_device_broadcast(const remuda_devices *devices, uint64_t data, size_t count, uint32_t dtype, uint32_t root,
+                                void *stream);
+/* Fills output (size × count) with the input (count) of every rank, in rank order. */
+int32_t remuda_device_all_gather(const remuda_devices *devices, uint64_t input, uint64_t output, size_t count,
+                                 uint32_t dtype, void *stream);
+/* Fills output (count) with part `rank` of the reduction of input (size × count) over all ranks. */
+int32_t remuda_device_reduce_scatter(const remuda_devices *devices, uint64_t input, uint64_t output, size_t count,
+                                     uint32_t dtype, uint32_t op, void *stream);
+/* Sends part r (count) of input to rank r, and fills part r of output with the part from rank r. */
+int32_t remuda_device_all_to_all(const remuda_devices *devices, uint64_t input, uint64_t output, size_t count,
+                                 uint32_t dtype, void *stream);
+
 /* ---- Operations in flight --------------------------------------------------------------------------------------- */
 
 /* Waits for at most limit_ms milliseconds. When the operation has ended, frees the handle and returns the status of the

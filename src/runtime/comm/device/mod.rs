@@ -24,6 +24,7 @@
 //! |---|---|
 //! | `group` | the group and its blocking operations |
 //! | `in_flight`, `pending` | operations in flight: submission, completion |
+//! | `ffi_caller` | memory of another library, with the stream in which that uses it |
 //! | `memory` | memory of which ranges are lent to operations in flight |
 //! | `select` | selection of NCCL or the host |
 //! | `connect`, `connection` | connection of the devices of a group |
@@ -42,6 +43,7 @@ mod active;
 mod connect;
 mod connection;
 mod element;
+mod ffi_caller;
 mod ffi_fold;
 mod ffi_kernels;
 mod ffi_pinned;
@@ -65,6 +67,7 @@ mod wait;
 pub use cudarc;
 
 pub use element::DeviceElement;
+pub use ffi_caller::{CallerMemory, CallerStream};
 pub use ffi_pinned::{device_count, open_device};
 pub use fold_kernel::FoldKernel;
 pub use gradient_kernel::{GradientKernel, GradientOp};

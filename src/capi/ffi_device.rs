@@ -1,0 +1,294 @@
+//! Collectives on the caller's memory of GPUs, through NCCL or, where it cannot be used, through host memory.
+//! Experimental: they have not run on a GPU yet.
+//!
+//! Every operation waits for the work that the caller's stream has when it is called, and blocks until it has ended, so
+//! that the deadline of the group holds and a lost rank is named. See [`DeviceGroup`].
+
+use std::ffi::c_void;
+
+use crate::capi::call_error::CallError;
+use crate::capi::ffi_arguments::{
+    CallResult, dtype_of, guarded, of_all_ranks, on_group, place, reduction,
+};
+use crate::runtime::device::{
+    CallerMemory, CallerStream, DeviceBackend, DeviceElement, DeviceGroup, open_device,
+};
+use crate::runtime::{CollectiveError, Dtype, Group};
+
+/// Runs code with the element type of a code as `T`.
+macro_rules! with_type {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            Dtype::F32 => with_type!(@ f32, $T => $body),
+            Dtype::F64 => with_type!(@ f64, $T => $body),
+            Dtype::I32 => with_type!(@ i32, $T => $body),
+            Dtype::I64 => with_type!(@ i64, $T => $body),
+            Dtype::U8 => with_type!(@ u8, $T => $body),
+            Dtype::F16 => with_type!(@ half::f16, $T => $body),
+            Dtype::Bf16 => with_type!(@ half::bf16, $T => $body),
+        }
+    };
+    (@ $type:ty, $T:ident => $body:expr) => {{
+        type $T = $type;
+        $body
+    }};
+}
+
+/// Memory of a call: the elements of the caller from two addresses, and the stream in which the caller uses them.
+#[derive(Clone, Copy)]
+struct Operands {
+    input: (u64, usize),
+    output: (u64, usize),
+    stream: *mut c_void,
+}
+
+impl Operands {
+    /// Runs an operation on both.
+    ///
+    /// # Safety
+    /// As for [`CallerStream::record`] and [`CallerStream::memory`].
+    unsafe fn run<T: DeviceElement>(
+        self,
+        devices: &DeviceGroup,
+        operation: impl FnOnce(
+            &DeviceGroup,
+            &CallerMemory<'_, T>,
+            &mut CallerMemory<'_, T>,
+        ) -> Result<(), CollectiveError>,
+    ) -> CallResult {
+        for (address, count) in [self.input, self.output] {
+            if count != 0 && (address == 0 || !address.is_multiple_of(size_of::<T>() as u64)) {
+                let problem = format!("the address {address:#x} is null or not aligned");
+                return Err(CallError::argument(problem));
+            }
+        }
+        // SAFETY: the caller promises it.
+        let stream = unsafe { CallerStream::record(devices, self.stream) }?;
+        // SAFETY: the caller promises it.
+        let input = unsafe { stream.memory::<T>(self.input.0, self.input.1) };
+        // SAFETY: the caller promises it.
+        let mut output = unsafe { stream.memory::<T>(self.output.0, self.output.1) };
+        Ok(operation(devices, &input, &mut output)?)
+    }
+}
+
+/// Connects the GPUs of the ranks of `group`: every rank calls it with a device of its own, numbered as CUDA does in
+/// this process.
+///
+/// # Safety
+/// `group` is null or a group that has not been freed; `devices` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remuda_devices_connect(
+    group: *const Group,
+    device: u32,
+    devices: *mut *mut DeviceGroup,
+) -> i32 {
+    let call = |group: &Group| {
+        // SAFETY: the caller promises it.
+        let devices = unsafe { place(devices, "devices") }?;
+        let context = open_device(device as usize)?;
+        let connected = DeviceGroup::new(group, &context, DeviceBackend::Auto)?;
+        *devices = Box::into_raw(Box::new(connected));
+        Ok(())
+    };
+    // SAFETY: the caller promises it.
+    unsafe { on_group(group, call) }
+}
+
+/// Disconnects the GPUs; null is allowed. The group remains.
+///
+/// # Safety
+/// `devices` is null or was returned by [`remuda_devices_connect`] and has not been freed, and no other thread uses it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remuda_devices_free(devices: *mut DeviceGroup) -> i32 {
+    guarded(|| {
+        if !devices.is_null() {
+            // SAFETY: the caller promises it; a function of this interface made the box.
+            drop(unsafe { Box::from_raw(devices) });
+        }
+        Ok(())
+    })
+}
+
+/// Whether NCCL moves the data: 1, or 0 for host memory and for null.
+///
+/// # Safety
+/// `devices` is null or has not been freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remuda_devices_nccl(devices: *const DeviceGroup) -> i32 {
+    // SAFETY: the caller promises it.
+    let devices = unsafe { devices.as_ref() };
+    devices.map_or(0, |devices| i32::from(devices.library().is_some()))
+}
+
+/// Replaces `count` elements on every rank by their reduction over all ranks.
+///
+/// # Safety
+/// `devices` is null or has not been freed; `count` elements from `data` are on its device, and no other code uses them
+/// until the call returns, except for earlier work of `stream`, which is null or a stream of the device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remuda_device_all_reduce(
+    devices: *const DeviceGroup,
+    data: u64,
+    count: usize,
+    dtype: u32,
+    op: u32,
+    stream: *mut c_void,
+) -> i32 {
+    let call = |devices: &DeviceGroup| {
+        let op = reduction(op)?;
+        let operands = Operands { input: (data, 0), output: (data, count), stream };
+        // SAFETY: the caller promises it.
+        with_type!(dtype_of(dtype)?, T => unsafe {
+            operands.run::<T>(devices, |devices, _, data| devices.all_reduce(data, op))
+        })
+    };
+    // SAFETY: the caller promises it.
+    unsafe { on_devices(devices, call) }
+}
+
+/// Replaces `count` elements of rank `root` by their reduction over all ranks.
+///
+/// # Safety
+/// As for [`remuda_device_all_reduce`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remuda_device_reduce(
+    devices: *const DeviceGroup,
+    data: u64,
+    count: usize,
+    dtype: u32,
+    op: u32,
+    root: u32,
+    stream: *mut c_void,
+) -> i32 {
+    let call = |devices: &DeviceGroup| {
+        let (op, root) = (reduction(op)?, root as usize);
+        let operands = Operands { input: (data, 0), output: (data, count), stream };
+        // SAFETY: the caller promises it.
+        with_type!(dtype_of(dtype)?, T => unsafe {
+            operands.run::<T>(devices, |devices, _, data| devices.reduce(data, op, root))
+        })
+    };
+    // SAFETY: the caller promises it.
+    unsafe { on_devices(devices, call) }
+}
+
+/// Replaces `count` elements of every rank by those of rank `root`.
+///
+/// # Safety
+/// As for [`remuda_device_all_reduce`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remuda_device_broadcast(
+    devices: *const DeviceGroup,
+    data: u64,
+    count: usize,
+    dtype: u32,
+    root: u32,
+    stream: *mut c_void,
+) -> i32 {
+    let call = |devices: &DeviceGroup| {
+        let root = root as usize;
+        let operands = Operands { input: (data, 0), output: (data, count), stream };
+        // SAFETY: the caller promises it.
+        with_type!(dtype_of(dtype)?, T => unsafe {
+            operands.run::<T>(devices, |devices, _, data| devices.broadcast(data, root))
+        })
+    };
+    // SAFETY: the caller promises it.
+    unsafe { on_devices(devices, call) }
+}
+
+/// Fills `output` with the `count` elements of `input` of every rank, in rank order.
+///
+/// # Safety
+/// As for [`remuda_device_all_reduce`], of both memories.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remuda_device_all_gather(
+    devices: *const DeviceGroup,
+    input: u64,
+    output: u64,
+    count: usize,
+    dtype: u32,
+    stream: *mut c_void,
+) -> i32 {
+    let call = |devices: &DeviceGroup| {
+        let all = of_all_ranks(devices.group(), count)?;
+        let operands = Operands { input: (input, count), output: (output, all), stream };
+        // SAFETY: the caller promises it.
+        with_type!(dtype_of(dtype)?, T => unsafe {
+            operands.run::<T>(devices, |devices, input, output| devices.all_gather(input, output))
+        })
+    };
+    // SAFETY: the caller promises it.
+    unsafe { on_devices(devices, call) }
+}
+
+/// Fills the `count` elements of `output` with part `rank` of the reduction of `input` over all ranks.
+///
+/// # Safety
+/// As for [`remuda_device_all_reduce`], of both memories.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remuda_device_reduce_scatter(
+    devices: *const DeviceGroup,
+    input: u64,
+    output: u64,
+    count: usize,
+    dtype: u32,
+    op: u32,
+    stream: *mut c_void,
+) -> i32 {
+    let call = |devices: &DeviceGroup| {
+        let (all, op) = (of_all_ranks(devices.group(), count)?, reduction(op)?);
+        let operands = Operands { input: (input, all), output: (output, count), stream };
+        // SAFETY: the caller promises it.
+        with_type!(dtype_of(dtype)?, T => unsafe {
+            operands.run::<T>(devices, |devices, input, output| {
+                devices.reduce_scatter(input, output, op)
+            })
+        })
+    };
+    // SAFETY: the caller promises it.
+    unsafe { on_devices(devices, call) }
+}
+
+/// Sends part `r` of `input` to rank `r` and fills part `r` of `output` with the part from rank `r`; a part has `count`
+/// elements.
+///
+/// # Safety
+/// As for [`remuda_device_all_reduce`], of both memories.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remuda_device_all_to_all(
+    devices: *const DeviceGroup,
+    input: u64,
+    output: u64,
+    count: usize,
+    dtype: u32,
+    stream: *mut c_void,
+) -> i32 {
+    let call = |devices: &DeviceGroup| {
+        let all = of_all_ranks(devices.group(), count)?;
+        let operands = Operands { input: (input, all), output: (output, all), stream };
+        // SAFETY: the caller promises it.
+        with_type!(dtype_of(dtype)?, T => unsafe {
+            operands.run::<T>(devices, |devices, input, output| devices.all_to_all(input, output))
+        })
+    };
+    // SAFETY: the caller promises it.
+    unsafe { on_devices(devices, call) }
+}
+
+/// A guarded call on connected GPUs, whose panic aborts their group.
+///
+/// # Safety
+/// `devices` is null or has not been freed.
+unsafe fn on_devices(
+    devices: *const DeviceGroup,
+    call: impl FnOnce(&DeviceGroup) -> CallResult,
+) -> i32 {
+    // SAFETY: the caller promises it.
+    let Some(devices) = (unsafe { devices.as_ref() }) else {
+        return guarded(|| Err(CallError::argument("the devices are null")));
+    };
+    // SAFETY: the group lives as long as its devices.
+    unsafe { on_group(devices.group(), |_| call(devices)) }
+}

@@ -1,0 +1,92 @@
+//! Device memory of another library, such as torch, for one operation: an address, and the stream in which the caller
+//! uses the memory.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
+use cudarc::driver::{
+    CudaEvent, CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop, result,
+};
+
+use crate::cuda::driver::driver_message;
+use crate::runtime::comm::device::element::DeviceElement;
+use crate::runtime::comm::device::group::DeviceGroup;
+use crate::runtime::error::{Error, Result};
+
+/// Point in a stream of the caller, after which an operation may use the memory of the caller.
+pub struct CallerStream {
+    stream: Arc<CudaStream>,
+    ready: CudaEvent,
+}
+
+impl CallerStream {
+    /// Records the work that `stream` has now; null is the default stream of the device.
+    ///
+    /// # Safety
+    /// `stream` is null or a stream of the context of `devices` that lives through the call.
+    ///
+    /// # Errors
+    /// If the driver cannot record an event.
+    pub unsafe fn record(devices: &DeviceGroup, stream: *mut c_void) -> Result<Self> {
+        let own = devices.stream().clone();
+        let failed = |error| {
+            Error::Device(format!("cannot order the streams of a GPU: {}", driver_message(error)))
+        };
+        let ready = own.context().new_event(None).map_err(failed)?;
+        // SAFETY: the event lives, and the caller promises that the stream does.
+        unsafe { result::event::record(ready.cu_event(), stream.cast::<_>() as CUstream) }
+            .map_err(failed)?;
+        Ok(Self { stream: own, ready })
+    }
+
+    /// Memory of the caller.
+    ///
+    /// # Safety
+    /// Until the operation with this memory has returned, `len` elements from `address` are on the device of the
+    /// group, and no other code uses them, except for work that the stream had when it was recorded.
+    pub unsafe fn memory<T: DeviceElement>(&self, address: u64, len: usize) -> CallerMemory<'_, T> {
+        CallerMemory { stream: self, address, len, element: PhantomData }
+    }
+}
+
+/// Elements of the caller on a device.
+pub struct CallerMemory<'a, T> {
+    stream: &'a CallerStream,
+    address: CUdeviceptr,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+impl<T> CallerMemory<'_, T> {
+    /// Makes the stream of an operation wait for the caller's work. The caller itself waits until the operation has
+    /// ended, so its streams need no event.
+    fn order(&self, stream: &CudaStream) {
+        stream.context().record_err(stream.wait(&self.stream.ready));
+    }
+}
+
+impl<T> DeviceSlice<T> for CallerMemory<'_, T> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream.stream
+    }
+}
+
+impl<T> DevicePtr<T> for CallerMemory<'_, T> {
+    fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
+        self.order(stream);
+        (self.address, SyncOnDrop::Record(None))
+    }
+}
+
+impl<T> DevicePtrMut<T> for CallerMemory<'_, T> {
+    fn device_ptr_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
+        self.order(stream);
+        (self.address, SyncOnDrop::Record(None))
+    }
+}
