@@ -280,7 +280,12 @@ fn machines_have_the_numbers_of_their_tasks() {
     let machines = ["launch", "--cpu", "--num_machines=2", "--num_processes=2", "--no_python"];
     let launch = face("accelerate").options(machines).options(["--main_process_ip", "127.0.0.1"]);
     let launch = launch.options(["--main_process_port", &port]).env("HF_HOME", "/nonexistent");
-    let launch = launch.sh("echo $RANK of $WORLD_SIZE on $SLURMD_NODENAME; [ $RANK = 0 ]");
+    // Rank 1 fails after rank 0 has said its place.
+    let said = launch.dir().join("said").display().to_string();
+    let launch = launch.sh(&format!(
+        "echo $RANK of $WORLD_SIZE on $SLURMD_NODENAME; [ $RANK = 0 ] && exec touch {said}; \
+         while [ ! -e {said} ]; do sleep 0.05; done; exit 1"
+    ));
     let outcome = slurm.allocate(launch, &["-N2", "srun"]).end().code(1);
     assert_eq!(lines(&outcome), ["0 of 2 on node01", "1 of 2 on node02"]);
     let count = |text: &str| outcome.stderr.matches(text).count();
