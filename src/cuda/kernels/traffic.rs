@@ -47,7 +47,7 @@ pub struct KernelTraffic {
 /// Rows of features, as activations have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowShape {
-    /// Rows.
+    /// Number of rows.
     pub rows: u32,
     /// Elements of a row.
     pub width: u32,

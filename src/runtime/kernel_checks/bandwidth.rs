@@ -12,7 +12,7 @@ const LAUNCHES: u32 = 16;
 /// A kernel and the bandwidth of its launches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KernelBandwidth {
-    /// The kernel.
+    /// What was launched.
     pub kernel: Kernel,
     /// Bytes of a launch.
     pub bytes: u64,
