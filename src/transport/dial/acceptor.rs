@@ -355,7 +355,7 @@ impl Service {
     fn admit(&mut self, joiner: Joiner) {
         let Some(node) = joiner.node.or_else(|| self.first_free()) else {
             let text = format!("all {} nodes have joined\n", self.nodes.len());
-            return self.refuse(joiner, JoinRefusal { is_transient: true, ..refusal(text) });
+            return self.refuse(joiner, transient_refusal(text));
         };
         self.note_other_line(&joiner);
         let slot = &mut self.nodes[node.index()];
@@ -364,11 +364,11 @@ impl Service {
             let from = peer.ip().to_canonical();
             let text = format!("{name} has already joined, from {from}\n");
             self.report_rejection(Some(joiner.peer), &text.trim_end());
-            return self.refuse(joiner, JoinRefusal { is_transient: true, ..refusal(text) });
+            return self.refuse(joiner, transient_refusal(text));
         }
         let Some(waiter) = slot.waiter.take().filter(|waiter| !waiter.is_closed()) else {
             let text = format!("{name} is no longer expected\n");
-            return self.refuse(joiner, JoinRefusal { is_transient: true, ..refusal(text) });
+            return self.refuse(joiner, transient_refusal(text));
         };
         self.connect(node, joiner, waiter);
     }
@@ -524,7 +524,6 @@ impl Service {
     }
 }
 
-/// Why the handshake with a node without a secret fails.
 /// Formats why the key of a peer is wrong. What nodes without a secret have in common is the name of the job.
 fn show_other_key(rules: &Rules) -> String {
     match &rules.key_origin {
@@ -548,8 +547,9 @@ fn key_label(rules: &Rules) -> String {
     format!("fingerprint {} ({})", rules.key.fingerprint(), rules.key_origin)
 }
 
-fn refusal(text: String) -> JoinRefusal {
-    JoinRefusal { status: Status::Config.code(), text, is_transient: false }
+/// The refusal of a node that may be accepted later.
+fn transient_refusal(text: String) -> JoinRefusal {
+    JoinRefusal { status: Status::Config.code(), text, is_transient: true }
 }
 
 /// Handlers of the control messages that a node sends beside its link.

@@ -21,8 +21,7 @@ use crate::secure::JobKey;
 use crate::transport::fault::SAME_WORKERS;
 use crate::wire::Problem;
 
-/// Shortest pause between two attempts while the connection is refused. An attempt that the kernel
-/// refuses costs almost nothing.
+/// Shortest pause between two attempts while the kernel refuses the connection, which costs almost nothing.
 const REFUSED_PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Shortest pause while the name does not exist yet: a thousand nodes may query one name server.
 const UNRESOLVED_PAUSE_MIN: Duration = Duration::from_millis(100);
