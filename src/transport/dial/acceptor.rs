@@ -106,8 +106,8 @@ impl Acceptor {
         Ok(Self { requests: sender, key_label })
     }
 
-    /// Waits until the node has joined, or returns why it cannot take part. A node that has joined
-    /// already is requested to join again. `None`: the acceptor is closed.
+    /// Waits until the node has joined, or returns why it cannot take part. A node that has joined is requested to join
+    /// again. `None`: the acceptor is closed.
     pub async fn wait_for(&self, node: NodeRank) -> Option<Result<Joined, Absence>> {
         self.ask(|reply| AcceptorRequest::WaitFor(node, reply)).await
     }
@@ -318,8 +318,7 @@ impl Service {
         }
     }
 
-    /// Reports a node that has the key and cannot take part: the launcher receives the reason, because
-    /// a wait for a replacement would not help.
+    /// Reports to the launcher why a node with the key cannot take part: a wait for a replacement would not help.
     fn on_unfit_node(&mut self, unfit: UnfitNode) {
         let UnfitNode { node, why, absence } = unfit;
         let node = node.or_else(|| self.first_free());
@@ -449,8 +448,7 @@ impl Service {
         }
     }
 
-    /// Sends the last message to every node, and waits until the nodes have closed their
-    /// connections.
+    /// Sends the last message to every node, and waits until the nodes have closed their connections.
     async fn finish(mut self, last: Control, late: Option<Instant>) {
         for (sender, _) in self.nodes.iter_mut().filter_map(|slot| slot.connection.take()) {
             let _ = sender.send(last.clone());
