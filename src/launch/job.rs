@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::base::{Findings, HostName, JobId, Slot, Status};
+use crate::base::{Findings, HostName, JobId, Slot, Status, clock};
 use crate::job::{FailureCause, PAUSE_MIN};
 use crate::launch::options::{
     CauseRule, CommandOptions, ContinueWith, DeviceOptions, FailureOptions, Framing, GpuSharing,
@@ -309,7 +309,7 @@ impl Job {
 
     fn options(&self, plan: &LaunchPlan) -> Result<Options, JobError> {
         let job = JobId::from_bytes(random_bytes()?);
-        let run_dir = RunDir::create(self.run_dir.as_deref(), &job, RunClass::Job)?;
+        let run_dir = RunDir::create(self.run_dir.as_deref(), &job, RunClass::Job, clock::wall())?;
         let (program, script) = match self.program.clone().ok_or(JobError::NoProgram)? {
             Program::Exec { program, .. } => (program, None),
             Program::Python { script, interpreter, .. } => (interpreter, Some(script)),

@@ -211,9 +211,9 @@ mod tests {
         fn options(&self) -> Options {
             let mut options = scale::options();
             let (runs, logs) = (self.0.join("runs"), self.0.join("logs"));
-            let run_dir = RunDir::create(Some(&runs), &options.job, RunClass::Job);
+            let run_dir = RunDir::create(Some(&runs), &options.job, RunClass::Job, clock::wall());
             options.output.run_dir = Some(run_dir.expect("a directory"));
-            let log_dir = LogDir::create(&logs, &options.job);
+            let log_dir = LogDir::create(&logs, &options.job, clock::wall());
             options.output.log_dir = Some(log_dir.expect("a directory"));
             options.command.typed = vec!["remuda".into(), "API_KEY=secret".into()];
             options

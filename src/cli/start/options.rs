@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::base::{JobId, Rank, Status, env_vars, show_create_dir_error};
+use crate::base::{JobId, Rank, Status, clock, env_vars, show_create_dir_error};
 use crate::cli::args::values::{CoreList, StdinArg};
 use crate::cli::args::{WatchArgs, WorkerArgs};
 use crate::cli::codes::machine::{BAD_VARIABLE, CANNOT_CREATE};
@@ -60,8 +60,11 @@ pub(in crate::cli) fn options(
     let JobArgs { watch, workers, .. } = args;
     let rank_files = rank_files(workers.rank_log_dir(), first_rank)?;
     let mut options = options_without_files(args, spec, transport, printed_ranks)?;
-    let (run_dir, note) = create_run_dir(watch, &options.job, class)?;
-    let log_dir = watch.log_dir.as_deref().map(|dir| log_dir(dir, &options.job)).transpose()?;
+    // Both directories have the time in their names.
+    let now = clock::wall();
+    let (run_dir, note) = create_run_dir(watch, &options.job, class, now)?;
+    let log_dir =
+        watch.log_dir.as_deref().map(|dir| log_dir(dir, &options.job, now)).transpose()?;
     let logs = log_dir.as_ref().map(LogDir::path).or(run_dir.as_ref().map(RunDir::path));
     options.output.style.log_dir = logs.map(ToOwned::to_owned);
     options.output.style.rank_files = rank_files;
@@ -175,8 +178,9 @@ fn create_run_dir(
     watch: &WatchArgs,
     job: &JobId,
     class: RunClass,
+    at: Duration,
 ) -> Result<(Option<RunDir>, String), CliError> {
-    match RunDir::create(watch.run_dir.as_deref(), job, class) {
+    match RunDir::create(watch.run_dir.as_deref(), job, class, at) {
         Ok(run_dir) => Ok((Some(run_dir), String::new())),
         Err(error) if watch.run_dir.is_some() => {
             let message = format!("cannot create the run directory: {}", show_io_error(&error));
@@ -216,8 +220,8 @@ fn framing(watch: &WatchArgs, printed_ranks: PrintedRanks) -> Framing {
     }
 }
 
-fn log_dir(parent: &Path, job: &JobId) -> Result<LogDir, CliError> {
-    LogDir::create(parent, job).map_err(|error| {
+fn log_dir(parent: &Path, job: &JobId, at: Duration) -> Result<LogDir, CliError> {
+    LogDir::create(parent, job, at).map_err(|error| {
         let (shown, why) = (parent.display(), show_create_dir_error(&error));
         let message = format!("`--log_dir`: cannot create directory `{shown}`: {why}");
         CliError::new(Status::CantCreate, CANNOT_CREATE, message)

@@ -19,10 +19,10 @@ pub struct LogDir {
 }
 
 impl LogDir {
-    /// Makes the directory and its parents. No thread may exist yet.
-    pub fn create(parent: &Path, job: &JobId) -> io::Result<Self> {
+    /// Makes the directory and its parents. `at` is the time since 1970 of the start of the job. No thread may exist yet.
+    pub fn create(parent: &Path, job: &JobId, at: Duration) -> io::Result<Self> {
         make_dirs(parent, 0o777)?;
-        let path = make_named(parent, job, 0o777)?;
+        let path = make_named(parent, (at, job), 0o777)?;
         Ok(Self { path })
     }
 

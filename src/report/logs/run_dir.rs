@@ -15,7 +15,7 @@ use super::private_files::{create_private, epoch_dir, make_private_dir};
 use super::retention::{self, RunClass};
 use super::run_json::write_run_json;
 use super::saved_run;
-use crate::base::{Epoch, JobId, Rank, clock, env_vars, show_create_dir_error};
+use crate::base::{Epoch, JobId, Rank, env_vars, show_create_dir_error};
 use crate::os::process::io_with_timeout;
 use crate::plan;
 
@@ -42,15 +42,20 @@ pub struct RunDir {
 impl RunDir {
     /// Makes the directory below `parent`, or below the first of `--run_dir`'s defaults that can be
     /// written: the user's state directory, the login's runtime directory. It is kept only if
-    /// [`Self::begin`] is called. No thread may exist yet.
-    pub fn create(parent: Option<&Path>, job: &JobId, class: RunClass) -> io::Result<Self> {
+    /// [`Self::begin`] is called. `at` is the time since 1970 of the start of the job. No thread may exist yet.
+    pub fn create(
+        parent: Option<&Path>,
+        job: &JobId,
+        class: RunClass,
+        at: Duration,
+    ) -> io::Result<Self> {
         let candidates = match parent {
             Some(parent) => vec![parent.to_owned()],
             None => default_parents(),
         };
         let mut last_error = io::Error::new(io::ErrorKind::NotFound, "no home directory");
         for parent in candidates {
-            match create_below(&class.dir_below(&parent), job) {
+            match create_below(&class.dir_below(&parent), (at, job)) {
                 Ok(path) => {
                     let (lock, disk, pruned) = (Arc::default(), Disk::default(), Arc::default());
                     return Ok(Self { path, lock, disk, class, prune_done: pruned });
@@ -175,14 +180,18 @@ pub fn with_disk_timeout(operation: impl FnOnce() -> io::Result<()>) -> io::Resu
     io_with_timeout::run_with_timeout(LONG_STALL_LIMIT, operation)
 }
 
-fn create_below(parent: &Path, job: &JobId) -> io::Result<PathBuf> {
+fn create_below(parent: &Path, start: (Duration, &JobId)) -> io::Result<PathBuf> {
     make_dirs(parent, 0o700)?;
-    make_named(parent, job, 0o700)
+    make_named(parent, start, 0o700)
 }
 
-/// Makes a directory with a name that no other job has.
-pub(super) fn make_named(parent: &Path, job: &JobId, mode: u32) -> io::Result<PathBuf> {
-    make_unique(parent, &saved_run::run_dir_name(clock::wall(), job), mode)
+/// Makes a directory with a name that no other job has, by the time since 1970 of the start of this one.
+pub(super) fn make_named(
+    parent: &Path,
+    (at, job): (Duration, &JobId),
+    mode: u32,
+) -> io::Result<PathBuf> {
+    make_unique(parent, &saved_run::run_dir_name(at, job), mode)
 }
 
 /// Makes a directory with this name, or with a number behind it if another job has made one.
