@@ -323,7 +323,9 @@ impl Device for CudaDevice {
     }
 
     fn create_communicator_id(&self) -> Result<UniqueId, DeviceError> {
-        NcclLibrary::open().and_then(|library| library.unique_id()).map_err(exchange_failed)
+        NcclLibrary::open()
+            .and_then(|library| library.unique_id())
+            .map_err(|error| exchange_failed(&error))
     }
 
     fn connect(
@@ -332,7 +334,7 @@ impl Device for CudaDevice {
         id: UniqueId,
         ranks: (usize, usize),
     ) -> Result<Box<dyn DeviceCommunicator>, DeviceError> {
-        let library = NcclLibrary::open().map_err(exchange_failed)?;
+        let library = NcclLibrary::open().map_err(|error| exchange_failed(&error))?;
         let on = (self.driver.clone(), self.stream(stream));
         Ok(Box::new(NcclRanks::start(on, &library, id, ranks)?))
     }

@@ -21,7 +21,7 @@ pub(super) struct NcclRanks {
 }
 
 /// Converts an error of NCCL.
-pub(super) fn exchange_failed(error: NcclError) -> DeviceError {
+pub(super) fn exchange_failed(error: &NcclError) -> DeviceError {
     DeviceError::Failed {
         operation: "an exchange between the ranks".to_owned(),
         problem: error.to_string(),
@@ -38,7 +38,7 @@ impl NcclRanks {
     ) -> Result<Self, DeviceError> {
         driver.enter()?;
         let started = Communicator::start_init(library, id, rank, world);
-        let communicator = Some(started.map_err(exchange_failed)?);
+        let communicator = Some(started.map_err(|error| exchange_failed(&error))?);
         Ok(Self { driver, stream, rank, communicator })
     }
 
@@ -49,7 +49,7 @@ impl NcclRanks {
     ) -> Result<(), DeviceError> {
         self.driver.enter()?;
         let communicator = self.communicator.as_mut().ok_or_else(was_aborted)?;
-        start(communicator, self.stream).map_err(exchange_failed)
+        start(communicator, self.stream).map_err(|error| exchange_failed(&error))
     }
 }
 
@@ -85,7 +85,7 @@ impl DeviceCommunicator for NcclRanks {
 
     fn is_submitted(&self) -> Result<bool, DeviceError> {
         let communicator = self.communicator.as_ref().ok_or_else(was_aborted)?;
-        let progress = communicator.progress().map_err(exchange_failed)?;
+        let progress = communicator.progress().map_err(|error| exchange_failed(&error))?;
         Ok(progress == CommProgress::Done)
     }
 

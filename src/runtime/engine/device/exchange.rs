@@ -168,9 +168,10 @@ impl DeviceExchange {
         at: DeviceAddress,
         bytes: usize,
     ) -> Result<(), DeviceError> {
-        let (members, begin) = match unit.is_hybrid() {
-            true => (Members::Copies, unit.part(self.rank()).start),
-            false => (Members::All, 0),
+        let (members, begin) = if unit.is_hybrid() {
+            (Members::Copies, unit.part(self.rank()).start)
+        } else {
+            (Members::All, 0)
         };
         let own = at.offset((unit.shard(self.rank()).start - begin) * bytes);
         self.among(members).all_gather(own, at, unit.shard_len * bytes)
