@@ -71,7 +71,7 @@ fn ranks_have_the_algorithm_that_rank_0_has_measured() {
         return;
     }
     let found = Group::on_threads(3, |group| {
-        let mut own = algorithms(&group, VERSION, "H200", AlgorithmChoice::Fastest)
+        let mut own = algorithms(group, VERSION, "H200", AlgorithmChoice::Fastest)
             .expect("the ranks are equal");
         assert_eq!(own.refusal(), None);
         let rank = group.rank();
@@ -94,7 +94,7 @@ fn deterministic_algorithms_are_those_of_the_library() {
         return;
     }
     let found = Group::on_threads(2, |group| {
-        let mut own = algorithms(&group, VERSION, "H200", AlgorithmChoice::First)
+        let mut own = algorithms(group, VERSION, "H200", AlgorithmChoice::First)
             .expect("the ranks are equal");
         let plan = own.plan(product(32), &mut untimed).expect("there is one");
         Ok(plan.algorithm()[0])
@@ -108,7 +108,7 @@ fn check_another(version: u32, gpu: &str, said: &str) {
     let of = |rank| if rank == 2 { (version, gpu) } else { (VERSION, "H200") };
     let refused = Group::on_threads(3, |group| {
         let (version, gpu) = of(group.rank());
-        Ok(algorithms(&group, version, gpu, AlgorithmChoice::First).err())
+        Ok(algorithms(group, version, gpu, AlgorithmChoice::First).err())
     });
     let refused = refused.expect("the ranks agree");
     assert!(refused[..2].iter().all(Option::is_none), "{refused:?}");
@@ -116,7 +116,7 @@ fn check_another(version: u32, gpu: &str, said: &str) {
     assert_eq!(differs.to_string(), said);
     let found = Group::on_threads(3, |group| {
         let (rank, (version, gpu)) = (group.rank(), of(group.rank()));
-        let mut own = algorithms(&group, version, gpu, AlgorithmChoice::Fastest)
+        let mut own = algorithms(group, version, gpu, AlgorithmChoice::Fastest)
             .expect("every rank has algorithms");
         let best = [101, 100, 102][rank];
         let plan = own.plan(product(32), &mut fastest(best)).expect("there is one");
@@ -151,7 +151,7 @@ fn ranks_that_do_not_agree_on_a_product_have_errors() {
     }
     let errors = |rows_of: fn(usize) -> u32| {
         let found = Group::on_threads(2, |group| {
-            let mut own = algorithms(&group, VERSION, "H200", AlgorithmChoice::First)
+            let mut own = algorithms(group, VERSION, "H200", AlgorithmChoice::First)
                 .expect("the ranks are equal");
             Ok(own.plan(product(rows_of(group.rank())), &mut untimed).err())
         });

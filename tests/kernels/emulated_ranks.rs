@@ -180,14 +180,14 @@ impl RankOperation {
         let take = |state: &mut RanksState, peer| {
             state.sent.remove(&(self.sequence, peer, self.rank)).unwrap_or_default()
         };
-        let received = (0..world).map(|peer| take(&mut state, peer)).collect();
+        let received: Vec<Vec<u8>> = (0..world).map(|peer| take(&mut state, peer)).collect();
         drop(state);
-        self.receive(received);
+        self.receive(&received);
         Progress::Ended
     }
 
     /// Writes what every rank has sent.
-    fn receive(&self, received: Vec<Vec<u8>>) {
+    fn receive(&self, received: &[Vec<u8>]) {
         match &self.kind {
             Kind::Exchange { recvs, .. } => {
                 let mut taken = vec![0; received.len()];

@@ -347,7 +347,9 @@ impl EmulatedStreams {
 fn help(awaited: Option<AwaitedRanks>, depth: usize) {
     let Some(AwaitedRanks { ranks, sequence, devices }) = awaited else { return };
     if 0 < depth {
-        devices.iter().for_each(|device| device.help_with(&ranks, sequence, depth - 1));
+        for device in &devices {
+            device.help_with(&ranks, sequence, depth - 1);
+        }
     }
     std::thread::yield_now();
 }

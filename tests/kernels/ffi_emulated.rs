@@ -38,6 +38,7 @@ pub(super) enum MistakeKind {
 }
 
 /// The layout of `Request` in `launch.hpp`.
+#[derive(Clone, Copy)]
 #[repr(C)]
 struct LaunchRequest {
     kernel: *const c_char,
