@@ -11,8 +11,9 @@ use crate::cuda::device::{
     PeerMemory, SourceKernel, StreamId,
 };
 use crate::cuda::kernels::KernelLaunch;
-use crate::cuda::nccl::{PeerSlice, UNIQUE_ID_BYTES, UniqueId};
+use crate::cuda::nccl::{PeerSlice, UniqueId};
 use crate::runtime::comm::device::fold_kernel::FoldKernel;
+use crate::runtime::comm::device::nccl_id::{AbsentId, share_created_id};
 use crate::runtime::comm::device::select::{
     Choice, DeviceBackend, OFFER_WORDS, Offer, choose_backend,
 };
@@ -304,17 +305,9 @@ fn failed(problem: String) -> DeviceError {
 
 /// Creates the identifier of a communicator on rank 0, for all ranks. The outer error is the group's.
 fn share_id_of(group: &Group, device: &dyn Device) -> Result<Result<UniqueId, DeviceError>> {
-    let created = (group.rank() == 0).then(|| device.create_communicator_id());
-    let mut message = [0u8; 1 + UNIQUE_ID_BYTES];
-    if let Some(Ok(id)) = &created {
-        message[0] = 1;
-        message[1..].copy_from_slice(&id.0);
-    }
-    group.broadcast(&mut message, 0)?;
-    let [is_valid, id @ ..] = message;
-    Ok(match created {
-        Some(Err(error)) => Err(error),
-        _ if is_valid == 1 => Ok(UniqueId(id)),
-        _ => Err(failed(format!("rank {} cannot create it", group.inner.roster.job_rank(0)))),
-    })
+    let shared = share_created_id(group, || device.create_communicator_id())?;
+    Ok(shared.map_err(|absent| match absent {
+        AbsentId::NotCreated(error) => error,
+        AbsentId::NotSent(first) => failed(format!("rank {first} cannot create it")),
+    }))
 }
