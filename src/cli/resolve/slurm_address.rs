@@ -1,7 +1,7 @@
 //! Addresses of nodes of Slurm, whose names may be known to Slurm alone: it reaches a node at its NodeAddr.
 
 use std::collections::HashMap;
-use std::net::ToSocketAddrs;
+use std::net::{IpAddr, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ pub(in crate::cli) struct MeetingAddress {
 /// Returns the address at which the nodes meet whose line or scheduler gives this name: the name itself, or the address
 /// that Slurm has if this process is in an allocation of it and the name does not resolve.
 pub(in crate::cli) fn meeting_address(name: &str) -> MeetingAddress {
-    let is_open = is_in_allocation() && !resolves(name);
+    let is_name = name.parse::<IpAddr>().is_err();
+    let is_open = is_name && is_in_allocation() && !resolves(name);
     match is_open.then(|| ask(&[name])).and_then(|mut found| found.remove(name)) {
         Some(address) => MeetingAddress {
             note: Some(format!(
