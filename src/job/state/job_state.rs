@@ -182,6 +182,11 @@ impl JobState {
         matches!(self.nodes[node.index()].state, NodeState::Preparing | NodeState::Lost)
     }
 
+    /// Number of workers that a node has in an epoch in which it takes part.
+    pub fn workers_of(&self, node: NodeRank) -> usize {
+        self.nodes[node.index()].workers
+    }
+
     /// Whether a node has been asked to start its workers.
     pub fn has_started(&self, node: NodeRank) -> bool {
         match self.nodes[node.index()].state {

@@ -106,11 +106,12 @@ impl Dispatcher<'_> {
     /// Gives the nodes of the plan the numbers of workers that their own lines start. Returns whether some are
     /// others than before.
     fn take_own_workers(&mut self) -> bool {
-        let is_other = |(node, workers): &(NodeRank, u32)| {
-            self.plan.nodes[node.index()].workers.len() != *workers as usize
-        };
-        let other: BTreeMap<_, _> =
-            std::mem::take(&mut self.own_workers).into_iter().filter(is_other).collect();
+        let nodes = self.nodes.table.all().zip(&self.plan.nodes);
+        let own = nodes.filter_map(|(place, node)| {
+            let workers = self.job.workers_of(place);
+            (workers != node.workers.len()).then_some((node.node_rank, workers))
+        });
+        let other: BTreeMap<_, _> = own.collect();
         if !other.is_empty() {
             self.plan = Cow::Owned(self.plan.with_workers(&other));
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use crate::base::{NodeRank, Rank, clock};
+use crate::base::{Rank, clock};
 use crate::job::{Effect, Event, Evidence, JobState};
 use crate::launch::history::History;
 use crate::launch::node::handle::NodeEvent;
@@ -42,9 +42,6 @@ pub(super) struct Inbox {
 pub(in crate::launch) struct Dispatcher<'a> {
     /// All nodes that may take part.
     pub(super) plan: Cow<'a, LaunchPlan>,
-    /// Numbers of workers of nodes that have joined, where their own lines decide; the plan of the next epoch has
-    /// them.
-    pub(super) own_workers: BTreeMap<NodeRank, u32>,
     /// The nodes of the current epoch, with the ranks of their workers.
     pub(super) epoch_plan: Cow<'a, LaunchPlan>,
     /// Names of the machines where the lines of the nodes have none; `None`: hosts have names.

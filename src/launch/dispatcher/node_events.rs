@@ -93,9 +93,7 @@ impl Dispatcher<'_> {
         if let Some(machines) = &mut self.machines {
             machines.set(node, machine);
         }
-        let workers = own_workers?;
-        self.own_workers.insert(node, workers);
-        Some(Event::OwnWorkers { node, workers: workers as usize })
+        own_workers.map(|workers| Event::OwnWorkers { node, workers: workers as usize })
     }
 
     /// Handles a signal that a process of remuda on a node received like one to the launcher.

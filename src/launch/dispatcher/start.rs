@@ -1,7 +1,6 @@
 //! The start of a launch: its parts, made from a plan and options.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -60,7 +59,6 @@ impl<'a> Dispatcher<'a> {
         };
         Ok(Self {
             plan: Cow::Borrowed(plan),
-            own_workers: BTreeMap::new(),
             epoch_plan: Cow::Borrowed(plan),
             machines: machine_names(options),
             options,

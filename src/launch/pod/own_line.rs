@@ -39,11 +39,11 @@ impl OwnLine {
         let mut members = BTreeMap::new();
         for node in &self.plan.nodes {
             if let Some((_, workers)) = named.next_if(|(host, _)| *host == node.host.as_str()) {
-                members.insert(node.node_rank, *workers);
+                members.insert(node.node_rank, *workers as usize);
             }
         }
         let own = self.plan.nodes[self.node.index()].workers.len();
-        let is_own = members.get(&self.node).is_none_or(|workers| *workers as usize == own);
+        let is_own = members.get(&self.node).is_none_or(|workers| *workers == own);
         if named.next().is_some() || !is_own {
             return Err(invalid());
         }

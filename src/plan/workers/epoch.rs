@@ -11,11 +11,11 @@ use crate::plan::workers::template::{JobSize, NodeShare};
 impl LaunchPlan {
     /// Returns the plan in which these nodes start other numbers of workers, on their first slots.
     #[must_use]
-    pub fn with_workers(&self, of_nodes: &BTreeMap<NodeRank, u32>) -> Self {
+    pub fn with_workers(&self, of_nodes: &BTreeMap<NodeRank, usize>) -> Self {
         let with_workers = |node: &NodePlan| {
             let workers = *of_nodes.get(&node.node_rank)?;
             let first = node.workers.first()?;
-            (workers as usize != node.workers.len()).then(|| resized(node, first, workers))
+            (workers != node.workers.len()).then(|| resized(node, first, workers))
         };
         let nodes = self
             .nodes
@@ -57,8 +57,8 @@ impl LaunchPlan {
 }
 
 /// A node with another number of workers, whose ranks are not counted yet.
-fn resized(node: &NodePlan, first: &WorkerPlan, workers: u32) -> NodePlan {
-    let slots: Vec<_> = (0..workers).map(Slot).collect();
+fn resized(node: &NodePlan, first: &WorkerPlan, workers: usize) -> NodePlan {
+    let slots: Vec<_> = (0..).map(Slot).take(workers).collect();
     let devices = slots.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let (local_size, devices) = (slots.len(), OsStr::new(&devices).into());
     let share = Arc::new(NodeShare { local_size, devices, ..(*first.share).clone() });
