@@ -56,6 +56,31 @@ fn settings_on_connected_devices_change_no_bit() {
     }
 }
 
+/// Nodes with two or four ranks each sum their own data first; others do not.
+#[test]
+fn nodes_with_connected_devices_change_no_bit() {
+    if !has("compiler", "nodes_with_connected_devices_change_no_bit") {
+        return;
+    }
+    for (sharding, nodes, shard_group) in [
+        (Sharding::None, &[2, 2][..], None),
+        (Sharding::Optimizer, &[2, 2], None),
+        (Sharding::Gradients, &[2, 2, 2], None),
+        (Sharding::Parameters, &[4, 4], None),
+        (Sharding::Parameters, &[4, 4], Some(4)),
+        (Sharding::Optimizer, &[3, 1], None),
+        (Sharding::Optimizer, &[1, 2], None),
+    ] {
+        let mut config = staged(sharding, 1, Precision::Bf16);
+        config.shard_group = shard_group;
+        config.exchange = Exchange::Host;
+        let expected = stages::on_nodes(nodes, &config, &|| connected(Order::Early));
+        config.exchange = Exchange::Devices;
+        let found = stages::on_nodes(nodes, &config, &|| connected(Order::Random(3)));
+        assert_eq!(found, expected, "{sharding}, nodes of {nodes:?} ranks");
+    }
+}
+
 /// The emulated library adds in another order than the canonical one, which shows for three ranks.
 #[test]
 fn sums_of_the_library_have_its_own_order() {

@@ -48,9 +48,18 @@ fn trained(
 
 /// Trains on devices of `ranks` ranks, which end with the same.
 pub(super) fn on_ranks(ranks: usize, config: &EngineConfig, open: &dyn Open) -> String {
-    let of_ranks =
-        Group::on_threads(ranks, |group| Ok(trained(config, (&WIDE, STEPS), group, open())));
-    let of_ranks = of_ranks.expect("all ranks end");
+    on_nodes(&[ranks], config, open)
+}
+
+/// Trains on devices of the ranks of simulated nodes, which end with the same.
+pub(super) fn on_nodes(ranks_of_nodes: &[usize], config: &EngineConfig, open: &dyn Open) -> String {
+    let groups = Group::threads_on(ranks_of_nodes).expect("the nodes can meet");
+    let of_ranks: Vec<String> = std::thread::scope(|scope| {
+        let train =
+            |group: Group| scope.spawn(move || trained(config, (&WIDE, STEPS), &group, open()));
+        let threads: Vec<_> = groups.into_iter().map(train).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no rank panics")).collect()
+    });
     assert!(of_ranks.iter().all(|rank| *rank == of_ranks[0]), "the ranks differ: {of_ranks:?}");
     of_ranks.into_iter().next().expect("there is a rank")
 }

@@ -9,7 +9,7 @@ use crate::runtime::engine::config::{Exchange, StatePlace};
 #[cfg(feature = "nccl")]
 use crate::runtime::engine::device::DeviceModel;
 #[cfg(feature = "nccl")]
-use crate::runtime::engine::device::exchange::fold_bytes;
+use crate::runtime::engine::device::exchange::{ExchangePlacements, fold_bytes};
 #[cfg(feature = "nccl")]
 use crate::runtime::engine::model::ModelPass;
 use crate::runtime::engine::model::{Model, plan_passes};
@@ -90,7 +90,11 @@ impl EngineMemory {
             gradients: forecast.gradients(),
             optimizer: if is_updated_there { forecast.optimizer(false) } else { 0 },
             live_units: forecast.live_units_on_device(&passes)
-                + fold_bytes(&forecast.layout, config, world),
+                + fold_bytes(
+                    &forecast.layout,
+                    config,
+                    &ExchangePlacements::one_node(config, world),
+                ),
             micro_batch_sums: forecast.micro_batch_sums(),
             files: forecast.files(),
             saved: 0,

@@ -10,7 +10,7 @@ use crate::cuda::nccl::PeerSlice;
 use crate::runtime::schedule::{blocks, slice};
 
 /// Alignment of parts in the scratch memory, in elements; at least one pack of every type.
-const STRIDE_UNIT: usize = 64;
+pub(super) const STRIDE_UNIT: usize = 64;
 
 /// Receivers of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,10 @@ pub(crate) struct ReductionRound {
     pub(crate) stride: usize,
     /// Number of elements that this rank folds.
     pub(crate) len: usize,
+    /// Number of ranks whose data is folded.
+    pub(crate) parts: usize,
+    /// Whether every rank keeps what it has folded: nothing is sent behind the fold.
+    pub(crate) keeps_result: bool,
     /// Ranges of the scratch memory with this rank's result, to send to the ranks that need it.
     pub(crate) result_sends: Vec<PeerSlice>,
     /// Ranges of this rank's output that receive the results of others.
@@ -43,7 +47,7 @@ pub(crate) struct ReductionRound {
 impl ReductionRound {
     /// Number of elements of scratch memory that the round uses.
     pub(crate) fn scratch(&self) -> usize {
-        self.recvs.len() * self.stride
+        self.parts * self.stride
     }
 }
 
@@ -102,6 +106,8 @@ fn plan_round(
         recvs: with_all(&|peer| peer * stride..peer * stride + own_len),
         stride,
         len: own_len,
+        parts: world,
+        keeps_result: goal == Goal::Parts,
         result_sends,
         result_recvs,
     }

@@ -7,9 +7,12 @@
 //! | `slices` | division of elements into slices, rounds and blocks |
 //! | `ring` | steps of a ring |
 //! | `device_slices` | which slice goes to which rank in a reduction over peers |
+//! | `node_sums` | the same over nodes, each of which sums its own data first |
 
 #[cfg(feature = "nccl")]
 pub(crate) mod device_slices;
+#[cfg(feature = "nccl")]
+pub(crate) mod node_sums;
 mod ring;
 mod slices;
 mod topology;

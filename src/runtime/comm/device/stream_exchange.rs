@@ -1,7 +1,8 @@
 //! [`StreamExchange`]: operations of a group on memory of its devices, in a stream of each [`Device`].
 //!
 //! The host submits an operation and waits for nothing but NCCL's own submission. Sums have the bits of the canonical
-//! [tree](crate::runtime::schedule::tree): ranks exchange slices, fold them by a kernel, and exchange the results.
+//! [tree](crate::runtime::schedule::tree): ranks exchange slices, fold them by a kernel, and exchange the results. Nodes
+//! with equally many ranks exchange their sums.
 
 use std::sync::{Arc, Mutex};
 
@@ -21,7 +22,9 @@ use crate::runtime::comm::device::wait::pause;
 use crate::runtime::comm::group::Group;
 use crate::runtime::dtype::element::{Dtype, ReduceOp, ReduceOrder};
 use crate::runtime::error::{Error, Result};
+use crate::runtime::schedule::Placement;
 use crate::runtime::schedule::device_slices::{Goal, ReductionRound, plan_rounds};
+use crate::runtime::schedule::node_sums::{EvenNodes, NodeSumStep};
 
 const FLOAT: usize = size_of::<f32>();
 /// Most numbers of the memory in which slices are folded.
@@ -37,10 +40,46 @@ pub(crate) struct StreamExchange {
     stream: StreamId,
     /// `None` once it was closed.
     communicator: Mutex<Option<Box<dyn DeviceCommunicator>>>,
-    order: ReduceOrder,
-    fold: SourceKernel,
+    order: Order,
+    /// Kernels of the canonical order, by the number of ranks whose data they fold.
+    folds: Vec<(usize, SourceKernel)>,
     /// Memory in which slices are folded; operations of the stream use it one after the other.
     scratch: Option<Arc<dyn DeviceMemory>>,
+}
+
+/// Order of the additions, and how ranks meet for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// That of NCCL.
+    Any,
+    /// The canonical one; every rank exchanges slices with every other one.
+    Canonical,
+    /// The canonical one; nodes exchange their sums.
+    OverNodes(EvenNodes),
+}
+
+impl Order {
+    fn of(order: ReduceOrder, group: &Group) -> Self {
+        match (order, EvenNodes::of(&group.inner.roster.placement)) {
+            (ReduceOrder::Any, _) => Self::Any,
+            (ReduceOrder::Canonical, None) => Self::Canonical,
+            (ReduceOrder::Canonical, Some(nodes)) => Self::OverNodes(nodes),
+        }
+    }
+
+    /// The kernels that fold.
+    fn folds(self, world: usize) -> Vec<(usize, SourceKernel)> {
+        let parts = match self {
+            Self::Any => vec![],
+            Self::Canonical => vec![world],
+            Self::OverNodes(EvenNodes { nodes, each }) => vec![nodes, each],
+        };
+        let kernels = parts.into_iter().map(|parts| {
+            let fold = fold_of(parts);
+            (parts, SourceKernel { name: fold.name(), source: fold.source() })
+        });
+        kernels.collect()
+    }
 }
 
 /// A reduction of numbers that begin at an address.
@@ -72,10 +111,26 @@ impl Reduced {
         plan_rounds(goal, ranks, len, SCRATCH_NUMBERS_MAX)
     }
 
-    /// Numbers of the memory in which any rank folds slices.
-    pub(crate) fn scratch_len(self, world: usize) -> usize {
-        let rounds = (0..world).flat_map(|rank| self.rounds((rank, world)));
-        rounds.map(|round| round.scratch()).max().unwrap_or(0)
+    /// Steps over nodes, on a rank.
+    fn steps(self, rank: usize, nodes: EvenNodes) -> Box<dyn Iterator<Item = NodeSumStep>> {
+        match self {
+            Self::All { len } => Box::new(nodes.plan_all(rank, len, SCRATCH_NUMBERS_MAX)),
+            Self::Parts { len } => Box::new(nodes.plan_parts(rank, len, SCRATCH_NUMBERS_MAX)),
+        }
+    }
+
+    /// Numbers of the memory in which any rank folds slices, on one node or on nodes with equally many ranks.
+    pub(crate) fn scratch_len(self, placement: &Placement) -> usize {
+        let world = placement.world_size();
+        let of_rank = |rank: usize| -> usize {
+            match EvenNodes::of(placement) {
+                None => self.rounds((rank, world)).map(|round| round.scratch()).max().unwrap_or(0),
+                Some(nodes) => {
+                    self.steps(rank, nodes).map(|step| step.scratch()).max().unwrap_or(0)
+                }
+            }
+        };
+        (0..world).map(of_rank).max().unwrap_or(0)
     }
 }
 
@@ -111,12 +166,10 @@ impl StreamExchange {
         scratch: Option<Arc<dyn DeviceMemory>>,
     ) -> Result<Self> {
         let ranks = (group.rank(), group.world_size());
-        let fold =
-            SourceKernel { name: fold_of(ranks.1).name(), source: fold_of(ranks.1).source() };
+        let order = Order::of(order, group);
+        let folds = order.folds(ranks.1);
         let connected = share_id_of(group, &**device)?.and_then(|id| {
-            if order == ReduceOrder::Canonical {
-                device.load_source(&fold)?;
-            }
+            folds.iter().try_for_each(|(_, fold)| device.load_source(fold))?;
             device.connect(stream, id, ranks)
         });
         let connected = connected.map_err(|error| Error::Device(error.to_string()));
@@ -125,7 +178,7 @@ impl StreamExchange {
         let communicator = Mutex::new(Some(connected));
         let (own_group, device) = (group.clone(), device.clone());
         let exchange =
-            Self { group: own_group, device, stream, communicator, order, fold, scratch };
+            Self { group: own_group, device, stream, communicator, order, folds, scratch };
         let connected = exchange.submit(|_| Ok(())).map_err(|error| error.to_string());
         connected.inspect_err(|error| group.abort(error)).map_err(Error::Device)?;
         Ok(exchange)
@@ -147,18 +200,21 @@ impl StreamExchange {
     pub(crate) fn reduce(&self, at: DeviceAddress, what: Reduced) -> Result<(), DeviceError> {
         let (rank, _) = self.ranks();
         match (self.order, what) {
-            (ReduceOrder::Any, Reduced::All { len }) => {
+            (Order::Any, Reduced::All { len }) => {
                 self.submit(|communicator| communicator.all_reduce(at, len))
             }
-            (ReduceOrder::Any, Reduced::Parts { len }) => {
+            (Order::Any, Reduced::Parts { len }) => {
                 self.submit(|communicator| communicator.reduce_scatter(at, len))
             }
-            (ReduceOrder::Canonical, _) => {
+            (Order::Canonical, _) => {
                 let own = match what {
                     Reduced::All { .. } => at,
                     Reduced::Parts { len } => at.offset(rank * len * FLOAT),
                 };
                 what.rounds(self.ranks()).try_for_each(|round| self.run_round(&round, [at, own]))
+            }
+            (Order::OverNodes(nodes), _) => {
+                what.steps(rank, nodes).try_for_each(|step| self.run_step(&step, at))
             }
         }
     }
@@ -244,6 +300,14 @@ impl StreamExchange {
         self.wait_until(&mut || communicator.is_submitted())
     }
 
+    /// Submits a step of a reduction in place over nodes.
+    fn run_step(&self, step: &NodeSumStep, at: DeviceAddress) -> Result<(), DeviceError> {
+        match step {
+            NodeSumStep::Fold(round) => self.run_round(round, [at, at]),
+            NodeSumStep::Share { sends, recvs } => self.move_slices((at, sends), (at, recvs)),
+        }
+    }
+
     /// Submits a round: slices of `input` are collected and folded, and the results go to the output of the ranks that
     /// need them.
     fn run_round(
@@ -251,32 +315,40 @@ impl StreamExchange {
         round: &ReductionRound,
         [input, output]: [DeviceAddress; 2],
     ) -> Result<(), DeviceError> {
-        let (_, world) = self.ranks();
         let scratch = self.scratch.as_ref().expect("memory for folds was provided").address();
         self.move_slices((input, &round.sends), (scratch, &round.recvs))?;
         if 0 < round.len {
-            let packs = round.len.div_ceil(fold_of(world).pack()) as u64;
-            let blocks = packs.div_ceil(u64::from(FOLD_THREADS)).min(FOLD_BLOCKS_MAX) as u32;
-            let size =
-                KernelLaunch { grid: [blocks, 1, 1], threads: FOLD_THREADS, shared_bytes: 0 };
-            let numbers = [round.stride as u64, packs].map(KernelArgument::U64);
-            let arguments = [&[KernelArgument::Address(scratch)], &numbers[..]].concat();
-            self.device.launch_source(self.stream, &self.fold, size, &arguments)?;
+            self.fold(round, scratch)?;
         }
-        self.move_slices((scratch, &round.result_sends), (output, &round.result_recvs))
+        let (results, places) =
+            ((scratch, &round.result_sends[..]), (output, &round.result_recvs[..]));
+        if round.keeps_result {
+            return self.copy_own_slices(results, places);
+        }
+        self.move_slices(results, places)
     }
 
-    /// Submits ranges of numbers to ranks and from ranks. This rank copies what it sends itself.
+    /// Submits the fold of the slices in the memory for them.
+    fn fold(&self, round: &ReductionRound, scratch: DeviceAddress) -> Result<(), DeviceError> {
+        let packs = round.len.div_ceil(fold_of(round.parts).pack()) as u64;
+        let blocks = packs.div_ceil(u64::from(FOLD_THREADS)).min(FOLD_BLOCKS_MAX) as u32;
+        let size = KernelLaunch { grid: [blocks, 1, 1], threads: FOLD_THREADS, shared_bytes: 0 };
+        let numbers = [round.stride as u64, packs].map(KernelArgument::U64);
+        let arguments = [&[KernelArgument::Address(scratch)], &numbers[..]].concat();
+        let kernel = self.folds.iter().find(|(parts, _)| *parts == round.parts);
+        let (_, kernel) = kernel.expect("the kernels of the order were loaded");
+        self.device.launch_source(self.stream, kernel, size, &arguments)
+    }
+
+    /// Submits ranges of numbers to ranks and from ranks. This rank copies what it sends itself. All ranks submit it, also
+    /// those with nothing to send or receive.
     fn move_slices(
         &self,
         (from, sends): (DeviceAddress, &[PeerSlice]),
         (to, recvs): (DeviceAddress, &[PeerSlice]),
     ) -> Result<(), DeviceError> {
+        self.copy_own_slices((from, sends), (to, recvs))?;
         let (rank, _) = self.ranks();
-        let own = |slices: &[PeerSlice]| {
-            let own = slices.iter().find(|(peer, _)| *peer == rank);
-            own.map(|(_, range)| range.clone())
-        };
         let others = |at: DeviceAddress, slices: &[PeerSlice]| -> Vec<PeerMemory> {
             let others = slices.iter().filter(|(peer, _)| *peer != rank);
             let memory = others.map(|(peer, range)| PeerMemory {
@@ -286,17 +358,31 @@ impl StreamExchange {
             });
             memory.collect()
         };
-        if let (Some(sent), Some(received)) = (own(sends), own(recvs)) {
+        let (sends, recvs) = (others(from, sends), others(to, recvs));
+        self.submit(|communicator| communicator.exchange(&sends, &recvs))
+    }
+
+    /// Submits the copies of what this rank sends itself.
+    fn copy_own_slices(
+        &self,
+        (from, sends): (DeviceAddress, &[PeerSlice]),
+        (to, recvs): (DeviceAddress, &[PeerSlice]),
+    ) -> Result<(), DeviceError> {
+        let (rank, _) = self.ranks();
+        let own = |slices: &'_ [PeerSlice]| {
+            let own = slices.iter().filter(|(peer, _)| *peer == rank);
+            Vec::from_iter(own.map(|(_, range)| range.clone()))
+        };
+        own(sends).into_iter().zip(own(recvs)).try_for_each(|(sent, received)| {
             let (from, to) = (from.offset(sent.start * FLOAT), to.offset(received.start * FLOAT));
-            self.device.copy(self.stream, from, to, sent.len() * FLOAT)?;
-        }
-        self.exchange(&others(from, sends), &others(to, recvs))
+            self.device.copy(self.stream, from, to, sent.len() * FLOAT)
+        })
     }
 }
 
-/// The kernel that folds the slices of `world` ranks.
-fn fold_of(world: usize) -> FoldKernel {
-    FoldKernel { dtype: Dtype::F32, op: ReduceOp::Sum, parts: world }
+/// The kernel that folds the data of so many ranks.
+fn fold_of(parts: usize) -> FoldKernel {
+    FoldKernel { dtype: Dtype::F32, op: ReduceOp::Sum, parts }
 }
 
 fn failed(problem: String) -> DeviceError {

@@ -14,6 +14,7 @@ use crate::runtime::engine::config::{EngineConfig, Exchange};
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::shards::groups::UnitGroups;
 use crate::runtime::parallel::zero::shard_ranges::{NORM_BLOCK, ShardLayout, UnitShards};
+use crate::runtime::schedule::Placement;
 
 const FLOAT: usize = size_of::<f32>();
 
@@ -56,25 +57,53 @@ enum Members {
     Copies,
 }
 
+/// Nodes of the ranks that take part in reductions.
+pub(in crate::runtime::engine) struct ExchangePlacements {
+    all: Placement,
+    /// Those of the groups of a rank where units are divided over a part of the ranks.
+    hybrid: Option<[Placement; 2]>,
+}
+
+impl ExchangePlacements {
+    /// Placement of all ranks on one node.
+    pub(in crate::runtime::engine) fn one_node(config: &EngineConfig, world: usize) -> Self {
+        let ranks = |count: usize| Placement::one_node("", count);
+        let hybrid = config.shard_group.map(|group| [ranks(group), ranks(world / group)]);
+        Self { all: ranks(world), hybrid }
+    }
+
+    fn of(groups: &UnitGroups) -> Self {
+        let placement = |group: &Group| group.inner.roster.placement.clone();
+        let hybrid = groups.hybrid();
+        let hybrid = hybrid
+            .map(|hybrid| [&hybrid.shard_group, &hybrid.copies].map(|group| placement(group)));
+        Self { all: placement(&groups.all), hybrid }
+    }
+
+    fn of_members(&self, members: Members) -> &Placement {
+        let [shard_group, copies] =
+            self.hybrid.as_ref().map_or([&self.all; 2], |both| both.each_ref());
+        match members {
+            Members::All => &self.all,
+            Members::ShardGroup => shard_group,
+            Members::Copies => copies,
+        }
+    }
+}
+
 /// Bytes of the memory in which a device folds the slices of the ranks, 0 if it does not.
 pub(in crate::runtime::engine) fn fold_bytes(
     layout: &ShardLayout,
     config: &EngineConfig,
-    world: usize,
+    placements: &ExchangePlacements,
 ) -> usize {
-    if config.exchange != Exchange::Devices || world == 1 {
+    if config.exchange != Exchange::Devices || placements.all.world_size() == 1 {
         return 0;
     }
     let of_unit = |unit: &UnitShards| {
         let reductions = reductions_of(unit, config.sharding.divides_optimizer()).into_iter();
-        let numbers = reductions.map(|(members, what)| {
-            let group = config.shard_group.unwrap_or(world);
-            what.scratch_len(match members {
-                Members::All => world,
-                Members::ShardGroup => group,
-                Members::Copies => world / group,
-            })
-        });
+        let numbers =
+            reductions.map(|(members, what)| what.scratch_len(placements.of_members(members)));
         numbers.max().unwrap_or(0)
     };
     FLOAT * layout.units().iter().map(of_unit).max().unwrap_or(0)
@@ -98,7 +127,7 @@ impl DeviceExchange {
             Exchange::Devices | Exchange::Host => ReduceOrder::Canonical,
         };
         let stream = device.create_stream()?;
-        let bytes = fold_bytes(layout, config, world);
+        let bytes = fold_bytes(layout, config, &ExchangePlacements::of(groups));
         let fold: Option<Arc<dyn DeviceMemory>> =
             (0 < bytes).then(|| device.alloc(bytes)).transpose()?.map(Arc::from);
         let connect =
