@@ -1,12 +1,13 @@
 //! Ranks on emulated devices that are connected: what they exchange stays on the devices, beside the computations.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use remuda::cuda::device::Device;
-use remuda::runtime::Group;
 use remuda::runtime::engine::{
     Engine, EngineConfig, Exchange, PlanOptions, Precision, Prefetch, Sharding, StatePlace,
 };
+use remuda::runtime::{Group, InitOptions};
 use remuda::train::DeviceMlp;
 
 use super::emulated_streams::{EmulatedStreams, Executed, ExecutedKind, Order};
@@ -129,6 +130,41 @@ fn memory_of_connected_devices_is_as_forecast() {
 fn failed_device_is_an_error_on_connected_ranks() {
     if has("compiler", "failed_device_is_an_error_on_connected_ranks") {
         stages::check_memory_error(EmulatedStreams::connected, [0, 12, 29]);
+    }
+}
+
+/// Trains a step, or steps until one fails; returns why.
+fn train_until(group: &Group, steps: usize, sharding: Sharding) -> String {
+    let device = connected(Order::Random(2));
+    let config = staged(sharding, 1, Precision::F32);
+    let model = DeviceMlp::new(device.clone(), &WIDE, Precision::F32.into());
+    let mut engine = Engine::on_device(group, device, model, config).expect("an engine");
+    let mut step = |step| engine.train_batch(|lane| samples_of(WIDE[0], step, lane));
+    (0..steps).find_map(|at| step(at).err()).map_or_else(String::new, |error| error.to_string())
+}
+
+#[test]
+fn rank_that_hangs_and_its_exchange_are_named() {
+    if !has("compiler", "rank_that_hangs_and_its_exchange_are_named") {
+        return;
+    }
+    for sharding in [Sharding::None, Sharding::Parameters] {
+        let options = InitOptions { timeout: Duration::from_secs(3), ..InitOptions::default() };
+        let [waiting, hanging] =
+            Group::threads_with(2, &options).expect("threads can meet").try_into().expect("two");
+        let (end, hang) = mpsc::channel();
+        let error = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let error = train_until(&hanging, 1, sharding);
+                hang.recv().expect("the other rank ends");
+                error
+            });
+            let error = train_until(&waiting, 3, sharding);
+            end.send(()).expect("the rank hangs");
+            error
+        });
+        assert!(error.contains("deadline passed while waiting for rank 1"), "{error}");
+        assert!(error.contains("waits for other ranks"), "{error}");
     }
 }
 

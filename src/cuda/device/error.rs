@@ -26,6 +26,12 @@ pub enum DeviceError {
         /// How it differs.
         problem: String,
     },
+    /// What the devices of several ranks exchange failed, on this rank or another one.
+    #[error("an exchange between the devices of the ranks failed: {problem}")]
+    Exchange {
+        /// Which rank caused it and how, or the message of the library.
+        problem: String,
+    },
     /// A launch or a copy failed, or the device itself.
     #[error("the device failed at {operation}: {problem}")]
     Failed {

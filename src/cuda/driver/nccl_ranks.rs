@@ -22,10 +22,7 @@ pub(super) struct NcclRanks {
 
 /// Converts an error of NCCL.
 pub(super) fn exchange_failed(error: &NcclError) -> DeviceError {
-    DeviceError::Failed {
-        operation: "an exchange between the ranks".to_owned(),
-        problem: error.to_string(),
-    }
+    DeviceError::Exchange { problem: error.to_string() }
 }
 
 impl NcclRanks {
@@ -54,10 +51,7 @@ impl NcclRanks {
 }
 
 fn was_aborted() -> DeviceError {
-    DeviceError::Failed {
-        operation: "an exchange between the ranks".to_owned(),
-        problem: "an earlier exchange was aborted".to_owned(),
-    }
+    DeviceError::Exchange { problem: "an earlier exchange was aborted".to_owned() }
 }
 
 impl DeviceCommunicator for NcclRanks {

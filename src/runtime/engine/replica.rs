@@ -15,6 +15,9 @@ pub trait Replica {
     /// Returns the passes of the model.
     fn passes(&self) -> Vec<PlanPass>;
 
+    /// A forward pass of a training step follows; it can be the second one of the step.
+    fn begin_step(&mut self);
+
     /// Performs a step of a plan. Steps that gather or reduce communicate.
     ///
     /// # Errors

@@ -318,9 +318,10 @@ impl<R: Replica> Engine<R> {
         self.expect("forward", &[Phase::Forward, Phase::Backward])?;
         let (at, lane) = (self.micro_batch(), self.lane());
         let Self { replica, training, micro_batches, .. } = self;
-        let outcome = run(replica, &training.forward, batch, at);
-        let outcome = outcome.and_then(|()| replica.keep_loss(*micro_batches));
-        let loss = self.settle(outcome, Phase::Backward)?;
+        replica.begin_step();
+        let passed = run(replica, &training.forward, batch, at);
+        let kept = passed.and_then(|()| replica.keep_loss(*micro_batches));
+        let loss = self.settle(kept, Phase::Backward)?;
         if let Some(loss) = loss {
             self.losses[lane] = loss;
         }
@@ -428,8 +429,7 @@ impl<R: Replica> Engine<R> {
         let at = MicroBatch { is_last: false, loss_scale: 1.0 };
         let Self { replica, evaluation, .. } = self;
         let outcome = run(replica, &evaluation.forward, batch, at).and_then(|()| replica.loss());
-        let next = self.phase;
-        self.settle(outcome, next)
+        self.settle(outcome, self.phase)
     }
 
     fn micro_batch(&mut self) -> MicroBatch {

@@ -5,6 +5,7 @@
 //! with equally many ranks exchange their sums.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::base::{clock, lock};
 use crate::cuda::device::{
@@ -29,6 +30,9 @@ use crate::runtime::schedule::node_sums::{EvenNodes, NodeSumStep};
 const FLOAT: usize = size_of::<f32>();
 /// Most numbers of the memory in which slices are folded.
 const SCRATCH_NUMBERS_MAX: usize = (128 << 20) / FLOAT;
+/// Time by which the limit of an operation of the host, which names the ranks that are missing, passes before that of a
+/// device.
+const HOST_FIRST: Duration = Duration::from_secs(5);
 /// Threads of a block of a fold, and most blocks; a thread has several packs if there are more.
 const FOLD_THREADS: u32 = 256;
 const FOLD_BLOCKS_MAX: u64 = 4096;
@@ -246,7 +250,7 @@ impl StreamExchange {
         &self,
         is_done: &mut dyn FnMut() -> Result<bool, DeviceError>,
     ) -> Result<(), DeviceError> {
-        let until = clock::after(clock::now(), self.group.timeout());
+        let until = clock::after(clock::now(), self.group.timeout() + HOST_FIRST);
         let mut polls = 0u32;
         while !is_done()? {
             if let Some(loss) = self.loss() {
@@ -386,7 +390,7 @@ fn fold_of(parts: usize) -> FoldKernel {
 }
 
 fn failed(problem: String) -> DeviceError {
-    DeviceError::Failed { operation: "an exchange between the ranks".to_owned(), problem }
+    DeviceError::Exchange { problem }
 }
 
 /// Creates the identifier of a communicator on rank 0, for all ranks. The outer error is the group's.

@@ -1,7 +1,8 @@
 //! [`DeviceExchange`]: what ranks exchange between their devices, in a stream beside the computations.
 
+use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::cuda::device::{
     Device, DeviceAddress, DeviceError, DeviceMemory, EventId, PeerMemory, StreamId,
@@ -11,6 +12,7 @@ use crate::runtime::comm::device::{Reduced, StreamExchange, can_connect};
 use crate::runtime::comm::group::Group;
 use crate::runtime::dtype::element::ReduceOrder;
 use crate::runtime::engine::config::{EngineConfig, Exchange};
+use crate::runtime::engine::device::flight_recorder::{Exchanged, FlightRecorder};
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::shards::groups::UnitGroups;
 use crate::runtime::parallel::zero::shard_ranges::{NORM_BLOCK, ShardLayout, UnitShards};
@@ -28,6 +30,9 @@ pub(super) struct DeviceExchange {
     is_divided: bool,
     /// Recorded behind the last operation of a stream for which the host waits.
     awaited: EventId,
+    recorder: FlightRecorder,
+    /// Why what was in progress was ended.
+    failure: OnceLock<DeviceError>,
 }
 
 /// The groups of a rank where units are divided over a part of the ranks.
@@ -144,6 +149,8 @@ impl DeviceExchange {
             hybrid: hybrid.transpose()?,
             is_divided: config.sharding.divides_optimizer(),
             awaited: device.create_event()?,
+            recorder: FlightRecorder::new(device, stream),
+            failure: OnceLock::new(),
         })))
     }
 
@@ -169,31 +176,41 @@ impl DeviceExchange {
     }
 
     /// Submits the reduction of the gradient of a unit, in place.
-    pub(super) fn reduce(&self, unit: &UnitShards, at: DeviceAddress) -> Result<(), DeviceError> {
-        for (members, what) in reductions_of(unit, self.is_divided) {
-            // Ranks that hold the same part add their sums of it.
-            let first = if members == Members::Copies { unit.part(self.rank()).start } else { 0 };
-            self.among(members).reduce(at.offset(first * FLOAT), what)?;
-        }
-        Ok(())
+    pub(super) fn reduce(
+        &self,
+        (number, unit): (usize, &UnitShards),
+        at: DeviceAddress,
+    ) -> Result<(), DeviceError> {
+        let recorded = (Exchanged::Gradient { unit: number }, unit.len * FLOAT);
+        self.recorder.record(recorded, || {
+            for (members, what) in reductions_of(unit, self.is_divided) {
+                // Ranks that hold the same part add their sums of it.
+                let first =
+                    if members == Members::Copies { unit.part(self.rank()).start } else { 0 };
+                self.among(members).reduce(at.offset(first * FLOAT), what)?;
+            }
+            Ok(())
+        })
     }
 
     /// Submits the collection of a unit, of which every rank has a part, with elements of `bytes` bytes.
     pub(super) fn gather(
         &self,
-        unit: &UnitShards,
+        (number, unit): (usize, &UnitShards),
         [part, to]: [DeviceAddress; 2],
         bytes: usize,
     ) -> Result<(), DeviceError> {
         let members = if unit.is_hybrid() { Members::ShardGroup } else { Members::All };
-        self.among(members).all_gather(part, to, unit.part_len() * bytes)
+        let recorded = (Exchanged::Weights { unit: number }, unit.len * bytes);
+        self.recorder
+            .record(recorded, || self.among(members).all_gather(part, to, unit.part_len() * bytes))
     }
 
     /// Submits the collection of what each rank has updated in memory that begins at `at`: a whole unit, or the part of
     /// a unit that several ranks hold.
     pub(super) fn publish(
         &self,
-        unit: &UnitShards,
+        (number, unit): (usize, &UnitShards),
         at: DeviceAddress,
         bytes: usize,
     ) -> Result<(), DeviceError> {
@@ -203,7 +220,9 @@ impl DeviceExchange {
             (Members::All, 0)
         };
         let own = at.offset((unit.shard(self.rank()).start - begin) * bytes);
-        self.among(members).all_gather(own, at, unit.shard_len * bytes)
+        let recorded = (Exchanged::Update { unit: number }, unit.len * bytes);
+        self.recorder
+            .record(recorded, || self.among(members).all_gather(own, at, unit.shard_len * bytes))
     }
 
     /// Submits the collection of the sums of all blocks of the norm, f64, in the order of the units. Each rank has those
@@ -230,7 +249,8 @@ impl DeviceExchange {
             recvs.extend(peers().filter_map(|peer| memory_of(peer, peer)));
             first += unit.blocks();
         }
-        self.all.exchange(&sends, &recvs)
+        let recorded = (Exchanged::Squares, first * size_of::<f64>());
+        self.recorder.record(recorded, || self.all.exchange(&sends, &recvs))
     }
 
     /// Waits on the host until a stream has executed its operations, until a rank is lost, or until the timeout of the
@@ -246,14 +266,24 @@ impl DeviceExchange {
         })
     }
 
-    /// Why a rank is lost, if one is.
-    pub(super) fn loss(&self) -> Option<DeviceError> {
-        self.all.loss()
+    /// What explains a failure: why a rank is lost, if one is, and which exchanges have not ended.
+    pub(super) fn explain(&self, error: DeviceError) -> DeviceError {
+        if let Some(first) = self.failure.get() {
+            return first.clone();
+        }
+        match self.all.loss().unwrap_or(error) {
+            DeviceError::Exchange { problem } => {
+                DeviceError::Exchange { problem: problem + &self.recorder.report() }
+            }
+            other => other,
+        }
     }
 
     /// Waits until what was submitted has been exchanged, or ends it if a rank is lost.
     fn finish(&self) {
-        if self.wait_for(self.stream).is_err() {
+        if let Err(error) = self.wait_for(self.stream) {
+            // The operations that follow fail because of this.
+            let _ = self.failure.set(self.explain(error));
             self.abort();
         }
     }
@@ -307,24 +337,37 @@ pub(super) fn blocks_of(range: &Range<usize>) -> Range<usize> {
 pub(super) struct StepAgreement {
     group: Group,
     plan: Plan,
-    check: Option<StepCheck>,
+    /// Whether the comparison of the step that is being submitted has begun.
+    has_begun: bool,
+    /// Those that nothing has waited for, in the order of the steps.
+    checks: VecDeque<StepCheck>,
 }
 
 impl StepAgreement {
     /// Begins before the first step. Communicates.
     pub(super) fn new(group: &Group) -> Result<Self, EngineError> {
         let plan = Plan::agree(group, [0; 32], "the engines")?;
-        Ok(Self { group: group.clone(), plan, check: None })
+        Ok(Self { group: group.clone(), plan, has_begun: false, checks: VecDeque::new() })
     }
 
-    /// Starts to compare the step that was submitted.
-    pub(super) fn start(&mut self) {
-        self.plan.begin_step();
-        self.check = Some(StepCheck::start(&self.group, &self.plan));
+    /// Begins to compare the step that is being submitted, before the host waits for anything of it: the limit of the
+    /// comparison, which names the ranks that are missing, passes before that of any exchange.
+    pub(super) fn begin(&mut self) {
+        if !self.has_begun {
+            self.has_begun = true;
+            self.plan.begin_step();
+            self.checks.push_back(StepCheck::start(&self.group, &self.plan));
+        }
     }
 
-    /// Waits for the comparison of the last step.
+    /// The step was submitted.
+    pub(super) fn end(&mut self) {
+        self.begin();
+        self.has_begun = false;
+    }
+
+    /// Waits for the comparison of the first step that nothing has waited for.
     pub(super) fn wait(&mut self) -> Result<(), EngineError> {
-        Ok(self.check.take().map_or(Ok(()), StepCheck::wait)?)
+        Ok(self.checks.pop_front().map_or(Ok(()), StepCheck::wait)?)
     }
 }

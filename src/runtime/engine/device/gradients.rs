@@ -164,7 +164,7 @@ impl GradientExecutor for DeviceGradients {
         };
         let device = &self.on.device;
         device.wait(exchange.stream(), unit.closed)?;
-        exchange.reduce(reduction.shards, unit.floats.address())?;
+        exchange.reduce((reduction.unit, reduction.shards), unit.floats.address())?;
         device.record(exchange.stream(), unit.reduced)?;
         Ok(None)
     }

@@ -5,7 +5,7 @@
 //! | `choices` | algorithms of products, which rank 0 chooses |
 //! | `model` | interface of a model that computes on a device |
 //! | `replica` | a rank whose memory is that of a device |
-//! | `exchange` | what ranks exchange between their devices |
+//! | `exchange`, `flight_recorder` | what ranks exchange between their devices; how far a device is with it |
 //! | `queue` | its two streams, for computations and for copies, and arithmetic on them |
 //! | `weights`, `gradients` | what passes read and write; its copies from and to the host, where devices cannot exchange it |
 //! | `unit`, `update` | memory of a unit's optimizer; launches of the optimizers |
@@ -15,6 +15,7 @@
 mod choices;
 mod decision;
 pub(super) mod exchange;
+mod flight_recorder;
 mod gradients;
 mod losses;
 mod model;

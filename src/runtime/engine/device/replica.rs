@@ -240,7 +240,7 @@ impl<M: DeviceModel> DeviceReplica<M> {
         self.decision.decide(&self.on, sums, settings)?;
         self.losses.end_step();
         if let Some(agreement) = &mut self.agreement {
-            agreement.start();
+            agreement.end();
         }
         if self.units.iter().any(|unit| matches!(unit, PartState::Host(_))) {
             return self.update_on_host(settings);
@@ -300,9 +300,9 @@ impl<M: DeviceModel> DeviceReplica<M> {
                 return error;
             };
             // What the other ranks say explains the failure of a device that exchanges with them.
-            let explained = match (error, exchange.loss()) {
-                (EngineError::Device(_), Some(loss)) => loss.into(),
-                (error, _) => error,
+            let explained = match error {
+                EngineError::Device(error) => exchange.explain(error).into(),
+                error => error,
             };
             abort_if_device(&self.parts.group, &explained);
             exchange.abort();
@@ -332,6 +332,12 @@ impl<M: DeviceModel> Replica for DeviceReplica<M> {
 
     fn passes(&self) -> Vec<PlanPass> {
         self.passes.clone()
+    }
+
+    fn begin_step(&mut self) {
+        if let Some(agreement) = &mut self.agreement {
+            agreement.begin();
+        }
     }
 
     fn run(&mut self, step: PlanStep, batch: &M::Batch, at: MicroBatch) -> Result<(), EngineError> {

@@ -181,7 +181,7 @@ impl DeviceWeights {
         let part = part.address();
         let buffer = self.buffer(unit, exchange.stream())?;
         let addresses = [part, buffer.memory.address()];
-        exchange.gather(&self.layout.units()[unit], addresses, on.element.bytes())?;
+        exchange.gather((unit, &self.layout.units()[unit]), addresses, on.element.bytes())?;
         on.device.record(exchange.stream(), buffer.filled)?;
         self.keep_gathered(unit, buffer);
         Ok(())
@@ -303,7 +303,7 @@ impl DeviceWeights {
             if let Some(stored) = self.stored(unit)
                 && (is_resident || shards.is_hybrid())
             {
-                exchange.publish(shards, stored, element.bytes())?;
+                exchange.publish((unit, shards), stored, element.bytes())?;
                 is_read |= is_resident;
             }
         }

@@ -135,6 +135,9 @@ impl<M: Model> Replica for HostReplica<M> {
         self.passes.clone()
     }
 
+    /// The operations of the host say which ranks are missing.
+    fn begin_step(&mut self) {}
+
     fn run(&mut self, step: PlanStep, batch: &M::Batch, at: MicroBatch) -> Result<(), EngineError> {
         match step {
             PlanStep::StartGather { unit } => self.weights.start_gather(unit)?,

@@ -328,7 +328,8 @@ impl<E: GradientExecutor> GradientStore<E> {
     pub(crate) fn start_due(&mut self) -> Result<()> {
         while let Some(unit) = self.due.pop_front() {
             let Self { executor, units, groups, parts, options, .. } = self;
-            let reduction = UnitReduction { groups, shards: &parts.layout.units()[unit], options };
+            let shards = &parts.layout.units()[unit];
+            let reduction = UnitReduction { groups, unit, shards, options };
             let UnitGradient { own, open, .. } = &mut units[unit];
             let mut buffer = match open.take() {
                 Some(Open::Buffer(buffer)) => Some(buffer),
@@ -355,7 +356,8 @@ impl<E: GradientExecutor> GradientStore<E> {
         };
         while let Some(unit) = self.in_shard_groups.front().copied() {
             let Self { executor, units, groups, parts, options, .. } = self;
-            let reduction = UnitReduction { groups, shards: &parts.layout.units()[unit], options };
+            let shards = &parts.layout.units()[unit];
+            let reduction = UnitReduction { groups, unit, shards, options };
             let UnitGradient { own, open, .. } = &mut units[unit];
             let Some(Open::Reducing(Some(mut work), mut buffer)) = open.take() else {
                 unreachable!("a unit in this queue is being reduced")

@@ -51,6 +51,9 @@ impl ReductionInFlight {
 /// How the gradient of a unit is reduced.
 pub(crate) struct UnitReduction<'a> {
     pub(crate) groups: &'a UnitGroups,
+    /// Number of the unit.
+    #[cfg_attr(not(feature = "nccl"), expect(dead_code, reason = "devices name the unit"))]
+    pub(crate) unit: usize,
     pub(crate) shards: &'a UnitShards,
     pub(crate) options: &'a GradientOptions,
 }
@@ -58,7 +61,7 @@ pub(crate) struct UnitReduction<'a> {
 impl UnitReduction<'_> {
     /// Starts to reduce a unit in place, among several ranks.
     pub(crate) fn start(&self, buffer: &mut SharedBuffer<f32>) -> ReductionInFlight {
-        let Self { groups, shards, options } = self;
+        let Self { groups, shards, options, .. } = self;
         let data = buffer.lend(&(0..shards.padded_len()));
         match groups.hybrid_of(shards) {
             Some(hybrid) => {
