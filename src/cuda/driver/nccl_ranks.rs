@@ -1,5 +1,6 @@
 //! [`NcclRanks`]: the devices of several ranks, connected by NCCL.
 
+use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,9 @@ use crate::cuda::device::{DeviceAddress, DeviceCommunicator, DeviceError, PeerMe
 use crate::cuda::driver::ffi_calls::{Driver, RawStream};
 use crate::cuda::nccl::{CommProgress, Communicator, NcclError, NcclLibrary, UniqueId};
 
+/// Most blocks of a kernel of NCCL: exchanges run beside products, which want the multiprocessors. `NCCL_MAX_CTAS` has
+/// precedence.
+const CTAS_MAX: c_int = 16;
 /// Time limit for the operations in progress when a communicator is dropped.
 const FINALIZE_MAX: Duration = Duration::from_secs(10);
 
@@ -31,10 +35,10 @@ impl NcclRanks {
         (driver, stream): (Driver, RawStream),
         library: &Arc<NcclLibrary>,
         id: UniqueId,
-        (rank, world): (usize, usize),
+        ranks @ (rank, _): (usize, usize),
     ) -> Result<Self, DeviceError> {
         driver.enter()?;
-        let started = Communicator::start_init(library, id, rank, world);
+        let started = Communicator::start_init(library, id, ranks, Some(CTAS_MAX));
         let communicator = Some(started.map_err(|error| exchange_failed(&error))?);
         Ok(Self { driver, stream, rank, communicator })
     }

@@ -64,8 +64,9 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Configuration in which calls do not block, with NCCL's defaults for everything else.
-    pub(crate) fn nonblocking() -> Self {
+    /// Configuration in which calls do not block and the kernels have at most `ctas_max` blocks, with NCCL's defaults for
+    /// everything else.
+    pub(crate) fn nonblocking(ctas_max: Option<c_int>) -> Self {
         const MAGIC: u32 = 0xcafe_beef;
         const UNSET: c_int = c_int::MIN;
         Self {
@@ -75,7 +76,7 @@ impl Config {
             blocking: 0,
             cga_cluster_size: UNSET,
             min_ctas: UNSET,
-            max_ctas: UNSET,
+            max_ctas: ctas_max.unwrap_or(UNSET),
             net_name: std::ptr::null(),
             split_share: UNSET,
         }

@@ -40,15 +40,16 @@ unsafe impl Send for Communicator {}
 pub(crate) type PeerSlice = (usize, Range<usize>);
 
 impl Communicator {
-    /// Starts to create a communicator; every rank calls it, on its device, with the same id.
+    /// Starts to create a communicator; every rank calls it, on its device, with the same id. Its kernels have at most
+    /// `ctas_max` blocks, which take multiprocessors from other kernels; `None`: as many as NCCL chooses.
     pub(crate) fn start_init(
         library: &Arc<NcclLibrary>,
         id: UniqueId,
-        rank: usize,
-        world: usize,
+        (rank, world): (usize, usize),
+        ctas_max: Option<c_int>,
     ) -> Result<Self, NcclError> {
         let mut raw = std::ptr::null_mut();
-        let mut config = Config::nonblocking();
+        let mut config = Config::nonblocking(ctas_max);
         // SAFETY: both pointers are read and written before the call returns.
         let code = unsafe {
             (library.functions.comm_init_rank_config)(
@@ -72,7 +73,7 @@ impl Communicator {
     ) -> Result<Option<Self>, NcclError> {
         const NO_COLOR: c_int = -1;
         let mut raw = std::ptr::null_mut();
-        let mut config = Config::nonblocking();
+        let mut config = Config::nonblocking(None);
         let color_code = color.map_or(NO_COLOR, |color| color as c_int);
         // SAFETY: a live communicator; both pointers are read and written before the call returns.
         let code = unsafe {

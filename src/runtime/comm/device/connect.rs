@@ -114,7 +114,8 @@ fn create_communicator(
     };
     let bound = context.bind_to_thread().map_err(driver_message);
     let started = bound.and_then(|()| {
-        let started = Communicator::start_init(library, id, group.rank(), group.world_size());
+        let ranks = (group.rank(), group.world_size());
+        let started = Communicator::start_init(library, id, ranks, None);
         started.map_err(|error| error.to_string())
     });
     wait_all_or_none(group, started)
