@@ -71,6 +71,11 @@ pub trait DeviceCommunicator: Send {
     /// If an operation of this rank or another one failed since it was submitted.
     fn is_submitted(&self) -> Result<bool, DeviceError>;
 
+    /// What the library says about operations that do not end, to follow a message; it may ask the other ranks.
+    fn status(&self) -> String {
+        String::new()
+    }
+
     /// Ends the operations in progress; the communicator cannot be used any more.
     fn abort(&mut self);
 }

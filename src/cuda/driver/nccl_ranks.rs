@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::base::clock;
 use crate::cuda::device::{DeviceAddress, DeviceCommunicator, DeviceError, PeerMemory};
 use crate::cuda::driver::ffi_calls::{Driver, RawStream};
-use crate::cuda::nccl::{CommProgress, Communicator, NcclError, NcclLibrary, UniqueId};
+use crate::cuda::nccl::{CommProgress, Communicator, NcclError, NcclLibrary, UniqueId, ras};
 
 /// Most blocks of a kernel of NCCL: exchanges run beside products, which want the multiprocessors. `NCCL_MAX_CTAS` has
 /// precedence.
@@ -85,6 +85,10 @@ impl DeviceCommunicator for NcclRanks {
         let communicator = self.communicator.as_ref().ok_or_else(was_aborted)?;
         let progress = communicator.progress().map_err(|error| exchange_failed(&error))?;
         Ok(progress == CommProgress::Done)
+    }
+
+    fn status(&self) -> String {
+        ras::report()
     }
 
     fn abort(&mut self) {

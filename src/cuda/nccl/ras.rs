@@ -14,6 +14,17 @@ const ADDRESS_DEFAULT: &str = "localhost:28028";
 /// Bytes of an answer that are shown; that of thousands of ranks is longer.
 const ANSWER_BYTES_MAX: usize = 4096;
 
+/// Time limit for the answer of the service when something hangs.
+const REPORT_LIMIT: Duration = Duration::from_secs(5);
+
+/// What the RAS service of this host says about an operation that hangs, to follow a message.
+pub(crate) fn report() -> String {
+    match status(REPORT_LIMIT) {
+        Ok(status) => format!("; status of its RAS service:\n{status}"),
+        Err(error) => format!("; its RAS service cannot be queried: {error}"),
+    }
+}
+
 /// Queries the RAS service of this host for the status of the job, within `limit`.
 pub fn status(limit: Duration) -> io::Result<String> {
     let address = env_vars::get_text(env_vars::NCCL_RAS_ADDR);

@@ -14,6 +14,7 @@ use crate::cuda::device::{
 };
 use crate::cuda::kernels::KernelLaunch;
 use crate::cuda::nccl::{PeerSlice, UniqueId};
+use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::device::fold_kernel::FoldKernel;
 use crate::runtime::comm::device::nccl_id::{AbsentId, share_created_id};
 use crate::runtime::comm::device::select::{
@@ -268,6 +269,16 @@ impl StreamExchange {
     /// Why a rank is lost, if one is.
     pub(crate) fn loss(&self) -> Option<DeviceError> {
         self.group.abort_cause().map(|cause| failed(cause.to_string()))
+    }
+
+    /// What the library says about operations that do not end, to follow a message; nothing if a rank is lost, which
+    /// explains them.
+    pub(crate) fn status(&self) -> String {
+        if let Some(Cause::PeerLost { .. }) = self.group.abort_cause() {
+            return String::new();
+        }
+        let communicator = lock(&self.communicator);
+        communicator.as_ref().map_or_else(String::new, |communicator| communicator.status())
     }
 
     /// Fails if an operation has failed on any rank.

@@ -12,9 +12,6 @@ use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::group::Group;
 use crate::runtime::error::Result;
 
-/// Time limit for the answer of NCCL's RAS service.
-const RAS_LIMIT: Duration = Duration::from_secs(5);
-
 /// Reason why an operation failed.
 pub(super) enum OperationFailure {
     Cause(Cause),
@@ -105,9 +102,6 @@ pub(super) fn already_failed() -> OperationFailure {
 }
 
 pub(super) fn nccl_timeout_message() -> String {
-    let status = match ras::status(RAS_LIMIT) {
-        Ok(status) => format!("; status of its RAS service:\n{status}"),
-        Err(error) => format!("; its RAS service cannot be queried: {error}"),
-    };
+    let status = ras::report();
     format!("NCCL did not complete the operation within the timeout of the group{status}")
 }

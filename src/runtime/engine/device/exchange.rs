@@ -273,7 +273,8 @@ impl DeviceExchange {
         }
         match self.all.loss().unwrap_or(error) {
             DeviceError::Exchange { problem } => {
-                DeviceError::Exchange { problem: problem + &self.recorder.report() }
+                let (records, status) = (self.recorder.report(), self.all.status());
+                DeviceError::Exchange { problem: problem + &records + &status }
             }
             other => other,
         }
