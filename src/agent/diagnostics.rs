@@ -230,7 +230,7 @@ fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Problem {
 
 /// Claims the port as rank 0 would. The caller binds it at once, so no other process gets it.
 fn master_port(request: PortRequest) -> Result<(u16, PortClaim), Problem> {
-    let mut claim = ports::claim_port(request)?;
+    let mut claim = ports::claim_port(None, request)?;
     claim.release_socket();
     Ok((claim.port(), claim))
 }

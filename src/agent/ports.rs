@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::base::{Epoch, JobId, Status, clock, env_vars};
 use crate::os::net::connect_from::source_address;
-use crate::os::net::ports::PortClaim;
+use crate::os::net::ports::{PortClaim, is_claimed, is_claimed_by};
 use crate::report::text::show_io_error;
 use crate::report::try_print_error;
 use crate::runtime::comm::store::{OnRefused, Server, ServerOptions};
@@ -49,7 +49,7 @@ pub(super) fn open_listeners(
         return Ok(None);
     };
     let (addr, ip) = listen_address(listen.addr.as_deref(), &listen.others)?;
-    let port = claim_port(listen.port)?;
+    let port = claim_port(Some(job), listen.port)?;
     // Bound while the port is claimed, so that the store does not get that port.
     let at = SocketAddr::new(ip, listen.store_port);
     let store = if listen.store { Some(serve_store(job, epoch, prepare, at)?) } else { None };
@@ -71,34 +71,51 @@ pub(super) fn listen_address(
     Ok((ip.to_string(), ip))
 }
 
-/// Claims the port of rank 0.
-pub(super) fn claim_port(request: PortRequest) -> Result<PortClaim, Problem> {
-    match request {
-        PortRequest::Exact(port) => PortClaim::new(port).map_err(|error| {
-            let why = match error.kind() {
-                io::ErrorKind::AddrInUse => "is in use".to_owned(),
-                io::ErrorKind::PermissionDenied => {
-                    "needs root, as do all ports below 1024".to_owned()
-                }
-                _ => format!("cannot be used: {}", show_io_error(&error)),
-            };
-            let problem = format!("port {port} of rank 0 (--master_port) {why}");
-            let holder =
-                format!("`ss -ltnp 'sport = :{port}'` on this node shows the process that uses it, unless it is another job of \
-                         remuda, which keeps the port for its rank 0");
-            let help = match error.kind() {
-                io::ErrorKind::AddrInUse => format!("choose another port; {holder}"),
-                _ => "choose another port".to_owned(),
-            };
-            Problem::new(Status::Config, problem).help(help)
-        }),
-        PortRequest::Preferred(port) => {
-            PortClaim::new(port).or_else(|_| PortClaim::any()).map_err(|error| {
-                let message = format!("no free port for rank 0: {}", show_io_error(&error));
-                Problem::new(Status::OsLimit, message)
-            })
+/// Claims the port of rank 0, of a job if there is one.
+pub(super) fn claim_port(job: Option<&JobId>, request: PortRequest) -> Result<PortClaim, Problem> {
+    let is_own = |port| job.is_some_and(|job| is_claimed_by(port, &job.0));
+    let claim = match request {
+        PortRequest::Exact(port) => PortClaim::new(port).map_err(|error| unusable(port, &error))?,
+        PortRequest::Shared(port) => match PortClaim::new(port) {
+            Err(_) if is_own(port) => claim_any()?,
+            claim => claim.map_err(|error| unusable(port, &error))?,
+        },
+        PortRequest::Preferred(port) => PortClaim::new(port).or_else(|_| claim_any())?,
+    };
+    Ok(match job {
+        Some(job) => claim.owned_by(&job.0),
+        None => claim,
+    })
+}
+
+fn claim_any() -> Result<PortClaim, Problem> {
+    PortClaim::any().map_err(|error| {
+        let message = format!("no free port for rank 0: {}", show_io_error(&error));
+        Problem::new(Status::OsLimit, message)
+    })
+}
+
+/// Why rank 0 cannot have a port, and what shows who has it.
+fn unusable(port: u16, error: &io::Error) -> Problem {
+    let (why, help) = match error.kind() {
+        io::ErrorKind::AddrInUse if is_claimed(port) => (
+            "is in use: another job of remuda keeps it for its rank 0".to_owned(),
+            "choose another port".to_owned(),
+        ),
+        io::ErrorKind::AddrInUse => (
+            "is in use".to_owned(),
+            format!(
+                "choose another port; `ss -ltnp 'sport = :{port}'` on this node shows the process that uses it"
+            ),
+        ),
+        io::ErrorKind::PermissionDenied => {
+            ("needs root, as do all ports below 1024".to_owned(), "choose another port".to_owned())
         }
-    }
+        _ => {
+            (format!("cannot be used: {}", show_io_error(error)), "choose another port".to_owned())
+        }
+    };
+    Problem::new(Status::Config, format!("port {port} of rank 0 (--master_port) {why}")).help(help)
 }
 
 /// Resolves the address that the user chose, if it is an address of this machine.

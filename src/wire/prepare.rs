@@ -117,6 +117,8 @@ pub enum PortRequest {
     Exact(u16),
     /// This port if it is free, otherwise any free one.
     Preferred(u16),
+    /// This port; any free one if another agent of the job on the same machine has it.
+    Shared(u16),
 }
 
 /// Facts that a node determined while it prepared.

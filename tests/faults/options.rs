@@ -65,10 +65,24 @@ fn master_port_in_use_is_refused_before_the_start() {
     let screen = outcome.says(&format!(
         "1 of 2 nodes cannot take part; nothing was started\n  \
         n0: port {port} of rank 0 (--master_port) is in use\nhelp: choose another port; \
-        `ss -ltnp 'sport = :{port}'` on this node shows the process that uses it, unless it is another job of remuda, \
-         which keeps the port for its rank 0\n"
+        `ss -ltnp 'sport = :{port}'` on this node shows the process that uses it\n"
     ));
     assert!(screen.runs().is_empty(), "a job that never began left a record");
+}
+
+#[test]
+fn port_of_another_job_is_said_to_be_that() {
+    let (listener, port) = taken_port();
+    drop(listener);
+    let line = || workers(1).options(["--master_port", &port]).sh("echo up; exec sleep 1000");
+    let first = line().start();
+    first.wait_for_lines("up", 1);
+    line().end().code(78).says(&format!(
+        "localhost: port {port} of rank 0 (--master_port) is in use: another job of remuda keeps it for its rank 0\n\
+         help: choose another port\n"
+    ));
+    first.signal(rustix::process::Signal::TERM);
+    first.end().code(143);
 }
 
 #[test]

@@ -8,6 +8,8 @@ use crate::faces::torchrun::free_port;
 use crate::slurm::cluster::{NODES, Slurm, can_run};
 use crate::ssh::cluster::Cluster;
 use crate::support::launch::{Launch, Outcome, face};
+use crate::support::process::Process;
+use crate::support::varying_nodes::{members, wait_for_workers, worker_until};
 use crate::support::wait_for;
 
 /// A job without hosts on its line.
@@ -94,6 +96,27 @@ fn node_that_is_lost_is_started_again() {
     let outcome = running.end().code(0);
     assert_eq!(lines(&outcome), ["up 0", "up 0", "up 1", "up 1"]);
     outcome.says("restart 1 of 1");
+}
+
+#[test]
+fn spare_node_of_an_allocation_takes_the_place_of_a_lost_one() {
+    if !can_run("spare_node_of_an_allocation_takes_the_place_of_a_lost_one") {
+        return;
+    }
+    let slurm = Slurm::start();
+    let end = slurm.dir().join("end");
+    let launch = job().options(["--spares", "1", "--grace", "2s"]).sh(&worker_until(&end));
+    let running = slurm.allocate(launch, &["-N3"]).start();
+    wait_for_workers(&running, 0, 2);
+    let is_second =
+        |process: &Process| process.name == "remuda-agent" && process.command.contains("node=1 ");
+    let agents = running.processes();
+    agents.iter().find(|process| is_second(process)).expect("an agent").signal(Signal::KILL);
+    wait_for_workers(&running, 1, 2);
+    fs::write(&end, "").expect("a file");
+    let outcome = running.end().code(0).says("2 workers on 2 nodes and 1 spare");
+    let members = members(&outcome);
+    assert_eq!(members[0], "     Nodes  2 workers on 2 nodes; 1 spare node ready", "{members:?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 
+use crate::faces::torchrun::free_port;
 use crate::ssh::cluster::{Cluster, can_run};
 use crate::support::launch::{Launch, Outcome, Running};
 use crate::support::varying_nodes::{members, wait_for_workers, worker_until};
@@ -78,7 +79,9 @@ fn job_goes_on_without_the_first_host() {
     if !can_run("job_goes_on_without_the_first_host") {
         return;
     }
-    let job = start(&["--min_nodes", "2"], &[]);
+    // The hosts are one machine, on which one of them has the port.
+    let port = free_port().to_string();
+    let job = start(&["--min_nodes", "2", "--master_port", &port], &[]);
     job.wait_for_workers(0, 3);
     job.lose(0);
     job.wait_for_workers(1, 2);

@@ -66,11 +66,11 @@ fn meeting_point(
     cluster: &ResolvedCluster,
     typed: &CommandLine,
 ) -> Result<MeetingPoint, RefusedLine> {
-    const ONE_COMMAND: &str = "start all hosts with one command (`-H hosts --launcher ssh`)";
+    const ONE_COMMAND: &str = "start all hosts with one command (`remuda run` without `srun` or `mpirun` in front, or with `-H hosts`)";
     const ONE_KEY: &str = "give all nodes the same key (`--key_file FILE`)";
-    let once = "a process manager starts the agents, each of them once";
+    let once = "the process manager starts each of these nodes once";
     let (why, way) = match (&cluster.transport, cluster.started) {
-        (Transport::Local | Transport::Ssh(_), StartedNodes::All) => {
+        (Transport::Local | Transport::Ssh(_) | Transport::Managed(_), StartedNodes::All) => {
             return Ok(MeetingPoint::Launcher);
         }
         (Transport::Dial(dial), StartedNodes::Dialing(_)) if !dial.is_task => {
@@ -80,7 +80,8 @@ fn meeting_point(
         (_, _) => ("this node is not connected to the others", ONE_KEY),
     };
     Err(typed.refuse(&[typed.name_or_end(option)], |spans| {
-        let message = format!("`--{option}` needs hosts over ssh, or nodes with a common key");
+        let message =
+            format!("`--{option}` needs hosts that remuda starts, or nodes with a common key");
         Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
             .label(why)
             .help(format!("{way}, or leave `--{option}` out"))

@@ -31,9 +31,17 @@ fn time_left_by_variable() -> Option<Duration> {
 fn time_left_by_command() -> Option<Duration> {
     let job = env_vars::get_text(env_vars::SLURM_JOB_ID)?;
     let program = search_path("squeue")?;
-    let arguments = ["-h", "-j", &job, "-o", "%L"];
+    let arguments = ["-h", "-j", &job, "-o", "%A %L"];
     let answer = output_for_input(&program, &arguments, Path::new("/"), &[], ANSWER_LIMIT);
-    parse_left(answer.ok()?.trim())
+    left_of_job(&answer.ok()?, &job)
+}
+
+/// Finds the time left of a job in lines of numbers and times: for one task of a job array, whose number is also that of
+/// the array, `squeue` lists all tasks.
+fn left_of_job(answer: &str, job: &str) -> Option<Duration> {
+    let rows = answer.lines().filter_map(|line| line.trim().split_once(' '));
+    let (_, left) = rows.into_iter().find(|(number, _)| *number == job)?;
+    parse_left(left.trim())
 }
 
 /// Parses a time as Slurm shows it: `DAYS-HH:MM:SS`, `HH:MM:SS`, `MM:SS`; `None` for `UNLIMITED` and other
@@ -50,6 +58,14 @@ fn parse_left(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn task_of_a_job_array_has_a_row_among_others() {
+        let answer = "62 30:00\n61 0:45\n63 1-00:00:00\n";
+        assert_eq!(left_of_job(answer, "61"), Some(Duration::from_secs(45)));
+        assert_eq!(left_of_job(answer, "6"), None);
+        assert_eq!(left_of_job("61 UNLIMITED\n", "61"), None);
+    }
 
     #[test]
     fn times_of_slurm_are_read() {

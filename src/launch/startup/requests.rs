@@ -113,10 +113,8 @@ pub(in crate::launch) fn listen_request(
             MasterAddr::AskNode0 => None,
         },
         port: match plan.master_port {
-            // Simulated hosts share the ports of this machine.
-            RendezvousPort::Given(port) if is_any && options.transport == Transport::Local => {
-                PortRequest::Preferred(port)
-            }
+            // Simulated hosts share the ports of this machine, and so can hosts over ssh.
+            RendezvousPort::Given(port) if is_any => PortRequest::Shared(port),
             RendezvousPort::Given(port) => PortRequest::Exact(port),
             RendezvousPort::Usual => PortRequest::Preferred(MASTER_PORT),
             RendezvousPort::Free => PortRequest::Preferred(0),

@@ -16,6 +16,11 @@ pub fn claim(name: &str) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// Whether a process holds `remuda/NAME`.
+pub fn is_held(name: &str) -> bool {
+    claim(name).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,6 +21,7 @@ const TRIES_MAX: u32 = 16;
 pub struct PortClaim {
     port: u16,
     _name: Option<OwnedFd>,
+    _owner: Option<OwnedFd>,
     socket: Option<OwnedFd>,
 }
 
@@ -44,13 +45,21 @@ impl PortClaim {
 
     fn of(socket: OwnedFd) -> io::Result<Self> {
         let port = port_of(&socket)?;
-        let name = match name_lock::claim(&format!("port/{port}")) {
+        let name = match name_lock::claim(&claim_name(port)) {
             Ok(name) => Some(name),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
             // Without the name, the socket still protects the port.
             Err(_) => None,
         };
-        Ok(Self { port, _name: name, socket: Some(socket) })
+        Ok(Self { port, _name: name, _owner: None, socket: Some(socket) })
+    }
+
+    /// Notes for other processes whose claim this is; see [`is_claimed_by`].
+    #[must_use]
+    pub fn owned_by(mut self, owner: &str) -> Self {
+        // The name is a convenience: without it, the port is anybody's.
+        self._owner = name_lock::claim(&owner_name(self.port, owner)).ok();
+        self
     }
 
     /// Returns the number of the port.
@@ -62,6 +71,24 @@ impl PortClaim {
     pub fn release_socket(&mut self) {
         self.socket = None;
     }
+}
+
+/// Whether a process of remuda has claimed a port.
+pub fn is_claimed(port: u16) -> bool {
+    name_lock::is_held(&claim_name(port))
+}
+
+/// Whether a process has claimed a port for this owner.
+pub fn is_claimed_by(port: u16, owner: &str) -> bool {
+    name_lock::is_held(&owner_name(port, owner))
+}
+
+fn claim_name(port: u16) -> String {
+    format!("port/{port}")
+}
+
+fn owner_name(port: u16, owner: &str) -> String {
+    format!("port/{port}/{owner}")
 }
 
 /// Binds as rank 0 of torch does: on every address, and beside connections in TIME_WAIT.
