@@ -14,6 +14,7 @@ mod io_text;
 mod lock;
 mod note;
 pub mod order;
+mod python_int;
 pub mod shell;
 #[cfg(feature = "cli")]
 mod similar;
@@ -32,6 +33,7 @@ pub use ids::{Epoch, HostName, JobId, LocalRank, NodeRank, Rank, Slot};
 pub use io_text::{show_create_dir_error, show_io_error};
 pub(crate) use lock::lock;
 pub use note::Note;
+pub use python_int::python_int;
 #[cfg(feature = "cli")]
 pub use similar::nearest;
 pub use text::{NotUtf8, decode_text, prefix};

@@ -24,7 +24,7 @@ pub use manifest::{
     is_qualified_name, is_subdomain, manifest, parse_annotation, parse_label, show_yaml,
 };
 pub use outline::{
-    NamedOutline, OUTLINE_BYTES_MAX, OUTLINED_WORLD_SIZE, has_same_nodes, line_outline, outline,
+    NamedOutline, OUTLINE_BYTES_MAX, has_same_nodes, help_for_sizes, line_outline, outline,
     show_difference,
 };
 pub use pod::context::{Convention, IdentityError, MpiLauncher, PodContext, PodIdentity, PodRole};

@@ -7,7 +7,10 @@ use crate::base::prefix;
 use crate::plan::workers::launch_plan::{LaunchPlan, NodePlan};
 
 /// Beginning of the line of an outline with the number of workers.
-pub const OUTLINED_WORLD_SIZE: &str = "world size: ";
+const OUTLINED_WORLD_SIZE: &str = "world size: ";
+
+/// Words between the name of a side and its number of nodes, where two sides have different numbers.
+const HAS_NODES: &str = " has  ";
 
 /// Beginning of the line of an outline with the program.
 const PROGRAM: &str = "program: ";
@@ -96,6 +99,20 @@ pub fn has_same_nodes(left: &[String], right: &[String]) -> bool {
     left.iter().filter(is_node).eq(right.iter().filter(is_node))
 }
 
+/// Returns what to type where the sizes of two jobs differ, by the text of the difference; `None` if something else
+/// differs.
+pub fn help_for_sizes(difference: &str) -> Option<&'static str> {
+    if difference.contains(HAS_NODES) {
+        return Some(
+            "give every node the same number of nodes (`--nnodes`, `--num_machines`, `--nodes`)",
+        );
+    }
+    difference.contains(OUTLINED_WORLD_SIZE).then_some(
+        "start every node with the same command line, hosts and number of workers; for different numbers, start one \
+         command with all hosts: `-H n1:4,n2:2`",
+    )
+}
+
 /// Formats the lines in which two outlines differ, those of both sides in pairs. If they have different numbers of
 /// nodes, these numbers say more than their nodes.
 pub fn show_difference(left: NamedOutline<'_>, right: NamedOutline<'_>) -> String {
@@ -103,7 +120,7 @@ pub fn show_difference(left: NamedOutline<'_>, right: NamedOutline<'_>) -> Strin
         [left, right].map(|side| side.lines.iter().filter(|line| line.starts_with(NODE)).count());
     if nodes[0] != nodes[1] {
         let side = |name: &str, nodes: usize| {
-            format!("  {name} has  {nodes} node{}\n", if nodes == 1 { "" } else { "s" })
+            format!("  {name}{HAS_NODES}{nodes} node{}\n", if nodes == 1 { "" } else { "s" })
         };
         return side(left.name, nodes[0]) + &side(right.name, nodes[1]);
     }

@@ -9,6 +9,8 @@ pub enum HostSource {
     Hostfile(String),
     /// Another source, as a noun with its article: `the list of hosts`.
     Named(String),
+    /// An allocation of a scheduler, as a noun with its article: `the allocation of Slurm job 7`.
+    Allocation(String),
     /// No source was given: the only host is this machine.
     ThisMachine,
 }
@@ -22,7 +24,7 @@ impl HostSource {
     /// The sentence that a host is missing: ``host `n9` is not in hostfile `hosts` ``.
     pub(super) fn show_missing(&self, host: &str) -> String {
         match self {
-            Self::Hostfile(_) | Self::Named(_) => {
+            Self::Hostfile(_) | Self::Named(_) | Self::Allocation(_) => {
                 format!("host `{host}` is not in {}", self.noun())
             }
             Self::ThisMachine => format!("host `{host}` is not this machine"),
@@ -32,7 +34,9 @@ impl HostSource {
     /// The sentence that the source has these hosts: ``hostfile `hosts` has 4 hosts``.
     pub(super) fn show_content(&self, hosts: &str) -> String {
         match self {
-            Self::Hostfile(_) | Self::Named(_) => format!("{} has {hosts}", self.noun()),
+            Self::Hostfile(_) | Self::Named(_) | Self::Allocation(_) => {
+                format!("{} has {hosts}", self.noun())
+            }
             Self::ThisMachine => format!("without -H, the job has {hosts}"),
         }
     }
@@ -40,7 +44,7 @@ impl HostSource {
     fn noun(&self) -> String {
         match self {
             Self::Hostfile(name) => format!("hostfile `{}`", show_typed(name)),
-            Self::Named(noun) => noun.clone(),
+            Self::Named(noun) | Self::Allocation(noun) => noun.clone(),
             Self::ThisMachine => "this machine".to_owned(),
         }
     }

@@ -31,7 +31,6 @@ pub use hostfile::reader::HOSTS_MAX;
 pub(crate) use hostfile::reader::NAME_A_HOSTFILE;
 pub use selector::counts::parse_slot_count;
 pub use selector::filter::{Filter, SlotFilter};
-pub use selector::filter_parse::python_int;
 pub use selector::selection::{Selected, Selection, SelectorArgs, select};
 pub use selector::world_info::{World, read_world};
 pub use text::decode;

@@ -1,11 +1,8 @@
 //! Why there is no link to a node, for every kind of transport. Pure.
 
 use crate::base::Status;
+use crate::plan::help_for_sizes;
 use crate::wire::Problem;
-
-/// Help for nodes that would start different numbers of workers.
-pub(super) const SAME_WORKERS: &str = "start every node with the same command line, hosts and number of workers; for \
-                                       different numbers, start one command with all hosts: `-H n1:4,n2:2`";
 
 /// Why there is no link to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,7 +149,8 @@ impl Fault {
                 "give every node the same key file (in pods: the same Secret); each node prints the \
                  fingerprint of its own key"
             }
-            FaultKind::OtherPlan => SAME_WORKERS,
+            FaultKind::OtherPlan => help_for_sizes(&self.detail)
+                .unwrap_or("start every node with the same command line and hosts"),
             FaultKind::OtherBuild => "install the same remuda on every node",
             _ => return None,
         })

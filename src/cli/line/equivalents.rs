@@ -8,12 +8,12 @@ use super::known_options::Equivalent::{
 };
 use super::known_options::{SCHEDULER, meaning, nearest_meaning, option_and_value};
 use super::unknown_option::{EVERY_GPU, UnknownOption, did_you_mean, endpoint_words, is_automatic};
-use crate::base::HostName;
 use crate::base::shell::quoted;
+use crate::base::{HostName, python_int};
 use crate::cli::line::face_options;
 use crate::cli::line::flags::{Flags, OptionOwner, OriginalLauncher, underscored};
 use crate::cli::line::typed::CommandLine;
-use crate::pool::{nearest, python_int};
+use crate::pool::nearest;
 
 /// Options of Slurm's `sbatch` that users type often, and that `remuda sbatch` passes on.
 const PASSED_TO_SBATCH: [&str; 12] = [

@@ -7,10 +7,10 @@ use super::known_options::Equivalent::{
 };
 use super::known_options::{ON_CPUS, SCHEDULER, names_in_faces};
 use super::unknown_option::{EVERY_GPU, UnknownOption, did_you_mean, endpoint_words, is_automatic};
+use crate::base::python_int;
 use crate::base::shell::quoted;
 use crate::cli::line::flags::{Flags, OriginalLauncher, underscored};
 use crate::config::accelerate::{FlagKind, all_flags};
-use crate::pool::python_int;
 
 /// Returns the equivalent of an option of another program in a line of torchrun or accelerate.
 pub(super) fn explain(

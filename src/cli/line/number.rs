@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-pub(in crate::cli) use crate::pool::python_int;
+pub(in crate::cli) use crate::base::python_int;
 
 /// Error about a value, with the expected form. clap gets it from parsers of values, and
 /// `clap_error` extracts it from clap's error.

@@ -2,23 +2,27 @@
 //! words of remuda with the same meaning. Pure.
 
 use super::flags::underscored;
+use crate::base::python_int;
 use crate::cli::line::known_options::{Equivalent, is_script, meaning, option_and_value};
 use crate::cli::line::nested_launcher::{
     is_python, launcher_of_python, nested_launcher, python_line,
 };
 use crate::cli::line::salloc_options::{SallocOption, salloc_option};
 use crate::cli::line::unknown_option::{endpoint_words, is_automatic};
-use crate::pool::python_int;
 
 /// Other launchers, which users type in front of a script.
-pub(in crate::cli) const LAUNCHERS: [&str; 22] = [
+pub(in crate::cli) const LAUNCHERS: [&str; 26] = [
     "torchrun",
     "accelerate",
     "accelerate-launch",
     "deepspeed",
     "ds",
     "mpirun",
+    "mpirun.openmpi",
+    "mpirun.mpich",
     "mpiexec",
+    "mpiexec.openmpi",
+    "mpiexec.mpich",
     "mpiexec.hydra",
     "orterun",
     "prterun",
@@ -36,8 +40,21 @@ pub(in crate::cli) const LAUNCHERS: [&str; 22] = [
     "fabric",
 ];
 /// Launchers that run any program, and not only scripts of Python.
-const RUN_PROGRAMS: [&str; 9] =
-    ["mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "prun", "srun", "jsrun", "aprun"];
+const RUN_PROGRAMS: [&str; 13] = [
+    "mpirun",
+    "mpirun.openmpi",
+    "mpirun.mpich",
+    "mpiexec",
+    "mpiexec.openmpi",
+    "mpiexec.mpich",
+    "mpiexec.hydra",
+    "orterun",
+    "prterun",
+    "prun",
+    "srun",
+    "jsrun",
+    "aprun",
+];
 
 /// What to type instead of the line of another launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -492,6 +509,7 @@ mod tests {
         check("aprun -n 16 -N 8 -d 4 ./w", "run -H HOSTS --num_nodes 2 -n 8 ./w");
         check("jsrun -n 4 -g 1 -c 7 ./w", "run -n 4 ./w");
         check("mpirun", "run SCRIPT");
+        check("mpirun.openmpi", "run SCRIPT");
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use super::known_options::Equivalent::{self, Script};
 use super::known_options::is_script;
+use crate::base::python_int;
 use crate::base::shell::{quoted, quoted_line};
 use crate::cli::line::flags::underscored;
 use crate::cli::line::typed::GivenOption;
-use crate::pool::python_int;
 
 /// What is said of a line in which the number of devices is left to the launcher.
 pub(super) const EVERY_GPU: &str = "every GPU of this machine is used";

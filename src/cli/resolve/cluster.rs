@@ -232,7 +232,7 @@ fn slurm_step(
     found: &FoundPool,
 ) -> Result<Option<(Transport, String)>, CliError> {
     let is_open = matches!(args.transport.launcher, None | Some(LauncherArg::Auto));
-    let is_allocation = matches!(found.source, HostSource::Named(_))
+    let is_allocation = matches!(found.source, HostSource::Allocation(_))
         && found.hostfile.as_ref().is_some_and(|found| found.dialect == Dialect::Slurm);
     let Some(job) = env_vars::get_text(env_vars::SLURM_JOB_ID) else { return Ok(None) };
     let is_here = nodes.len() == 1 && no_ssh::node_named(&machine_name(), nodes).is_some();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::base::{HostName, Slot, Status, env_vars};
+use crate::base::{HostName, Slot, Status, env_vars, python_int};
 use crate::cli::args::ClusterArgs;
 use crate::cli::args::values::{AcceleratorArg, LauncherArg};
 use crate::cli::codes::machine::{BAD_VARIABLE, DEVICES_UNKNOWN, NO_DEVICE};
@@ -16,9 +16,7 @@ use crate::cli::resolve::{hostfile, mpi_task, selection};
 use crate::inventory;
 use crate::os::machine::machine_name;
 use crate::plan::Accelerator;
-use crate::pool::{
-    HostSource, Pool, ReadOptions, Reading, SLOTS_MAX, parse_slot_count, python_int,
-};
+use crate::pool::{HostSource, Pool, ReadOptions, Reading, SLOTS_MAX, parse_slot_count};
 use crate::report::Terminal;
 use crate::report::diagnostic::show_findings;
 use crate::report::text::{paint_message, show_count};
@@ -76,7 +74,7 @@ pub(super) fn find_pool(
                 return Err(unlike_nodes(&why));
             }
             let note = format!("hosts are those of the {}", found.origin);
-            let source = HostSource::Named(format!("the {}", found.origin));
+            let source = HostSource::Allocation(format!("the {}", found.origin));
             let from = (found.origin, source);
             let (pool, mut found) = from_reading(found.reading, from, Some(note), args, terminal)?;
             let slots = unused_slots_note(args, &pool, &found.origin);

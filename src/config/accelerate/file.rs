@@ -1,6 +1,6 @@
 //! The file that `accelerate config` writes: its keys and values.
 
-use super::flags::all_flags;
+use super::flags::{FlagKind, all_flags};
 use super::value::SettingValue;
 use crate::base::diagnostic::Severity;
 use crate::base::{Diagnostic, Findings, Source, Span, env_vars, nearest};
@@ -229,6 +229,10 @@ impl Reader {
             return self.bad_value(entry, "expected `no`, `fp16`, `bf16` or `fp8`");
         }
         match SettingValue::of_node(&entry.node) {
+            // Scripts read the settings of mappings, which may be text: `auto`.
+            Some(value) if !self.is_in_mapping && is_whole(name) && !value.is_whole_or_none() => {
+                self.bad_value(entry, "expected a whole number");
+            }
             // `mixed_precision: no` without quotes.
             Some(SettingValue::Bool(false)) if name == "mixed_precision" => {
                 self.push(name, SettingValue::Text("no".to_owned()), span);
@@ -257,6 +261,10 @@ impl Reader {
                 if self.paradigm.is_none() {
                     let names: Vec<&str> = TYPES.iter().map(|(name, _)| *name).collect();
                     self.bad_value(entry, &format!("expected one of {}", names.join(", ")));
+                    let near = text.and_then(|text| nearest(text, names));
+                    if let (Some(near), Some(problem)) = (near, self.problems.last_mut()) {
+                        problem.help = Some(format!("did you mean `{near}`?"));
+                    }
                 }
             }
             ("compute_environment", Some("LOCAL_MACHINE")) => {}
@@ -358,6 +366,11 @@ impl Reader {
         let help = "type `accelerate launch --config_file FILE SCRIPT`, with accelerate itself";
         self.problems.push(problem.label("here").help(help));
     }
+}
+
+/// Whether a setting is a whole number.
+fn is_whole(name: &str) -> bool {
+    all_flags().any(|flag| flag.name == name && flag.kind == FlagKind::Whole)
 }
 
 /// Whether `mixed_precision` can have a value; accelerate reads it in any case.

@@ -1,5 +1,6 @@
 //! Values of settings, shown as Python shows them: scripts read them from the environment.
 
+use crate::base::python_int;
 use crate::config::tree::{ConfigNode, ConfigValue};
 
 /// A value of a setting.
@@ -31,6 +32,15 @@ impl SettingValue {
             }
             ConfigValue::Map(_) => return None,
         })
+    }
+
+    /// Whether it is a whole number, also as text, or none at all.
+    pub(crate) fn is_whole_or_none(&self) -> bool {
+        match self {
+            Self::None | Self::Whole(_) => true,
+            Self::Text(text) => python_int(text).is_some(),
+            Self::Bool(_) | Self::Float(_) | Self::Bools(_) | Self::List(_) => false,
+        }
     }
 
     /// Returns the text of Python's `str()`.

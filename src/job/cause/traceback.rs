@@ -167,7 +167,7 @@ pub(crate) fn crash_place(text: &[u8]) -> Option<CodePlace> {
     let frames = (head + 1..lines.count()).map(|at| lines.at(at));
     let frames: Vec<CodePlace> =
         frames.map_while(|line| place_of(&line, "\", line ", " in ")).collect();
-    frames.iter().find(|place| !is_of_library(&place.file)).or(frames.first()).cloned()
+    frames.iter().find(|place| !is_of_library(place)).or(frames.first()).cloned()
 }
 
 /// A text split into lines as a terminal would show them. A traceback begins a line of its own, also behind
@@ -291,7 +291,7 @@ fn parse_exception<'a>(
         .take(MESSAGE_LINES_MAX)
         .take_while(|line| is_message(line))
         .collect();
-    let own = frames.iter().rev().find(|place| !is_of_library(&place.file)).cloned();
+    let own = frames.iter().rev().find(|place| !is_of_library(place)).cloned();
     if let Some(head) = message.iter().position(|line| line.starts_with(CARRIED_HEAD)) {
         let original = parse_exception(lines, end + head, end + head + 1);
         let (own, is_carried) = (original.own.or(own), true);
@@ -321,7 +321,7 @@ fn parse_group<'a>(lines: &Lines<'a>, start: usize) -> PrintedException<'a> {
             message.push(line.clone());
         }
     }
-    let own = frames.iter().rev().find(|place| !is_of_library(&place.file)).cloned();
+    let own = frames.iter().rev().find(|place| !is_of_library(place)).cloned();
     let message = messages.remove(0);
     PrintedException {
         lines: start..start + 1 + block.len(),
@@ -363,10 +363,13 @@ fn place_of(line: &str, before_line: &str, before_function: &str) -> Option<Code
     Some(CodePlace { file: file.to_owned(), line, function: function.to_owned() })
 }
 
-fn is_of_library(file: &str) -> bool {
-    ["/site-packages/", "/dist-packages/", "<frozen ", "/lib/python3"]
-        .iter()
-        .any(|part| file.contains(part))
+/// Whether a place is in code that the user has not written: of a library, or generated, such as the `__init__` of a data
+/// class. The module of `python -c` is the user's.
+fn is_of_library(place: &CodePlace) -> bool {
+    let CodePlace { file, function, .. } = place;
+    let is_generated = file == "<string>" && function != "<module>";
+    let libraries = ["/site-packages/", "/dist-packages/", "<frozen ", "/lib/python3"];
+    is_generated || libraries.iter().any(|part| file.contains(part))
 }
 
 #[cfg(test)]
@@ -569,6 +572,17 @@ mod tests {
             text.replace("/x/mpw.py\", line 5", "/v/site-packages/collate.py\", line 5");
         let found = last_traceback(of_library.as_bytes()).expect("there is one");
         assert_eq!(found.place.map(|place| place.line), Some(8), "the innermost own code");
+    }
+
+    #[test]
+    fn generated_code_is_not_the_place() {
+        let text = "Traceback (most recent call last):\n  File \"acc.py\", line 3, in <module>\n  File \"<string>\", line 24, in \
+                    __init__\nValueError: no such plugin\n";
+        let found = last_traceback(text.as_bytes()).expect("there is one");
+        assert_eq!(found.place, Some(place("acc.py", 3, "<module>")));
+        let command = text.replace("acc.py", "<string>");
+        let found = last_traceback(command.as_bytes()).expect("there is one");
+        assert_eq!(found.place, Some(place("<string>", 3, "<module>")), "`python -c`");
     }
 
     #[test]

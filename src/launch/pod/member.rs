@@ -535,10 +535,13 @@ impl MemberLoop<'_> {
             code: codes::LEADER_LOST,
             title: format!("node 0 ({host}) was lost; the workers of this node were stopped"),
             facts: vec![format!(
-                "its connection closed without a final status   {}:{}   pid {pid} here",
+                "the connection to {}:{} closed before the job ended   pid {pid} here",
                 dial.address, dial.port
             )],
-            help: vec!["the screen of node 0 shows the cause".to_owned()],
+            help: vec![format!(
+                "see the last lines of node 0; if it was killed, see `uptime` and `dmesg` on {}",
+                dial.address
+            )],
             ..Failure::default()
         }
     }

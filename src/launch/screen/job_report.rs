@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Rank, Status, WorkerExit};
@@ -292,6 +292,7 @@ impl JobReport<'_> {
             if !failure.help.iter().any(|help| help.contains("--resume")) {
                 failure.help.extend(self.help_to_resume(cause));
             }
+            failure.log = failure.log.or_else(|| self.dir_of_started_job());
             let is_paused = self.verdict.status == Status::Timeout;
             return Some(if is_paused { self.timed_out_before_restart(failure) } else { failure });
         }
@@ -308,18 +309,22 @@ impl JobReport<'_> {
                     self.reason_of_signal(),
                     self.show_other_workers()
                 ),
-                // The directory of a job that started nothing is removed.
-                log: self.run_dir().filter(|_| self.recorder.first_started_at().is_some()),
+                log: self.dir_of_started_job(),
                 ..Failure::default()
             }),
             _ => None,
         }
     }
 
+    /// The directory of the logs. That of a job that started nothing is removed.
+    fn dir_of_started_job(&self) -> Option<PathBuf> {
+        self.run_dir().filter(|_| self.recorder.first_started_at().is_some())
+    }
+
     /// Why the launcher sent the signal itself, if it did.
     fn reason_of_signal(&self) -> String {
         let Some((name, left)) = self.recorder.allocation_end() else { return String::new() };
-        format!(", because {name} ended {} later", show_duration(*left))
+        format!(", because {name} would have ended {} later", show_duration(*left))
     }
 
     /// Whether nothing failed, and rank 0 has printed the findings.

@@ -43,7 +43,13 @@ pub(in crate::launch) fn show(
     };
     let code = codes::UNREACHABLE;
     let were_reached = faults.iter().all(|(_, fault)| fault.kind.was_reached());
-    let problem = if were_reached { "cannot take part" } else { "cannot be reached" };
+    let problem = if faults.iter().all(|(_, fault)| fault.kind == FaultKind::NotJoined) {
+        "did not join"
+    } else if were_reached {
+        "cannot take part"
+    } else {
+        "cannot be reached"
+    };
     let mut text = if faults.iter().all(|(_, fault)| fault.kind == FaultKind::NoProgram) {
         format!("error[{code}]: no agent can be started from this machine; {consequence}\n")
     } else {

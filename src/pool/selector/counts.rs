@@ -2,11 +2,10 @@
 
 use std::num::NonZeroUsize;
 
-use crate::base::{Diagnostic, Findings, Source, Span, show_typed};
+use crate::base::{Diagnostic, Findings, Source, Span, python_int, show_typed};
 use crate::pool::codes;
 use crate::pool::host_source::HostSource;
 use crate::pool::hostfile::hosts::{Pool, SLOTS_MAX};
-use crate::pool::selector::filter_parse::python_int;
 
 /// The values of the two flags; `None`: not given, or invalid.
 pub(crate) struct FlagCounts {
@@ -26,7 +25,7 @@ pub(crate) fn parse_counts(
         Some(Ok(count)) => count.get(),
         _ => usize::MAX,
     };
-    let slots = slots.map(|text| parse_gpus(pool, node_count, text));
+    let slots = slots.map(|text| parse_gpus((pool, source), node_count, text));
     let mut findings = Vec::new();
     let mut take = |count: Option<Result<NonZeroUsize, Findings>>| match count {
         Some(Ok(count)) => Some(count),
@@ -66,7 +65,9 @@ fn parse_nodes(pool: &Pool, source: &HostSource, text: &str) -> Result<NonZeroUs
     }
     let help = match source {
         HostSource::ThisMachine => "name the hosts: `-H FILE` or `-H n1:8,n2:8`".to_owned(),
-        HostSource::Hostfile(_) | HostSource::Named(_) => range_help(hosts),
+        HostSource::Hostfile(_) | HostSource::Named(_) | HostSource::Allocation(_) => {
+            range_help(hosts)
+        }
     };
     let bad =
         |why: String| bad_count(codes::BAD_NUM_NODES, "--num_nodes", text, &why, help.clone());
@@ -78,7 +79,11 @@ fn parse_nodes(pool: &Pool, source: &HostSource, text: &str) -> Result<NonZeroUs
     }
 }
 
-fn parse_gpus(pool: &Pool, node_count: usize, text: &str) -> Result<NonZeroUsize, Findings> {
+fn parse_gpus(
+    (pool, source): (&Pool, &HostSource),
+    node_count: usize,
+    text: &str,
+) -> Result<NonZeroUsize, Findings> {
     let nodes = &pool.nodes()[..node_count.min(pool.nodes().len())];
     let fewest = nodes.iter().min_by_key(|(_, slots)| slots.len());
     let slots_min = fewest.map_or(0, |(_, slots)| slots.len());
@@ -90,7 +95,14 @@ fn parse_gpus(pool: &Pool, node_count: usize, text: &str) -> Result<NonZeroUsize
         let of_host = unnamed.map_or_else(String::new, |(host, slots)| {
             format!(": `{host}` has only {}", show_slots(slots.len()))
         });
-        bad_count(codes::BAD_NUM_GPUS, "--num_gpus", text, &why, range_help(slots_min) + &of_host)
+        let help = match (source, parse_count(text)) {
+            (HostSource::Allocation(_), Ok(count)) => format!(
+                "the slots are the GPUs of a node, or its tasks: allocate more (`--ntasks-per-node {count}`), or type \
+                 `--slots {count}` if the nodes have no GPUs"
+            ),
+            _ => range_help(slots_min) + &of_host,
+        };
+        bad_count(codes::BAD_NUM_GPUS, "--num_gpus", text, &why, help)
     };
     let count = parse_count(text).map_err(bad)?;
     let mut too_small = nodes.iter().filter(|(_, slots)| slots.len() < count.get());

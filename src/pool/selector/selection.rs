@@ -2,13 +2,12 @@
 
 use std::num::NonZeroUsize;
 
-use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span};
+use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span, python_int};
 use crate::pool::codes;
 use crate::pool::host_source::HostSource;
 use crate::pool::hostfile::hosts::Pool;
 use crate::pool::selector::counts::{FlagCounts, parse_counts};
 use crate::pool::selector::filter::{Filter, SlotFilter, parse_filter};
-use crate::pool::selector::filter_parse::python_int;
 
 /// The texts of the flags, as typed; an empty text is a flag that was not given, as in DeepSpeed.
 #[derive(Clone, Debug, Default)]

@@ -353,8 +353,7 @@ impl Service {
     /// Gives a node with the key and the plan its slot, if the slot is free and requested.
     fn admit(&mut self, joiner: Joiner) {
         let Some(node) = joiner.node.or_else(|| self.first_free()) else {
-            let text = format!("all {} nodes have joined\n", self.nodes.len());
-            return self.refuse(joiner, transient_refusal(text));
+            return self.refuse(joiner, JoinRefusal::complete(self.nodes.len()));
         };
         self.note_other_line(&joiner);
         let slot = &mut self.nodes[node.index()];

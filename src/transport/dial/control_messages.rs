@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Epoch, JobId, NodeRank, WorkerExit, prefix};
+use crate::base::{Epoch, JobId, NodeRank, Status, WorkerExit, prefix};
 use crate::wire::Problem;
 
 /// Most bytes of text in one control message; an encrypted message has room for more.
@@ -67,6 +67,17 @@ pub struct JoinRefusal {
     pub text: String,
     /// Whether the node may be accepted later.
     pub is_transient: bool,
+}
+
+impl JoinRefusal {
+    /// The refusal of a node for which a job of `nodes` nodes has no place.
+    pub(super) fn complete(nodes: usize) -> Self {
+        let text = format!(
+            "all {nodes} nodes of this job have joined; for a larger job give every node the larger number, for another \
+             job another port\n"
+        );
+        Self { status: Status::Config.code(), text, is_transient: true }
+    }
 }
 
 /// How a job ended.

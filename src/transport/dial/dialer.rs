@@ -16,9 +16,8 @@ use super::rules::KeyOrigin;
 use crate::base::{Epoch, JobId, NodeRank, Status, clock};
 use crate::os::machine::node_name;
 use crate::os::net::connect_from::is_on_route;
-use crate::plan::OUTLINED_WORLD_SIZE;
+use crate::plan::help_for_sizes;
 use crate::secure::JobKey;
-use crate::transport::fault::SAME_WORKERS;
 use crate::wire::Problem;
 
 /// Shortest pause between two attempts while the kernel refuses the connection, which costs almost nothing.
@@ -147,14 +146,12 @@ impl JoinFault {
                      them a key file; if node 0 is that of another job, set another port for one of the jobs"
                 )
             }
-            Self::Refused(refusal) if refusal.text.contains(OUTLINED_WORLD_SIZE) => {
-                SAME_WORKERS.to_owned()
-            }
-            Self::Refused(_) => {
-                "start every node with the same command line, hosts and remuda; only the number of the node \
-                 differs"
-                    .to_owned()
-            }
+            Self::Refused(refusal) => help_for_sizes(&refusal.text)
+                .unwrap_or(
+                    "start every node with the same command line, hosts and remuda; only the number of the node \
+                     differs",
+                )
+                .to_owned(),
         }
     }
 }

@@ -488,9 +488,13 @@ impl<'a> AccelerateJob<'a> {
     fn no_address(&self) -> CliError {
         let refused = self.typed.refuse(&[self.typed.value_or_end("num_machines")], |spans| {
             let message = "the address of machine 0 is not given";
-            Diagnostic::error(codes::NEEDS_OTHER, spans[0], message).label("several machines").help(
-                "give `--main_process_ip HOST --machine_rank N` on every machine, or `-H n1,n2` on one",
-            )
+            let help = if resolve::own_task().is_some() {
+                "give `--main_process_ip HOST`: HOST is the machine of the first task; every machine has the number \
+                 of its task"
+            } else {
+                "give `--main_process_ip HOST --machine_rank N` on every machine, or `-H n1,n2` on one"
+            };
+            Diagnostic::error(codes::NEEDS_OTHER, spans[0], message).label("several machines").help(help)
         });
         refused.into()
     }

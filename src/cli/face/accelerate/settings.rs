@@ -20,7 +20,7 @@ impl Settings {
     /// Collects the settings.
     ///
     /// # Errors
-    /// If a value of the line or of the file has the wrong type.
+    /// If a value of the line has the wrong type.
     pub(super) fn collect(
         args: &AccelerateArgs,
         typed: &CommandLine,
@@ -29,7 +29,7 @@ impl Settings {
         let defaults = all_flags().map(|flag| (flag.name.to_owned(), flag.default.value()));
         let mut settings = Self { values: defaults.collect() };
         if let Some(file) = file {
-            settings.add_file(file)?;
+            settings.add_file(file);
         }
         for flag in all_flags().filter(|flag| args.is_typed(flag.name)) {
             let value = typed_value(typed, &args.matches, flag)?;
@@ -38,34 +38,10 @@ impl Settings {
         Ok(settings)
     }
 
-    fn add_file(&mut self, file: &ConfigFile) -> Result<(), CliError> {
-        let mut problems = Vec::new();
-        for setting in &file.settings {
-            let kind = all_flags().find(|flag| flag.name == setting.name).map(|flag| flag.kind);
-            // Scripts read the settings of mappings, which may be text: `auto`.
-            let kind = kind.filter(|_| !setting.is_of_mapping);
-            let is_number = match &setting.value {
-                SettingValue::Whole(_) | SettingValue::None => true,
-                SettingValue::Text(text) => python_int(text).is_some(),
-                SettingValue::Bool(_)
-                | SettingValue::Float(_)
-                | SettingValue::Bools(_)
-                | SettingValue::List(_) => false,
-            };
-            if kind == Some(FlagKind::Whole) && !is_number {
-                let message = format!("the value of `{}` is invalid", setting.name);
-                let problem = Diagnostic::error(BAD_CONFIG_VALUE, setting.span, message);
-                problems.push(problem.label("expected a whole number"));
-            }
-            if !setting.value.is_none() {
-                self.values.insert(setting.name.clone(), setting.value.clone());
-            }
+    fn add_file(&mut self, file: &ConfigFile) {
+        for setting in file.settings.iter().filter(|setting| !setting.value.is_none()) {
+            self.values.insert(setting.name.clone(), setting.value.clone());
         }
-        if problems.is_empty() {
-            return Ok(());
-        }
-        let findings = Findings { source: file.source.clone(), diagnostics: problems };
-        Err(CliError::Findings { status: Status::BadInput, findings: vec![findings] })
     }
 
     /// Returns the value of a setting.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::args::TorchrunArgs;
 use super::conventions::{USUAL_RUN_ID, conventions, run_id};
-use super::node_number::{OPTIONS, number_of_own_task, other_number};
+use super::node_number::{OPTIONS, no_address, number_of_own_task, other_number};
 use super::notes::{
     note_of_conf, note_of_hosts, note_of_local_ranks, notes_of_one_node, notes_of_one_of_several,
 };
@@ -29,6 +29,7 @@ use crate::cli::resolve::hostfile::is_meant_as_file;
 use crate::cli::resolve::{self, AllocatedNodes, NodePlace, NodePorts, OneByOne, ResolvedCluster};
 use crate::cli::start::{Face, FaceFlags, JobArgs, TorchrunFace, start_as};
 use crate::inventory;
+use crate::os::net::ports::PortClaim;
 use crate::plan::{MASTER_PORT, NumaBinding, RendezvousPort};
 use crate::pool::SlotCount;
 use crate::report::Terminal;
@@ -409,7 +410,12 @@ fn one_by_one(
 ) -> Result<OneByOne, CliError> {
     let (address, port) = match (&rendezvous.endpoint, rendezvous.backend) {
         (Some(endpoint), backend) => {
-            (endpoint.host.clone(), endpoint.port.unwrap_or(backend.usual_port()))
+            let port = match endpoint.port {
+                // Other nodes must know the port.
+                Some(0) => PortClaim::any().map_or(0, |claim| claim.port()),
+                given => given.unwrap_or(backend.usual_port()),
+            };
+            (endpoint.host.clone(), port)
         }
         (None, RendezvousBackend::Static) => {
             let address = rendezvous.master_addr.clone();
@@ -479,26 +485,6 @@ fn of_allocation(
             })
         }
     })
-}
-
-fn no_address(typed: &CommandLine, backend: RendezvousBackend) -> CliError {
-    let refused = typed.refuse(&[typed.value_or_end("nnodes")], |spans| {
-        let message = "the address of the first node is not given";
-        let is_typed = typed.last("nnodes").is_some();
-        let label = if is_typed { "several nodes" } else { "several nodes, by PET_NNODES" };
-        let option = |flag| typed.option_name(flag);
-        Diagnostic::error(codes::NEEDS_OTHER, spans[0], message).label(label).help(match backend {
-            RendezvousBackend::Static => {
-                let (address, number) = (option("master-addr"), option("node-rank"));
-                format!("give `{address} HOST {number} N` on every node, or `-H n1,n2` on one")
-            }
-            RendezvousBackend::C10d => {
-                let endpoint = option("rdzv-endpoint");
-                format!("give `{endpoint} HOST:29400` on every node, or `-H n1,n2` on one")
-            }
-        })
-    });
-    refused.into()
 }
 
 /// The options of `remuda run` of a line that was made for it.

@@ -1,7 +1,9 @@
-//! The number of a node whose line gives none, where the nodes of the line have numbers: that of the task of a
-//! scheduler that this process is, else 0.
+//! What the line of a node leaves out: its number, which is that of the task of a scheduler that this process is, else 0;
+//! the address of the first node, which it must give.
 
 use crate::base::{Diagnostic, NodeRank};
+use crate::cli::error::CliError;
+use crate::cli::face::torchrun::rendezvous::RendezvousBackend;
 use crate::cli::line::{CommandLine, RefusedLine, codes};
 use crate::cli::resolve::{self, OwnTask, TaskGroup};
 
@@ -81,4 +83,34 @@ pub(super) fn other_number(
             .label("each task is a node")
             .help(format!("start {nodes} tasks: `{start}`; or type `{option} {found}`{or}"))
     })
+}
+
+/// Returns the error of a line of several nodes that does not say where they meet.
+pub(super) fn no_address(typed: &CommandLine, backend: RendezvousBackend) -> CliError {
+    let refused = typed.refuse(&[typed.value_or_end("nnodes")], |spans| {
+        let message = "the address of the first node is not given";
+        let is_typed = typed.last("nnodes").is_some();
+        let label = if is_typed { "several nodes" } else { "several nodes, by PET_NNODES" };
+        let option = |flag| typed.option_name(flag);
+        let is_task = resolve::own_task().is_some();
+        let by_task =
+            "HOST is the machine of the first task; every node has the number of its task";
+        Diagnostic::error(codes::NEEDS_OTHER, spans[0], message).label(label).help(match backend {
+            RendezvousBackend::Static if is_task => {
+                format!("give `{} HOST`: {by_task}", option("master-addr"))
+            }
+            RendezvousBackend::Static => {
+                let (address, number) = (option("master-addr"), option("node-rank"));
+                format!("give `{address} HOST {number} N` on every node, or `-H n1,n2` on one")
+            }
+            RendezvousBackend::C10d if is_task => {
+                format!("give `{} HOST:29400`: {by_task}", option("rdzv-endpoint"))
+            }
+            RendezvousBackend::C10d => {
+                let endpoint = option("rdzv-endpoint");
+                format!("give `{endpoint} HOST:29400` on every node, or `-H n1,n2` on one")
+            }
+        })
+    });
+    refused.into()
 }
