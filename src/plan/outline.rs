@@ -9,8 +9,8 @@ use crate::plan::workers::launch_plan::{LaunchPlan, NodePlan};
 /// Beginning of the line of an outline with the number of workers.
 const OUTLINED_WORLD_SIZE: &str = "world size: ";
 
-/// Words between the name of a side and its number of nodes, where two sides have different numbers.
-const HAS_NODES: &str = " has  ";
+/// Beginning of the line of a difference with the number of nodes.
+const NODE_COUNT: &str = "number of nodes: ";
 
 /// Beginning of the line of an outline with the program.
 const PROGRAM: &str = "program: ";
@@ -102,7 +102,7 @@ pub fn has_same_nodes(left: &[String], right: &[String]) -> bool {
 /// Returns what to type where the sizes of two jobs differ, by the text of the difference; `None` if something else
 /// differs.
 pub fn help_for_sizes(difference: &str) -> Option<&'static str> {
-    if difference.contains(HAS_NODES) {
+    if difference.contains(NODE_COUNT) {
         return Some(
             "give every node the same number of nodes (`--nnodes`, `--num_machines`, `--nodes`)",
         );
@@ -119,9 +119,7 @@ pub fn show_difference(left: NamedOutline<'_>, right: NamedOutline<'_>) -> Strin
     let nodes =
         [left, right].map(|side| side.lines.iter().filter(|line| line.starts_with(NODE)).count());
     if nodes[0] != nodes[1] {
-        let side = |name: &str, nodes: usize| {
-            format!("  {name}{HAS_NODES}{nodes} node{}\n", if nodes == 1 { "" } else { "s" })
-        };
+        let side = |name: &str, nodes: usize| format!("  {name} has  {NODE_COUNT}{nodes}\n");
         return side(left.name, nodes[0]) + &side(right.name, nodes[1]);
     }
     let mut text = String::new();
@@ -209,7 +207,7 @@ mod tests {
         check(
             &planned(&[("n0", 1)], &[]),
             &planned(&[("n0", 1), ("n1", 1)], &[]),
-            "  node 0 has  1 node\n  node 1 has  2 nodes\n",
+            "  node 0 has  number of nodes: 1\n  node 1 has  number of nodes: 2\n",
         );
     }
 

@@ -81,7 +81,7 @@ fn node_that_is_killed_and_put_back_changes_the_ranks() {
     first
         .end()
         .code(0)
-        .says("Launch  at most 6 workers on 2 to 3 nodes")
+        .says("Launch  2 workers on this node, one of 2 to 3 nodes")
         .says("Nodes  4 workers on 2 nodes: node-0, node-1 (minimum 2, maximum 3); more nodes may join")
         .says("Stopping  4 workers: a node has joined")
         .says("Restart  a node has joined; attempt 2 starts with it")
@@ -133,7 +133,7 @@ fn too_few_nodes_start_nothing() {
     let (_, report) = text.split_once("error").expect("an error");
     assert_eq!(
         format!("error{report}"),
-        "error[R107]: 1 of 2 hosts cannot be reached; nothing was started\n  did not join:\n    node-1: node \
+        "error[R107]: 1 of 2 hosts did not join; nothing was started\n  did not join:\n    node-1: node \
          1 did not join within 1.0 s (--rdzv-conf join_timeout=SECONDS)\n  help: start every node with the same command line; \
          only the number of the node differs, where the line has one\n"
     );

@@ -175,7 +175,7 @@ fn node_lost_before_the_start_is_named_at_the_deadline() {
     first.wait_for_error(GONE);
     let third = early(&nodes, 2).start();
     let screen = "\
-error[R107]: 1 of 3 hosts cannot be reached; nothing was started
+error[R107]: 1 of 3 hosts did not join; nothing was started
   did not join:
     127.0.0.2: node 1 did not join within 8.0 s (--join_timeout); its first connection was lost
 ";

@@ -153,7 +153,7 @@ fn restart_fails_if_the_pod_stays_disconnected() {
     cluster.network.disconnect(2);
     let outcome =
         first.end().code(75).says("no heartbeat from it for 10 s (--lease); restart 1 of 1");
-    let outcome = outcome.says("1 of 3 hosts cannot be reached; there was no restart");
+    let outcome = outcome.says("1 of 3 hosts did not join; there was no restart");
     let outcome = outcome.says("node 2 did not join within 3.0 s (--join_timeout)");
     assert_eq!(outcome.record()["cause"]["host"], "train-2");
     assert_eq!(epoch_1_of(&outcome), 0, "{outcome:#?}");

@@ -150,7 +150,7 @@ fn missing_node_is_named_on_every_screen() {
     let second = nodes.node(1).sh("true").start();
     let first = nodes.node(0).option("--join_timeout=3s").sh("true").end().code(69);
     let screen = "\
-error[R107]: 1 of 3 hosts cannot be reached; nothing was started
+error[R107]: 1 of 3 hosts did not join; nothing was started
   did not join:
     127.0.0.3: node 2 did not join within 3.0 s (--join_timeout)
   help: start every node with the same command line; only the number of the node differs, where the line has one
@@ -165,7 +165,7 @@ fn every_missing_node_is_named() {
     let alone = nodes.node(0).option("--join_timeout=1s").sh("true").end().code(69);
     alone.says(
         "\
-error[R107]: 2 of 3 hosts cannot be reached; nothing was started
+error[R107]: 2 of 3 hosts did not join; nothing was started
   did not join:
     127.0.0.2: node 1 did not join within 1.0 s (--join_timeout)
     127.0.0.3: node 2 did not join within 1.0 s (--join_timeout)

@@ -89,7 +89,15 @@ pub(super) fn announcement(
     let output = files.map_or_else(String::new, |files| {
         show_step("Output", &format!("of each rank is written to {}", files.pattern().display()))
     });
-    let launch = format!("{most}{workers} on {nodes} ({origin}), job {}", options.job);
+    let what = match &options.transport {
+        // The lines of the other nodes may start more workers or fewer.
+        Transport::Dial(dial) if dial.has_own_lines() => {
+            let own = sizes.first().map_or(0, |size| *size);
+            format!("{} on this node, one of {nodes}", show_count(own, "worker"))
+        }
+        _ => format!("{most}{workers} on {nodes}"),
+    };
+    let launch = format!("{what} ({origin}), job {}", options.job);
     let python = python.map_or_else(String::new, |python| show_step("Python", &python));
     show_step("Launch", &launch) + &python + &output
 }

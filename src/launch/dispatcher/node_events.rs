@@ -55,6 +55,10 @@ impl Dispatcher<'_> {
                     self.reject_joiner(node, &fault);
                     None
                 }
+                // A program that this machine does not have is missing later too.
+                Unreached::Retried if fault.kind == FaultKind::NoProgram => {
+                    self.on_unreachable(node, fault)
+                }
                 Unreached::Retried => Some(self.on_absent(node, fault)),
                 Unreached::Refused => self.on_unreachable(node, fault),
             },
