@@ -32,6 +32,7 @@ mod ffi_emulated;
 mod forecast;
 mod gpu;
 mod machine_code;
+mod memory;
 mod mistakes;
 mod models;
 

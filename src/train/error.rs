@@ -10,6 +10,8 @@ use crate::runtime::engine::{EngineError, StepOutcome, cure_of_divergence};
 use crate::runtime::{self, Cause, CollectiveError};
 use crate::train::data::corpus::CorpusError;
 use crate::train::data::shards::ShardError;
+#[cfg(feature = "nccl")]
+use crate::train::device_memory::{DeviceMemoryError, SettingNames};
 use crate::train::report::skipped_steps::SkippedSteps;
 
 /// What to do if no checkpoint of the directory can be used.
@@ -51,6 +53,10 @@ pub enum TrainError {
     /// The engine failed.
     #[error(transparent)]
     Engine(EngineError),
+    /// A device has too little memory that is free.
+    #[cfg(feature = "nccl")]
+    #[error(transparent)]
+    DeviceMemory(Box<DeviceMemoryError>),
     /// Metrics or plot cannot be written.
     #[error("cannot write `{}`: {source}", path.display())]
     Output {
@@ -94,6 +100,13 @@ impl UndamagedCheckpoint {
     }
 }
 
+#[cfg(feature = "nccl")]
+impl From<DeviceMemoryError> for TrainError {
+    fn from(error: DeviceMemoryError) -> Self {
+        Self::DeviceMemory(Box::new(error))
+    }
+}
+
 impl TrainError {
     /// Returns what the user can do about it, if there is something.
     pub fn help(&self) -> Option<String> {
@@ -103,6 +116,8 @@ impl TrainError {
             Self::Damaged { newest: Some(newest), .. } => Some(newest.help()),
             Self::Damaged { newest: None, .. } => Some(DAMAGED_HELP.to_owned()),
             Self::NoUpdates(skipped) => Some(skipped.help().to_owned()),
+            #[cfg(feature = "nccl")]
+            Self::DeviceMemory(error) => Some(error.help(SettingNames::Options)),
             _ => None,
         }
     }
@@ -132,6 +147,8 @@ impl TrainError {
                     | EngineError::Config { .. }
             ),
             Self::Diverged { .. } | Self::NoUpdates(_) => true,
+            #[cfg(feature = "nccl")]
+            Self::DeviceMemory(_) => true,
             Self::Corpus(_)
             | Self::Shards(_)
             | Self::Collective(_)
@@ -175,6 +192,8 @@ impl TrainError {
                 EngineError::Offload { .. } => Status::CantCreate,
                 _ => Status::Bug,
             },
+            #[cfg(feature = "nccl")]
+            Self::DeviceMemory(_) => Status::OsLimit,
             Self::Output { .. } => Status::CantCreate,
             Self::Diverged { .. } | Self::NoUpdates(_) => Status::Findings,
         }

@@ -14,9 +14,11 @@
 //! | `saving`, `resume`, `earlier_steps` | checkpoints; the state before the first step; earlier runs |
 //! | `report` | metrics, progress, the curve |
 //! | `sampling` | text from a checkpoint |
-//! | `worker_memory` | memory that a worker will need |
+//! | `worker_memory`, `device_memory` | memory that a worker will need; a run that does not fit a GPU |
 
 mod data;
+#[cfg(feature = "nccl")]
+mod device_memory;
 mod earlier_steps;
 pub(crate) mod error;
 pub mod hugging_face;
@@ -39,6 +41,8 @@ pub use data::shards::{
 };
 pub use data::text_file::{TextFile, TextFileError};
 pub use data::windows::SamplePosition;
+#[cfg(feature = "nccl")]
+pub use device_memory::{DeviceMemoryError, MemoryCure, SettingNames};
 pub use error::{ALL_DAMAGED_HELP, TrainError, UndamagedCheckpoint};
 pub use nn::cpu::math::ModelFloat;
 pub use nn::cpu::threads::Threads;

@@ -11,6 +11,8 @@ use crate::cuda::device::Device;
 use crate::runtime::engine::{Engine, EngineConfig, EngineError, ReplicaState, StepOutcome};
 use crate::runtime::{Group, Note, ReduceOp};
 use crate::train::data::windows::SamplePosition;
+#[cfg(feature = "nccl")]
+use crate::train::device_memory::DeviceMemoryError;
 use crate::train::error::TrainError;
 #[cfg(feature = "nccl")]
 use crate::train::nn::device::gpt::head_width;
@@ -56,6 +58,10 @@ pub fn train(
 }
 
 /// Runs a training as [`train()`] does, with the arithmetic on `device`.
+///
+/// # Errors
+/// Those of [`train()`], and [`TrainError::DeviceMemory`] before anything is allocated, if the device of a rank has less
+/// free memory than the training needs.
 #[cfg(feature = "nccl")]
 pub fn train_on(
     group: &Group,
@@ -64,22 +70,21 @@ pub fn train_on(
     stop: &dyn Fn() -> bool,
     on_event: &mut dyn FnMut(&TrainEvent),
 ) -> Result<TrainOutcome, TrainError> {
-    let about = |task: &ModelId| RunDevice {
-        name: device.name(),
-        forecast: WorkerMemory::forecast_on_device(
-            options,
-            vocabulary_of(task),
-            group.world_size(),
-        )
-        .total(),
-        free: device.free_bytes(),
+    let about = |task: &ModelId| {
+        let (free, vocabulary, workers) =
+            (device.free_bytes(), vocabulary_of(task), group.world_size());
+        if let Some(error) = DeviceMemoryError::find(group, options, vocabulary, free)? {
+            return Err(error.into());
+        }
+        let forecast = WorkerMemory::forecast_on_device(options, vocabulary, workers).total();
+        Ok::<_, TrainError>(RunDevice { name: device.name(), forecast, free })
     };
     let job = |device| Job { group, options, has_forecast: false, device: Some(device) };
     let precision = options.engine.precision;
     match &options.model {
         ModelOptions::Gpt(gpt) => {
             let task = Language::new(gpt, options)?;
-            let about = about(&task.identity());
+            let about = about(&task.identity())?;
             let job = job(&about);
             let model = task.new_device_model(device.clone(), precision)?;
             let engine = Engine::on_device(group, device, model, job.engine_config())?;
@@ -87,7 +92,7 @@ pub fn train_on(
         }
         ModelOptions::Mlp(mlp) => {
             let task = Classification::new(mlp, options);
-            let about = about(&task.identity());
+            let about = about(&task.identity())?;
             let job = job(&about);
             let model = task.new_device_model(device.clone(), precision);
             let engine = Engine::on_device(group, device, model, job.engine_config())?;

@@ -35,6 +35,10 @@ pub(super) enum Order {
 
 /// How often a stream that is ahead can wait for other ranks before the others go on.
 const POLLS_IN_VAIN_MAX: usize = 5000;
+/// Memory of a device with a limit that the library of products takes on a GPU.
+pub(super) const LIBRARY_BYTES: usize = 32 << 20;
+/// Most memory that a device with a limit takes from the host.
+const HOST_BYTES_MAX: usize = 1 << 30;
 /// Most ranks that wait for each other in a chain.
 const RANKS_MAX: usize = 8;
 
@@ -53,6 +57,9 @@ struct Queues {
     /// What was executed, in this order.
     executed: Vec<Executed>,
     memory_changes: usize,
+    /// Bytes of memory, if it has a limit, and those that are allocated.
+    capacity: Option<usize>,
+    allocated: usize,
     /// How often the stream that is ahead has waited for other ranks since it was executed.
     polls_in_vain: usize,
     /// Number of this device, if it can be connected with others.
@@ -136,6 +143,8 @@ impl EmulatedStreams {
             counts: Vec::new(),
             executed: Vec::new(),
             memory_changes: 0,
+            capacity: None,
+            allocated: 0,
             polls_in_vain: 0,
             uuid: None,
         })))
@@ -147,6 +156,12 @@ impl EmulatedStreams {
         let device = Self::new(order);
         device.lock().uuid = Some(u128::from(NEXT.fetch_add(1, Ordering::Relaxed)));
         device
+    }
+
+    /// A device that has only so many bytes of memory. That of the library cannot be allocated.
+    pub(super) fn with_memory(self, bytes: usize) -> Self {
+        self.lock().capacity = Some(bytes);
+        self
     }
 
     /// How often the host has waited for a stream.
@@ -376,6 +391,7 @@ impl Drop for Memory {
         let streams = {
             let mut queues = self.device.lock();
             queues.memory_changes += 1;
+            queues.allocated -= self.bytes;
             queues.streams.len()
         };
         (0..streams).for_each(|stream| self.device.finish(stream));
@@ -388,13 +404,23 @@ impl Device for EmulatedStreams {
     }
 
     fn free_bytes(&self) -> Option<u64> {
-        None
+        let queues = self.lock();
+        queues.capacity.map(|capacity| (capacity - queues.allocated) as u64)
     }
 
     fn alloc(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>, DeviceError> {
+        {
+            let mut queues = self.lock();
+            let own = queues.capacity.map(|capacity| capacity.saturating_sub(LIBRARY_BYTES));
+            let most = own.map(|own| own.min(HOST_BYTES_MAX));
+            if most.is_some_and(|most| most < queues.allocated + bytes) {
+                return Err(DeviceError::OutOfMemory { bytes, problem: "none is left".to_owned() });
+            }
+            queues.allocated += bytes;
+            queues.memory_changes += 1;
+        }
         // NaN, whatever the type.
         let memory = device().memory(&vec![0xff; bytes]);
-        self.lock().memory_changes += 1;
         Ok(Box::new(Memory { held: memory, bytes, device: self.clone() }))
     }
 

@@ -38,6 +38,9 @@ pub(super) const NO_UPDATES: &str = "T014";
 /// A GPU or a library with which a rank cannot compute what the others compute.
 pub(super) const OTHER_GPU: &str = "T015";
 
+/// A run that needs more memory of a GPU than is free.
+pub(super) const GPU_TOO_SMALL: &str = "T016";
+
 /// The `remuda explain` page of every code.
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     explanation(
@@ -148,6 +151,17 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
          another version of cuBLASLt has other ones. Use nodes with the same GPUs and libraries:\n\n    remuda doctor \
          -H hosts\n\nWithout `--deterministic` such a worker chooses its own algorithms, and says so. The training is correct, \
          but its bits then depend on which worker computes what.",
+    ),
+    explanation(
+        GPU_TOO_SMALL,
+        "the training needs more memory than is free on a GPU",
+        "With `--device cuda`, remuda adds up what a worker keeps on its GPU: weights, gradients, optimizer state and \
+         activations. All workers compare the sum with the memory that the driver of their GPU calls free, before they \
+         allocate any. `--dry-run` shows it by use and stage, and `nvidia-smi` which processes have the rest of the \
+         memory. The message names the changes that are enough, with the same samples in every step: activations \
+         that are computed again, several smaller micro-batches in the place of one, the state divided over the workers, \
+         the state of the optimizer in the memory of the host:\n\n    remuda train --device cuda --precision bf16 \
+         --width 768 --heads 12 --batch_size 4 --accumulate 4 --activation_checkpointing",
     ),
     explanation(
         IN_USE,

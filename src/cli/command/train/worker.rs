@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use crate::base::{Rank, Status, clock, env_vars};
 use crate::cli::command::checkpoint::code_of_checkpoint_error;
 use crate::cli::command::train::args::{DeviceArg, TrainArgs};
+#[cfg(feature = "nccl")]
+use crate::cli::command::train::codes::GPU_TOO_SMALL;
 use crate::cli::command::train::codes::{
     CANNOT_WRITE, DIVERGED, IN_USE, NO_UPDATES, TEXT_TOO_SHORT, TEXT_UNREADABLE,
 };
@@ -24,9 +26,9 @@ use crate::report::{print_error, print_screen};
 use crate::runtime::checkpoint::{DirectoryLock, OpenError, SaveError};
 use crate::runtime::engine::EngineError;
 use crate::runtime::{Group, InitOptions, Note};
-#[cfg(feature = "nccl")]
-use crate::train::train_on;
 use crate::train::{CorpusError, SkipLevel, TrainError, TrainEvent, TrainOutcome, train};
+#[cfg(feature = "nccl")]
+use crate::train::{SettingNames, train_on};
 use clap::Parser;
 
 /// Name of the command that makes this executable a worker.
@@ -130,7 +132,7 @@ fn run_training(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Sta
     match trained {
         Ok(_) => Status::Success,
         Err(error) => {
-            report_error(&error, group);
+            report_error(&error, args, group);
             error.status()
         }
     }
@@ -138,20 +140,35 @@ fn run_training(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Sta
 
 /// Prints an error. One that all ranks have is printed by rank 0 alone, before any rank exits; the others name it as
 /// the rank that says more.
-fn report_error(error: &TrainError, group: &Group) {
+fn report_error(error: &TrainError, args: &TrainArgs, group: &Group) {
     let (is_shared, rank) = (error.is_of_all_ranks(), group.rank());
     if is_shared && rank != 0 {
         group.note(&Note::PeerLost { rank: Rank(0) });
     } else {
         let begin = begin_of_error(code_of(error));
         let of_rank = if is_shared { String::new() } else { format!("rank {rank}: ") };
-        let help = error.help().map_or_else(String::new, |help| format!("help: {help}\n"));
+        let help = help_of(error, args).map_or_else(String::new, |help| format!("help: {help}\n"));
         print_error(&format!("{begin}: {of_rank}{error}\n{help}"));
     }
     if is_shared {
         // A rank that is lost meanwhile prints nothing more.
         let _ = group.barrier();
     }
+}
+
+/// What the user can do about an error, in the names of the settings that the line has.
+fn help_of(error: &TrainError, args: &TrainArgs) -> Option<String> {
+    #[cfg(feature = "nccl")]
+    if let TrainError::DeviceMemory(error) = error {
+        let names = match (&args.engine, args.lanes) {
+            (Some(_), _) => SettingNames::Keys,
+            (None, Some(lanes)) => SettingNames::OptionsWithLanes(lanes.get()),
+            (None, None) => SettingNames::Options,
+        };
+        return Some(error.help(names));
+    }
+    let _ = args;
+    error.help()
 }
 
 fn begin_of_error(code: Option<&str>) -> String {
@@ -179,6 +196,8 @@ fn code_of(error: &TrainError) -> Option<&'static str> {
         TrainError::Engine(EngineError::Diverged { .. } | EngineError::ScaleAtMinimum { .. })
         | TrainError::Diverged { .. } => Some(DIVERGED),
         TrainError::NoUpdates(_) => Some(NO_UPDATES),
+        #[cfg(feature = "nccl")]
+        TrainError::DeviceMemory(_) => Some(GPU_TOO_SMALL),
         TrainError::Engine(_) => None,
     }
 }
@@ -234,6 +253,10 @@ fn show(progress: &TrainEvent, shown: &Cell<Option<Instant>>) {
 mod tests {
     use super::*;
     use crate::runtime::checkpoint::DiskSpace;
+    #[cfg(feature = "nccl")]
+    use crate::runtime::engine::EngineConfig;
+    #[cfg(feature = "nccl")]
+    use crate::train::{DeviceMemoryError, MemoryCure, WorkerMemory};
 
     #[track_caller]
     fn check(error: impl Into<TrainError>, expected: &str) {
@@ -248,5 +271,30 @@ mod tests {
             DiskSpace { dir: "kept".into(), needed: None, free: None, keep: None, older: 0 };
         let (path, problems) = ("kept/step-00000002".into(), Vec::new());
         check(SaveError::Failed { path, problems, space: Some(Box::new(space)) }, CANNOT_WRITE);
+    }
+
+    /// The changes are written as the line has its settings.
+    #[cfg(feature = "nccl")]
+    #[test]
+    fn memory_that_a_gpu_lacks_is_an_error_with_changes() {
+        let split = MemoryCure::Split { batch_size: 4, accumulate: 6, factor: 3 };
+        let error = DeviceMemoryError {
+            forecast: WorkerMemory::default(),
+            free: 1,
+            rank: 0,
+            workers: 2,
+            cures: vec![vec![split]],
+        };
+        let error = TrainError::from(error);
+        assert_eq!((code_of(&error), error.status()), (Some(GPU_TOO_SMALL), Status::OsLimit));
+        assert!(error.is_of_all_ranks());
+        let help = |words: &str| {
+            let line = WorkerLine::try_parse_from(words.split_whitespace()).expect("a line");
+            help_of(&error, &line.train).expect("there is a change")
+        };
+        assert_eq!(help("--accumulate 2"), "it fits with `--batch_size 4 --accumulate 6`");
+        assert_eq!(help("--lanes 4"), "it fits with `--batch_size 4 --lanes 12`");
+        let engine = serde_json::to_string(&EngineConfig::default()).expect("JSON");
+        assert!(help(&format!("--engine {engine}")).contains("gradient_accumulation_steps"));
     }
 }
