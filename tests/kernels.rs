@@ -20,6 +20,7 @@ use remuda::runtime::nvrtc::{Architecture, Compiler};
 use remuda::runtime::{Bf16, Dtype, Element, F16, Group, ReduceOp};
 
 mod algorithms;
+mod allocations;
 mod compilers;
 mod device_checks;
 

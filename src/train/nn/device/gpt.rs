@@ -9,6 +9,7 @@ use crate::runtime::engine::{
     RecomputeSegment,
 };
 use crate::train::nn::device::attention::{AttentionGradients, DeviceAttention};
+use crate::train::nn::device::blocks::WorkBlocks;
 use crate::train::nn::device::gpt_memory::GptMemory;
 use crate::train::nn::device::operations::{LayerAddresses, Operations};
 use crate::train::nn::gpt::places::{BlockPlace, block_places, kept_places};
@@ -28,6 +29,8 @@ pub struct DeviceGpt {
     half: HalfType,
     head_width: HeadWidth,
     places: Vec<BlockPlace>,
+    blocks: WorkBlocks,
+    /// The part of the blocks that batches of the last shape use.
     memory: Option<GptMemory>,
 }
 
@@ -66,7 +69,8 @@ impl DeviceGpt {
         let (table, ranges) = config.parameters();
         let head_width = head_width(&config)?;
         let places = kept_places(config.layers);
-        Ok(Self { device, config, table, ranges, half, head_width, places, memory: None })
+        let (blocks, memory) = (WorkBlocks::new(device.clone()), None);
+        Ok(Self { device, config, table, ranges, half, head_width, places, blocks, memory })
     }
 
     fn head_unit(&self) -> usize {
@@ -118,16 +122,13 @@ impl DeviceGpt {
             heads: self.config.heads as u32,
             width: self.head_width,
         };
-        let device = &*self.device;
         if self.memory.as_ref().is_none_or(|memory| memory.attention.shape != shape) {
-            // Before the new one is allocated, so that there are never two sets.
-            self.memory = None;
-            let attention = DeviceAttention { shape, half: self.half };
-            self.memory =
-                Some(GptMemory::new(device, stream, &self.config, attention, &self.places)?);
+            let (attention, element) = (DeviceAttention { shape, half: self.half }, self.element());
+            let blocks = self.blocks.shape(stream, shape.batch * length, element);
+            self.memory = Some(GptMemory::new(blocks, &self.config, attention, &self.places)?);
         }
         let memory = self.memory.as_mut().expect("it was made");
-        memory.tokens.upload(device, stream, batch)
+        memory.tokens.upload(&*self.device, stream, batch)
     }
 
     fn memory(&self) -> &GptMemory {
@@ -161,7 +162,7 @@ impl DeviceGpt {
         }
         on.linear(&block.attention_norm.y, parts.qkv.weight, &block.qkv)?;
         on.add_bias(&block.qkv, parts.qkv.bias)?;
-        memory.attention.forward(on, &block.qkv, &block.attended, block.lse.address())?;
+        memory.attention.forward(on, &block.qkv, &block.attended, block.lse)?;
         on.linear(&block.attended, parts.proj.weight, &block.proj)?;
         on.add_bias(&block.proj, parts.proj.bias)?;
         let norm = parts.mlp_norm.into();
@@ -188,7 +189,7 @@ impl DeviceGpt {
         on.residual_norm(sum, norm, &memory.residual, &memory.final_norm)?;
         let [tokens, _] = self.embeddings(pass.unit(EMBEDDING), self.element());
         on.linear(&memory.final_norm.y, tokens, &memory.logits)?;
-        let (targets, losses) = (memory.tokens.targets(), memory.losses.address());
+        let (targets, losses) = (memory.tokens.targets(), memory.losses);
         on.classify(&memory.logits, targets, losses, pass.loss_scale)
     }
 
@@ -208,7 +209,7 @@ impl DeviceGpt {
             &memory.final_norm,
             (pass.forward.unit(head), self.final_norm(pass.gradient(head), ElementType::F32)),
             (&gradients.residual, true),
-            gradients.partial.address(),
+            gradients.partial,
         )
     }
 
@@ -236,7 +237,7 @@ impl DeviceGpt {
         let memory = self.memory();
         let (block, gradients) = (memory.block(layer), &memory.gradients);
         let (residual, wide) = (&gradients.residual, &gradients.wide);
-        let partial = gradients.partial.address();
+        let partial = gradients.partial;
         on.layer_backward(residual, &block.active, sums.down.clone().into(), partial)?;
         on.linear_backward(residual, parts.down.weight, wide)?;
         on.activation_backward(&block.up, self.gelu(), wide)?;
@@ -262,16 +263,16 @@ impl DeviceGpt {
         let memory = self.memory();
         let (block, gradients) = (memory.block(layer), &memory.gradients);
         let (residual, narrow) = (&gradients.residual, &gradients.narrow);
-        let partial = gradients.partial.address();
+        let partial = gradients.partial;
         on.layer_backward(residual, &block.attended, sums.proj.clone().into(), partial)?;
         on.linear_backward(residual, parts.proj.weight, narrow)?;
         let inputs = AttentionGradients {
             qkv: &block.qkv,
             out: &block.attended,
             dout: narrow,
-            lse: block.lse.address(),
+            lse: block.lse,
         };
-        memory.attention.backward(on, inputs, gradients.delta.address(), &gradients.qkv)?;
+        memory.attention.backward(on, inputs, gradients.delta, &gradients.qkv)?;
         let (dqkv, input) = (&gradients.qkv, &block.attention_norm.y);
         on.layer_backward(dqkv, input, sums.qkv.clone().into(), partial)?;
         on.linear_backward(&gradients.qkv, parts.qkv.weight, narrow)?;
@@ -300,7 +301,8 @@ impl DeviceModel for DeviceGpt {
 
     fn set_segments(&mut self, segments: &[RecomputeSegment]) {
         self.places = block_places(segments, self.config.layers);
-        self.memory = None;
+        // The blocks have another order now.
+        (self.blocks, self.memory) = (WorkBlocks::new(self.device.clone()), None);
     }
 
     fn forward(&mut self, pass: &DeviceForward<'_>, batch: &Sequences) -> Result<(), DeviceError> {
@@ -317,7 +319,7 @@ impl DeviceModel for DeviceGpt {
 
     fn losses(&self) -> DeviceLosses {
         let memory = self.memory();
-        DeviceLosses { address: memory.losses.address(), count: memory.logits.rows as usize }
+        DeviceLosses { address: memory.losses, count: memory.logits.rows as usize }
     }
 
     fn backward(

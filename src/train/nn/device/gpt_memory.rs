@@ -1,8 +1,9 @@
 //! Memory of a GPT on a device, for batches of one shape.
 
-use crate::cuda::device::{Device, DeviceError, DeviceMemory, StreamId};
-use crate::cuda::kernels::{AttentionShape, ElementType};
+use crate::cuda::device::{DeviceAddress, DeviceError};
+use crate::cuda::kernels::AttentionShape;
 use crate::train::nn::device::attention::DeviceAttention;
+use crate::train::nn::device::blocks::ShapeBlocks;
 use crate::train::nn::device::norm::{NormRows, norm_partial_sums};
 use crate::train::nn::device::operations::partial_sums;
 use crate::train::nn::device::rows::DeviceRows;
@@ -26,7 +27,7 @@ pub(super) struct GptMemory {
     /// Logits; their gradients, once the loss is computed.
     pub(super) logits: DeviceRows,
     /// Loss of each token, f32.
-    pub(super) losses: Box<dyn DeviceMemory>,
+    pub(super) losses: DeviceAddress,
     pub(super) gradients: BackwardBuffers,
     pub(super) attention: DeviceAttention,
 }
@@ -40,7 +41,7 @@ pub(super) struct BlockMemory {
     /// Output of the attention.
     pub(super) attended: DeviceRows,
     /// Logarithms of the sums of the attention, f32.
-    pub(super) lse: Box<dyn DeviceMemory>,
+    pub(super) lse: DeviceAddress,
     pub(super) proj: DeviceRows,
     /// The residual stream after the attention.
     pub(super) middle: DeviceRows,
@@ -61,69 +62,87 @@ pub(super) struct BackwardBuffers {
     pub(super) qkv: DeviceRows,
     pub(super) wide: DeviceRows,
     /// A number for each head of each token, f32.
-    pub(super) delta: Box<dyn DeviceMemory>,
+    pub(super) delta: DeviceAddress,
     /// Sums of parts of the rows, f32.
-    pub(super) partial: Box<dyn DeviceMemory>,
+    pub(super) partial: DeviceAddress,
+}
+
+impl BlockMemory {
+    /// Takes the memory of a block.
+    fn new(
+        blocks: &mut ShapeBlocks<'_>,
+        width: usize,
+        numbers_of_heads: usize,
+        has_input: bool,
+    ) -> Result<Self, DeviceError> {
+        Ok(Self {
+            input: has_input.then(|| blocks.rows(width)).transpose()?,
+            attention_norm: NormRows::new(blocks, width)?,
+            qkv: blocks.rows(3 * width)?,
+            attended: blocks.rows(width)?,
+            lse: blocks.numbers(numbers_of_heads)?,
+            proj: blocks.rows(width)?,
+            middle: blocks.rows(width)?,
+            mlp_norm: NormRows::new(blocks, width)?,
+            up: blocks.rows(4 * width)?,
+            active: blocks.rows(4 * width)?,
+            down: blocks.rows(width)?,
+        })
+    }
+}
+
+impl BackwardBuffers {
+    /// Takes the memory of the backward pass.
+    fn new(
+        blocks: &mut ShapeBlocks<'_>,
+        width: usize,
+        numbers_of_heads: usize,
+    ) -> Result<Self, DeviceError> {
+        let (wide, narrow) = (blocks.rows(4 * width)?, blocks.rows(width)?);
+        let sums = partial_sums(&wide).max(norm_partial_sums(&narrow));
+        Ok(Self {
+            residual: blocks.rows(width)?,
+            narrow,
+            qkv: blocks.rows(3 * width)?,
+            wide,
+            delta: blocks.numbers(numbers_of_heads)?,
+            partial: blocks.numbers(sums)?,
+        })
+    }
 }
 
 impl GptMemory {
-    /// Allocates the memory for the sequences of `attention`.
+    /// Takes the memory for the sequences of `attention`.
     pub(super) fn new(
-        device: &dyn Device,
-        stream: StreamId,
+        mut blocks: ShapeBlocks<'_>,
         config: &GptConfig,
         attention: DeviceAttention,
         places: &[BlockPlace],
     ) -> Result<Self, DeviceError> {
         let AttentionShape { batch, length, heads, .. } = attention.shape;
-        let (count, element) = (batch * length, ElementType::Half(attention.half));
-        let rows = |width: usize| DeviceRows::zeros(device, stream, (count, width as u32), element);
-        let numbers = |count: usize| device.alloc(count * size_of::<f32>());
-        let width = config.width;
-        let norm = || NormRows::new(device, rows(width)?);
-        let heads_of_all = (count * heads) as usize;
+        let count = batch * length;
+        let (blocks, width, of_heads) = (&mut blocks, config.width, (count * heads) as usize);
         let BlockBuffers { slots, kept_inputs } = BlockBuffers::of(places);
         let has_input = |slot: usize| {
             let mut later = places.iter().skip(1);
             later.any(|place| place.slot == slot && place.kept_input.is_none())
         };
         let is_embedded = |kept: usize| places[0].kept_input == Some(kept);
-        let kept_input = |kept: usize| (!is_embedded(kept)).then(|| rows(width)).transpose();
-        let block = |slot: usize| {
-            Ok(BlockMemory {
-                input: has_input(slot).then(|| rows(width)).transpose()?,
-                attention_norm: norm()?,
-                qkv: rows(3 * width)?,
-                attended: rows(width)?,
-                lse: numbers(heads_of_all)?,
-                proj: rows(width)?,
-                middle: rows(width)?,
-                mlp_norm: norm()?,
-                up: rows(4 * width)?,
-                active: rows(4 * width)?,
-                down: rows(width)?,
-            })
-        };
-        let (wide, narrow) = (rows(4 * width)?, rows(width)?);
-        let sums = partial_sums(&wide).max(norm_partial_sums(&narrow));
         Ok(Self {
-            tokens: Tokens::new(device, (batch, length))?,
-            embedded: rows(width)?,
-            blocks: (0..slots).map(block).collect::<Result<_, _>>()?,
-            kept_inputs: (0..kept_inputs).map(kept_input).collect::<Result<_, _>>()?,
+            tokens: Tokens::new(blocks, (batch, length))?,
+            embedded: blocks.rows(width)?,
+            blocks: (0..slots)
+                .map(|slot| BlockMemory::new(blocks, width, of_heads, has_input(slot)))
+                .collect::<Result<_, _>>()?,
+            kept_inputs: (0..kept_inputs)
+                .map(|kept| (!is_embedded(kept)).then(|| blocks.rows(width)).transpose())
+                .collect::<Result<_, _>>()?,
             places: places.to_vec(),
-            residual: rows(width)?,
-            final_norm: norm()?,
-            logits: rows(config.vocabulary)?,
-            losses: numbers(count as usize)?,
-            gradients: BackwardBuffers {
-                residual: rows(width)?,
-                narrow,
-                qkv: rows(3 * width)?,
-                wide,
-                delta: numbers(heads_of_all)?,
-                partial: numbers(sums)?,
-            },
+            residual: blocks.rows(width)?,
+            final_norm: NormRows::new(blocks, width)?,
+            logits: blocks.rows(config.vocabulary)?,
+            losses: blocks.numbers(count as usize)?,
+            gradients: BackwardBuffers::new(blocks, width, of_heads)?,
             attention,
         })
     }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::cuda::device::{Device, DeviceAddress, DeviceError, DeviceMemory, StreamId};
+use crate::cuda::device::{Device, DeviceAddress, DeviceError, StreamId};
 use crate::cuda::kernels::{Activation, ElementType};
 use crate::runtime::engine::{
     DeviceBackward, DeviceForward, DeviceLosses, DeviceModel, Model, ParameterTable,
 };
 use crate::train::nn::cpu::threads::Threads;
+use crate::train::nn::device::blocks::{ShapeBlocks, WorkBlocks};
 use crate::train::nn::device::operations::{LayerAddresses, Operations, partial_sums};
 use crate::train::nn::device::rows::DeviceRows;
 use crate::train::nn::mlp::{Mlp, Samples};
@@ -20,6 +21,8 @@ pub struct DeviceMlp {
     sizes: Vec<u32>,
     /// Type in which it computes.
     element: ElementType,
+    blocks: WorkBlocks,
+    /// The part of the blocks that batches of the last size use.
     work: Option<WorkSpace>,
 }
 
@@ -28,11 +31,11 @@ struct WorkSpace {
     input: DeviceRows,
     layers: Vec<LayerRows>,
     /// Classes of the samples.
-    targets: Box<dyn DeviceMemory>,
+    targets: DeviceAddress,
     /// Loss of each sample, f32.
-    losses: Box<dyn DeviceMemory>,
+    losses: DeviceAddress,
     /// Sums of parts of the rows, f32.
-    partial: Box<dyn DeviceMemory>,
+    partial: DeviceAddress,
 }
 
 /// Memory of a layer.
@@ -59,7 +62,8 @@ impl DeviceMlp {
     pub fn new(device: Arc<dyn Device>, sizes: &[usize], element: ElementType) -> Self {
         let table = Model::<f32>::parameters(&Mlp::new(sizes, Threads::ONE)).clone();
         let sizes = sizes.iter().map(|size| *size as u32).collect();
-        Self { device, table, sizes, element, work: None }
+        let (blocks, work) = (WorkBlocks::new(device.clone()), None);
+        Self { device, table, sizes, element, blocks, work }
     }
 
     fn layers(&self) -> usize {
@@ -76,40 +80,35 @@ impl DeviceMlp {
     fn receive(&mut self, stream: StreamId, batch: &Samples<f32>) -> Result<(), DeviceError> {
         let samples = batch.classes.len() as u32;
         if self.work.as_ref().is_none_or(|work| work.input.rows != samples) {
-            self.work = None;
-            self.work =
-                Some(WorkSpace::new(&*self.device, stream, (samples, &self.sizes), self.element)?);
+            let blocks = self.blocks.shape(stream, samples, self.element);
+            self.work = Some(WorkSpace::new(blocks, &self.sizes)?);
         }
         let work = self.work.as_ref().expect("it was made");
         work.input.upload(&*self.device, stream, &batch.inputs)?;
         let classes: Vec<u32> = batch.classes.iter().map(|class| u32::from(*class)).collect();
-        self.device.upload(stream, bytemuck::cast_slice(&classes), work.targets.address())
+        self.device.upload(stream, bytemuck::cast_slice(&classes), work.targets)
     }
 }
 
 impl WorkSpace {
-    fn new(
-        device: &dyn Device,
-        stream: StreamId,
-        (samples, sizes): (u32, &[u32]),
-        element: ElementType,
-    ) -> Result<Self, DeviceError> {
-        let zeros = |rows, width| DeviceRows::zeros(device, stream, (rows, width), element);
+    fn new(mut blocks: ShapeBlocks<'_>, sizes: &[u32]) -> Result<Self, DeviceError> {
         let last = sizes.len() - 2;
-        let layer = |(layer, outputs): (usize, &u32)| {
-            let dy = (layer < last).then(|| zeros(samples, *outputs)).transpose()?;
-            Ok(LayerRows { y: zeros(samples, *outputs)?, dy, bias: zeros(1, *outputs)? })
+        let mut layer = |(layer, outputs): (usize, &u32)| {
+            let outputs = *outputs as usize;
+            let dy = (layer < last).then(|| blocks.rows(outputs)).transpose()?;
+            Ok(LayerRows { y: blocks.rows(outputs)?, dy, bias: blocks.some_rows(1, outputs)? })
         };
         let layers: Vec<LayerRows> =
-            sizes[1..].iter().enumerate().map(layer).collect::<Result<_, _>>()?;
+            sizes[1..].iter().enumerate().map(&mut layer).collect::<Result<_, _>>()?;
         let sums = layers.iter().map(|layer| partial_sums(&layer.y)).max().unwrap_or(0);
-        let numbers = samples as usize * size_of::<f32>();
+        let input = blocks.rows(sizes[0] as usize)?;
+        let samples = input.rows as usize;
         Ok(Self {
-            input: zeros(samples, sizes[0])?,
+            input,
             layers,
-            targets: device.alloc(numbers)?,
-            losses: device.alloc(numbers)?,
-            partial: device.alloc(sums * size_of::<f32>())?,
+            targets: blocks.numbers(samples)?,
+            losses: blocks.numbers(samples)?,
+            partial: blocks.numbers(sums)?,
         })
     }
 
@@ -150,13 +149,13 @@ impl DeviceModel for DeviceMlp {
         if !is_last {
             return Ok(());
         }
-        let (targets, losses) = (work.targets.address(), work.losses.address());
+        let (targets, losses) = (work.targets, work.losses);
         operations.classify(y, targets, losses, pass.loss_scale)
     }
 
     fn losses(&self) -> DeviceLosses {
         let work = self.work.as_ref().expect("there was a forward pass");
-        DeviceLosses { address: work.losses.address(), count: work.input.rows as usize }
+        DeviceLosses { address: work.losses, count: work.input.rows as usize }
     }
 
     fn backward(
@@ -170,7 +169,7 @@ impl DeviceModel for DeviceMlp {
         let (dy, gradient) = (work.layers[layer].gradient(), pass.gradient(layer));
         let bias = Some(self.bias(layer, gradient, ElementType::F32));
         let sums = LayerAddresses { weight: gradient, bias };
-        operations.layer_backward(dy, work.input(layer), sums, work.partial.address())?;
+        operations.layer_backward(dy, work.input(layer), sums, work.partial)?;
         let Some(before) = layer.checked_sub(1).map(|before| &work.layers[before]) else {
             return Ok(());
         };

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `mlp` | the multi-layer perceptron |
 //! | `gpt`, `gpt_memory` | the GPT, and its memory |
+//! | `blocks` | memory of the work space, for one shape of batches after the other |
 //! | `rows`, `tokens` | activations and batches in the memory of a device |
 //! | `work_space` | how much memory a model needs, before it is allocated |
 //! | `operations`, `norm`, `attention` | launches of the kernels, with their arguments |
 
 mod attention;
+mod blocks;
 pub(crate) mod gpt;
 mod gpt_memory;
 pub(crate) mod mlp;

@@ -1,7 +1,8 @@
 //! Layer norms on a device.
 
-use crate::cuda::device::{Device, DeviceAddress, DeviceError, DeviceMemory};
+use crate::cuda::device::{DeviceAddress, DeviceError};
 use crate::cuda::kernels::{Kernel, KernelLaunch, KernelProgram, RowParts};
+use crate::train::nn::device::blocks::ShapeBlocks;
 use crate::train::nn::device::operations::{LayerAddresses, Operations, PartialSums, address, int};
 use crate::train::nn::device::rows::DeviceRows;
 
@@ -10,16 +11,17 @@ pub(super) struct NormRows {
     /// Output.
     pub(super) y: DeviceRows,
     /// Mean of each row, f32.
-    means: Box<dyn DeviceMemory>,
+    means: DeviceAddress,
     /// Scale of each row, f32.
-    scales: Box<dyn DeviceMemory>,
+    scales: DeviceAddress,
 }
 
 impl NormRows {
-    /// Allocates the memory for an output.
-    pub(super) fn new(device: &dyn Device, y: DeviceRows) -> Result<Self, DeviceError> {
-        let bytes = y.rows as usize * size_of::<f32>();
-        Ok(Self { y, means: device.alloc(bytes)?, scales: device.alloc(bytes)? })
+    /// Takes the memory for an output of this width.
+    pub(super) fn new(blocks: &mut ShapeBlocks<'_>, width: usize) -> Result<Self, DeviceError> {
+        let y = blocks.rows(width)?;
+        let rows = y.rows as usize;
+        Ok(Self { y, means: blocks.numbers(rows)?, scales: blocks.numbers(rows)? })
     }
 }
 
@@ -39,7 +41,7 @@ impl Operations<'_> {
         let kernel = (KernelProgram::Norm(x.element), Kernel::NormForward);
         let bias = layer.bias.unwrap_or(DeviceAddress::NULL);
         let memory = [x.address(), layer.weight, bias, into.y.address()];
-        let statistics = [into.means.address(), into.scales.address()];
+        let statistics = [into.means, into.scales];
         let sizes = [int(x.rows), int(x.width)];
         let arguments = [&memory.map(address)[..], &statistics.map(address), &sizes].concat();
         self.launch(kernel, KernelLaunch::warp_for_each_row(x.rows), &arguments)
@@ -56,8 +58,7 @@ impl Operations<'_> {
         let kernel = (KernelProgram::Norm(x.element), Kernel::ResidualNormForward);
         let bias = layer.bias.unwrap_or(DeviceAddress::NULL);
         let inputs = [x.address(), update.address(), layer.weight, bias];
-        let outputs =
-            [residual.address(), into.y.address(), into.means.address(), into.scales.address()];
+        let outputs = [residual.address(), into.y.address(), into.means, into.scales];
         let sizes = [int(x.rows), int(x.width)];
         let arguments = [&inputs.map(address)[..], &outputs.map(address), &sizes].concat();
         self.launch(kernel, KernelLaunch::warp_for_each_row(x.rows), &arguments)
@@ -76,8 +77,7 @@ impl Operations<'_> {
         let kernel = (KernelProgram::Norm(x.element), Kernel::NormBackward);
         let RowParts { parts, rows_of_part } = RowParts::of_norm(x.rows);
         let skip = if is_first { DeviceAddress::NULL } else { dx.address() };
-        let inputs =
-            [dy.address(), x.address(), weight, norm.means.address(), norm.scales.address()];
+        let inputs = [dy.address(), x.address(), weight, norm.means, norm.scales];
         let outputs = [skip, dx.address(), partial];
         let sizes = [int(x.rows), int(rows_of_part), int(x.width)];
         let arguments = [&inputs.map(address)[..], &outputs.map(address), &sizes].concat();

@@ -1,13 +1,12 @@
 //! [`DeviceRows`]: activations in the memory of a device.
 
-use crate::cuda::device::{
-    Device, DeviceAddress, DeviceError, DeviceMatrix, DeviceMemory, StreamId,
-};
+use crate::cuda::device::{Device, DeviceAddress, DeviceError, DeviceMatrix, StreamId};
 use crate::cuda::kernels::ElementType;
 
 /// Rows of features, padded so that a row consists of whole packs; the padding is zeros.
 pub(super) struct DeviceRows {
-    memory: Box<dyn DeviceMemory>,
+    /// Address of the first element.
+    pub(super) address: DeviceAddress,
     /// Number of rows.
     pub(super) rows: u32,
     /// Features of a row.
@@ -19,23 +18,14 @@ pub(super) struct DeviceRows {
 }
 
 impl DeviceRows {
-    /// Allocates zeros.
-    pub(super) fn zeros(
-        device: &dyn Device,
-        stream: StreamId,
-        (rows, width): (u32, u32),
-        element: ElementType,
-    ) -> Result<Self, DeviceError> {
-        let stride = width.next_multiple_of(element.pack());
-        let bytes = rows as usize * stride as usize * element.bytes();
-        let memory = device.alloc(bytes)?;
-        device.clear(stream, memory.address(), bytes)?;
-        Ok(Self { memory, rows, width, stride, element })
+    /// Elements of a row with the padding.
+    pub(super) fn stride_of(width: u32, element: ElementType) -> u32 {
+        width.next_multiple_of(element.pack())
     }
 
     /// Address of the first element.
     pub(super) fn address(&self) -> DeviceAddress {
-        self.memory.address()
+        self.address
     }
 
     /// Number of elements, with the padding.

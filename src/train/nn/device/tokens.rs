@@ -1,7 +1,8 @@
 //! [`Tokens`]: the tokens of a batch on a device, and the embeddings.
 
-use crate::cuda::device::{Device, DeviceAddress, DeviceError, DeviceMemory, StreamId};
+use crate::cuda::device::{Device, DeviceAddress, DeviceError, StreamId};
 use crate::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
+use crate::train::nn::device::blocks::ShapeBlocks;
 use crate::train::nn::device::operations::{Operations, address, int};
 use crate::train::nn::device::rows::DeviceRows;
 use crate::train::nn::gpt::Sequences;
@@ -9,13 +10,13 @@ use crate::train::nn::gpt::Sequences;
 /// Tokens of a batch, sorted for the gradient of their embeddings.
 pub(super) struct Tokens {
     /// Input tokens.
-    inputs: Box<dyn DeviceMemory>,
+    inputs: DeviceAddress,
     /// Target of each input token.
-    targets: Box<dyn DeviceMemory>,
+    targets: DeviceAddress,
     /// The positions of the input tokens, sorted by token.
-    order: Box<dyn DeviceMemory>,
+    order: DeviceAddress,
     /// Where a token begins in `order`, for each token that occurs, and the end.
-    starts: Box<dyn DeviceMemory>,
+    starts: DeviceAddress,
     /// Number of different tokens of the last batch.
     runs: u32,
     /// Tokens of a sequence.
@@ -25,18 +26,17 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    /// Allocates memory for sequences of this length.
+    /// Takes memory for sequences of this length.
     pub(super) fn new(
-        device: &dyn Device,
+        blocks: &mut ShapeBlocks<'_>,
         (sequences, length): (u32, u32),
     ) -> Result<Self, DeviceError> {
-        let numbers = |count: u32| device.alloc(count as usize * size_of::<u32>());
-        let count = sequences * length;
+        let count = (sequences * length) as usize;
         Ok(Self {
-            inputs: numbers(count)?,
-            targets: numbers(count)?,
-            order: numbers(count)?,
-            starts: numbers(count + 1)?,
+            inputs: blocks.numbers(count)?,
+            targets: blocks.numbers(count)?,
+            order: blocks.numbers(count)?,
+            starts: blocks.numbers(count + 1)?,
             runs: 0,
             length,
             sequences,
@@ -53,20 +53,20 @@ impl Tokens {
         let (order, starts) = sort(&batch.inputs);
         self.runs = starts.len() as u32 - 1;
         let copies = [
-            (&batch.inputs, &self.inputs),
-            (&batch.targets, &self.targets),
-            (&order, &self.order),
-            (&starts, &self.starts),
+            (&batch.inputs, self.inputs),
+            (&batch.targets, self.targets),
+            (&order, self.order),
+            (&starts, self.starts),
         ];
         for (from, to) in copies {
-            device.upload(stream, bytemuck::cast_slice(from), to.address())?;
+            device.upload(stream, bytemuck::cast_slice(from), to)?;
         }
         Ok(())
     }
 
     /// Address of the targets.
     pub(super) fn targets(&self) -> DeviceAddress {
-        self.targets.address()
+        self.targets
     }
 
     /// `out = tokens[input] + positions[place in the sequence]`.
@@ -77,7 +77,7 @@ impl Tokens {
         out: &DeviceRows,
     ) -> Result<(), DeviceError> {
         let kernel = (KernelProgram::Embedding(out.element), Kernel::Embed);
-        let memory = [self.inputs.address(), tokens, positions, out.address()].map(address);
+        let memory = [self.inputs, tokens, positions, out.address()].map(address);
         let sizes = [int(out.rows), int(self.length), int(out.width)];
         let size = KernelLaunch::elementwise(out.len(), out.element);
         on.launch(kernel, size, &[&memory[..], &sizes].concat())
@@ -97,8 +97,7 @@ impl Tokens {
         let size = KernelLaunch::elementwise(elements, element);
         let arguments = [&memory[..], &sizes].concat();
         on.launch((program, Kernel::EmbedBackwardPositions), size, &arguments)?;
-        let [inputs, order, starts] = [&self.inputs, &self.order, &self.starts];
-        let memory = [dout.address(), inputs.address(), order.address(), starts.address(), tokens];
+        let memory = [dout.address(), self.inputs, self.order, self.starts, tokens];
         let size = KernelLaunch::embed_backward_tokens(self.runs, dout.width, element);
         let arguments = [&memory.map(address)[..], &[int(dout.width)]].concat();
         on.launch((program, Kernel::EmbedBackwardTokens), size, &arguments)
