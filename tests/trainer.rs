@@ -252,6 +252,10 @@ const REFUSED: &[&str] = &[
     "--device cuda",
     "--device gpu",
     "--device cuda --accelerator cpu",
+    "--device cuda --reduce_order ring",
+    "--device cuda --deterministic --reduce_order any",
+    "--reduce_order any",
+    "--device cpu --reduce_order any",
     "--device cuda -H n1:2 --width 256",
     "--device cuda -H n1:2 --precision bf16",
 ];

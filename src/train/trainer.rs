@@ -46,12 +46,12 @@ pub fn train(
     match &options.model {
         ModelOptions::Gpt(gpt) => {
             let task = Language::new(gpt, options)?;
-            let engine = Engine::new(group, task.new_model(), job.engine_config())?;
+            let engine = Engine::new(group, task.new_model(), engine_config(group, options))?;
             Run::new(job, task, engine, on_event)?.train(stop)
         }
         ModelOptions::Mlp(mlp) => {
             let task = Classification::new(mlp, options);
-            let engine = Engine::new(group, task.new_model(), job.engine_config())?;
+            let engine = Engine::new(group, task.new_model(), engine_config(group, options))?;
             Run::new(job, task, engine, on_event)?.train(stop)
         }
     }
@@ -77,26 +77,26 @@ pub fn train_on(
             return Err(error.into());
         }
         let forecast = WorkerMemory::forecast_on_device(options, vocabulary, workers).total();
-        Ok::<_, TrainError>(RunDevice { name: device.name(), forecast, free })
+        Ok::<_, TrainError>(RunDevice { name: device.name(), forecast, free, gradients: None })
     };
     let job = |device| Job { group, options, has_forecast: false, device: Some(device) };
     let precision = options.engine.precision;
     match &options.model {
         ModelOptions::Gpt(gpt) => {
             let task = Language::new(gpt, options)?;
-            let about = about(&task.identity())?;
-            let job = job(&about);
+            let mut about = about(&task.identity())?;
             let model = task.new_device_model(device.clone(), precision)?;
-            let engine = Engine::on_device(group, device, model, job.engine_config())?;
-            Run::new(job, task, engine, on_event)?.train(stop)
+            let engine = Engine::on_device(group, device, model, engine_config(group, options))?;
+            about.set_path(engine.gradient_path());
+            Run::new(job(&about), task, engine, on_event)?.train(stop)
         }
         ModelOptions::Mlp(mlp) => {
             let task = Classification::new(mlp, options);
-            let about = about(&task.identity())?;
-            let job = job(&about);
+            let mut about = about(&task.identity())?;
             let model = task.new_device_model(device.clone(), precision);
-            let engine = Engine::on_device(group, device, model, job.engine_config())?;
-            Run::new(job, task, engine, on_event)?.train(stop)
+            let engine = Engine::on_device(group, device, model, engine_config(group, options))?;
+            about.set_path(engine.gradient_path());
+            Run::new(job(&about), task, engine, on_event)?.train(stop)
         }
     }
 }
@@ -126,17 +126,14 @@ struct Job<'a> {
     device: Option<&'a RunDevice>,
 }
 
-impl Job<'_> {
-    /// Settings of the engine. The shard groups of the start need not fit the workers that are left after a
-    /// restart; the bits are the same.
-    fn engine_config(self) -> EngineConfig {
-        let Self { group, options, .. } = self;
-        let mut config = options.engine.clone();
-        if 0 < group.restart_count() && config.check(group.world_size()).is_err() {
-            config.shard_group = None;
-        }
-        config
+/// Settings of the engine. The shard groups of the start need not fit the workers that are left after a restart; the
+/// bits are the same.
+fn engine_config(group: &Group, options: &TrainOptions) -> EngineConfig {
+    let mut config = options.engine.clone();
+    if 0 < group.restart_count() && config.check(group.world_size()).is_err() {
+        config.shard_group = None;
     }
+    config
 }
 
 /// Result of a run.

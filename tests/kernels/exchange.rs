@@ -8,10 +8,11 @@ use remuda::runtime::engine::{
     Engine, EngineConfig, Exchange, PlanOptions, Precision, Prefetch, Sharding, StatePlace,
 };
 use remuda::runtime::{Group, InitOptions};
-use remuda::train::DeviceMlp;
+use remuda::train::{DeviceMlp, TrainEvent, train_on};
 
 use super::emulated_streams::{EmulatedStreams, Executed, ExecutedKind, Order};
-use super::stages::{self, WIDE, on_ranks, staged};
+use super::stages::{self, NewDevice, WIDE, on_ranks, staged};
+use super::trainer::{mlp, options};
 use super::training::{emulated, samples_of};
 use crate::support::proof::has;
 
@@ -98,6 +99,53 @@ fn sums_of_the_library_have_its_own_order() {
         assert_ne!(with(3, Exchange::AnyOrder), with(3, Exchange::Devices));
         assert_eq!(with(3, Exchange::Host), with(3, Exchange::Devices));
     }
+}
+
+/// The last line of the first screen of a training.
+fn path_on_screen(
+    ranks: usize,
+    adjust: impl Fn(&mut EngineConfig) + Sync,
+    new: NewDevice,
+) -> String {
+    let started = Group::on_threads(ranks, |group| {
+        let mut options = options(mlp(), Precision::F32);
+        adjust(&mut options.engine);
+        let mut screen = String::new();
+        let mut on_event = |event: &TrainEvent| {
+            if let TrainEvent::Started(start) = event {
+                screen = start.to_string();
+            }
+        };
+        let device = Arc::new(new(Order::Early));
+        train_on(group, device, &options, &|| true, &mut on_event).expect("the run is stopped");
+        Ok(screen)
+    });
+    let of_rank_0 = started.expect("all ranks end").swap_remove(0);
+    of_rank_0.lines().last().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn first_screen_says_how_gradients_are_exchanged() {
+    if !has("compiler", "first_screen_says_how_gradients_are_exchanged") {
+        return;
+    }
+    let alone = path_on_screen(1, |_| (), EmulatedStreams::connected);
+    assert!(alone.ends_with("of memory"), "{alone}");
+    let any = |config: &mut EngineConfig| config.exchange = Exchange::AnyOrder;
+    let thirds = |config: &mut EngineConfig| config.accumulate = 3;
+    let found = [
+        path_on_screen(2, |_| (), EmulatedStreams::connected),
+        path_on_screen(2, any, EmulatedStreams::connected),
+        path_on_screen(2, any, EmulatedStreams::new),
+        path_on_screen(3, thirds, EmulatedStreams::connected),
+    ];
+    let expected = [
+        "NCCL 2.18.3, canonical order",
+        "NCCL 2.18.3, NCCL's order",
+        "through the memory of the host, because rank 0 has no NCCL",
+        "through the memory of the host, because the number of micro-batches of a worker is no power of two",
+    ];
+    assert_eq!(found, expected.map(|path| format!("gradients between GPUs: {path}")));
 }
 
 /// The event behind the first reduction of stage 3. Passes have waited for units that were gathered after it.

@@ -2,7 +2,7 @@
 //!
 //! | file or folder | contents |
 //! |---|---|
-//! | `training` | the engine: forward, backward, step |
+//! | `training`, `agreement` | the engine: forward, backward, step; what its ranks have in common |
 //! | `checkpoint` | saving and loading of the state (feature `train`) |
 //! | `config`, `error` | settings; errors |
 //! | `model`, `parameters` | interface of a model, its table of parameters |
@@ -15,6 +15,7 @@
 //! | `device` | training on a device (feature `nccl`) |
 //! | `whole` | passes of a model without an engine |
 
+mod agreement;
 mod buffers;
 #[cfg(feature = "train")]
 mod checkpoint;
@@ -40,7 +41,8 @@ pub(crate) use config::is_shard_group;
 pub use config::{EngineConfig, Exchange, Offload, Precision, StatePlace};
 #[cfg(feature = "nccl")]
 pub use device::{
-    DeviceBackward, DeviceForward, DeviceLosses, DeviceModel, DeviceReplica, GroupChoices,
+    DeviceBackward, DeviceForward, DeviceLosses, DeviceModel, DeviceReplica, GradientPath,
+    GroupChoices,
 };
 pub use error::EngineError;
 #[cfg(feature = "train")]

@@ -7,17 +7,17 @@ use sha2::{Digest as _, Sha256};
 
 #[cfg(feature = "nccl")]
 use crate::cuda::device::Device;
-use crate::runtime::comm::collectives::Plan;
 use crate::runtime::comm::group::Group;
 use crate::runtime::comm::shm::buffer::Buffer;
 use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::ReduceOp;
+use crate::runtime::engine::agreement::agree;
 use crate::runtime::engine::config::{EngineConfig, Precision};
 #[cfg(feature = "nccl")]
-use crate::runtime::engine::device::{DeviceModel, DeviceReplica};
+use crate::runtime::engine::device::{DeviceModel, DeviceReplica, GradientPath};
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::host::replica::HostReplica;
-use crate::runtime::engine::model::{Model, ModelPass};
+use crate::runtime::engine::model::Model;
 use crate::runtime::engine::outcome::{StepOutcome, StepSettings};
 use crate::runtime::engine::parameters::ParameterTable;
 use crate::runtime::engine::replica::{MicroBatch, Replica};
@@ -114,6 +114,11 @@ impl<M: DeviceModel> Engine<DeviceReplica<M>> {
         let (lanes, unit_lens) = agree(group, model.parameters(), &model.passes(), &config)?;
         let replica = DeviceReplica::new(group, device, model, &config, lanes)?;
         Ok(Self::with_replica(group, replica, config, lanes, &unit_lens))
+    }
+
+    /// Returns how ranks exchange gradients between their devices.
+    pub fn gradient_path(&self) -> &GradientPath {
+        self.replica.gradient_path()
     }
 }
 
@@ -572,29 +577,4 @@ fn run<R: Replica>(
     at: MicroBatch,
 ) -> Result<(), EngineError> {
     steps.iter().try_for_each(|step| replica.run(*step, batch, at))
-}
-
-/// Checks the settings, and that all ranks have the same ones and the same model. Returns the assignment of lanes, and
-/// the elements of the units.
-fn agree(
-    group: &Group,
-    table: &ParameterTable,
-    passes: &[ModelPass],
-    config: &EngineConfig,
-) -> Result<(LaneAssignment, Vec<usize>), EngineError> {
-    config.check(group.world_size())?;
-    // The plan is not kept: gradients are reduced through the group in host memory, which compares every round.
-    Plan::agree(group, digest(table, passes, config), "model or settings")?;
-    let unit_lens = table.units().iter().map(|unit| unit.range.len()).collect();
-    Ok((config.lanes(group.world_size()), unit_lens))
-}
-
-/// Digest of what must be equal on all ranks; otherwise they would add unrelated data, or hang.
-fn digest(table: &ParameterTable, passes: &[ModelPass], config: &EngineConfig) -> [u8; 32] {
-    let mut digest = table.layout().digest();
-    for pass in passes {
-        digest.update(format!("{pass:?}"));
-    }
-    digest.update(format!("{config:?}"));
-    digest.finalize().into()
 }

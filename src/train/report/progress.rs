@@ -7,6 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::{show_bytes, show_duration};
+#[cfg(feature = "nccl")]
+use crate::runtime::engine::GradientPath;
 use crate::runtime::engine::StepOutcome;
 use crate::train::report::skipped_steps::{SkipLevel, SkippedSteps, show_scale};
 use crate::train::report::step_change::StepChange;
@@ -101,6 +103,16 @@ pub struct RunDevice {
     pub forecast: f64,
     /// Bytes that are free, if the device knows it.
     pub free: Option<u64>,
+    /// How workers exchange gradients between their devices; `None`: there is one worker.
+    pub gradients: Option<String>,
+}
+
+#[cfg(feature = "nccl")]
+impl RunDevice {
+    /// Says how gradients are exchanged.
+    pub(in crate::train) fn set_path(&mut self, path: &GradientPath) {
+        self.gradients = (*path != GradientPath::Alone).then(|| path.to_string());
+    }
 }
 
 /// Report of a step.
@@ -261,9 +273,13 @@ impl fmt::Display for RunStart {
         let batches = Count(*accumulate, "micro-batch");
         writeln!(f, "{title}")?;
         write!(f, "{parameters}; {steps} of {workers} × {batches} × {batch_size}")?;
-        let Some(RunDevice { name, forecast, free }) = device else { return Ok(()) };
+        let Some(RunDevice { name, forecast, free, gradients }) = device else { return Ok(()) };
         write!(f, "; {name}: about {} of memory", show_bytes(*forecast))?;
-        free.map_or(Ok(()), |free| write!(f, ", {} are free", show_bytes(free as f64)))
+        if let Some(free) = free {
+            write!(f, ", {} are free", show_bytes(*free as f64))?;
+        }
+        let Some(path) = gradients else { return Ok(()) };
+        write!(f, "\ngradients between GPUs: {path}")
     }
 }
 
@@ -484,12 +500,14 @@ mod tests {
                 name: "NVIDIA H200".to_owned(),
                 forecast: 1.5 * 1024.0 * 1024.0,
                 free: Some(139 << 30),
+                gradients: Some("NCCL 2.28.9, canonical order".to_owned()),
             }),
         };
         check(
             &TrainEvent::Started(start),
             "mlp\n1 parameter; 1 step of 1 worker × 1 micro-batch × 1; \
-             NVIDIA H200: about 1.5 MiB of memory, 139.0 GiB are free",
+             NVIDIA H200: about 1.5 MiB of memory, 139.0 GiB are free\n\
+             gradients between GPUs: NCCL 2.28.9, canonical order",
         );
     }
 }

@@ -112,6 +112,9 @@ pub(super) struct TrainArgs {
     /// 0 measures which algorithm of a product is the fastest, and another run may have others
     #[arg(long)]
     pub(super) deterministic: bool,
+    /// With GPUs: order in which NCCL adds the gradients of the workers
+    #[arg(long, value_name = "ORDER", value_enum, default_value = "canonical")]
+    pub(super) reduce_order: ReduceOrderArg,
     /// Type of weights and of the operands of products; sums, moments, master weights and, on CPUs,
     /// activations are f32
     #[arg(long, value_name = "TYPE", value_enum, default_value = "fp32")]
@@ -209,6 +212,24 @@ pub(super) enum DeviceArg {
     Cpu,
     /// GPUs, one for each worker
     Cuda,
+}
+
+/// Value of `--reduce_order`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ReduceOrderArg {
+    /// The same bits for every placement of the workers
+    Canonical,
+    /// That of NCCL: less memory and traffic of a GPU, but other bits with another placement or library
+    Any,
+}
+
+impl From<ReduceOrderArg> for Exchange {
+    fn from(order: ReduceOrderArg) -> Self {
+        match order {
+            ReduceOrderArg::Canonical => Self::Devices,
+            ReduceOrderArg::Any => Self::AnyOrder,
+        }
+    }
 }
 
 impl fmt::Display for PrecisionArg {
@@ -317,7 +338,7 @@ impl TrainArgs {
             persistent_len_max: 0,
             shard_group: self.shard_group.map(NonZeroUsize::get),
             offload: Offload::default(),
-            exchange: Exchange::default(),
+            exchange: self.reduce_order.into(),
             plan: PlanOptions {
                 recompute: usize::from(self.activation_checkpointing),
                 ..EngineConfig::default().plan
@@ -416,10 +437,9 @@ impl TrainArgs {
         push("clip", number(&self.clip));
         push("stage", number(&self.stage));
         push("shard_group", count(self.shard_group));
-        let precision = self.precision.to_possible_value();
-        push("precision", precision.map(|value| value.get_name().into()));
-        let device = self.device.to_possible_value();
-        push("device", device.map(|value| value.get_name().into()));
+        push("precision", name_of(&self.precision));
+        push("device", name_of(&self.device));
+        push("reduce_order", name_of(&self.reduce_order));
         let engine = self.engine.as_ref().map(serde_json::to_string);
         push("engine", engine.and_then(Result::ok).map(OsString::from));
         push("seed", self.seed.and_then(|seed| number(&seed)));
@@ -443,6 +463,11 @@ impl TrainArgs {
         words.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.into()));
         words
     }
+}
+
+/// Name of a value of an option.
+fn name_of(value: &impl ValueEnum) -> Option<OsString> {
+    value.to_possible_value().map(|value| value.get_name().into())
 }
 
 /// Returns the number of threads from OMP_NUM_THREADS, which the launcher sets for every worker.
@@ -520,6 +545,7 @@ mod tests {
         check_words("");
         check_words("--model mlp --layers 3 --width 96 --batch_size 5 --threads 2 --lr 0.3");
         check_words("--steps 9 --decay_steps 5");
+        check_words("--device cuda --reduce_order any");
         check_words(
             "--data a b --data c --min_lr 0 --clip 0 --eval_every 0 --seed 18446744073709551615",
         );

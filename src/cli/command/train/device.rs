@@ -7,12 +7,13 @@ use std::sync::Arc;
 use crate::base::Diagnostic;
 use crate::cli::args::ClusterArgs;
 use crate::cli::args::values::AcceleratorArg;
-use crate::cli::command::train::args::{DeviceArg, TrainArgs};
+use crate::cli::command::train::args::{DeviceArg, ReduceOrderArg, TrainArgs};
 use crate::cli::command::train::codes::NOT_ON_GPU;
 #[cfg(feature = "nccl")]
 use crate::cli::command::train::codes::OTHER_GPU;
 use crate::cli::error::CliError;
-use crate::cli::line::{CommandLine, cannot_combine};
+use crate::cli::line::codes::NEEDS_OTHER;
+use crate::cli::line::{CommandLine, RefusedLine, cannot_combine};
 use crate::cli::resolve;
 use crate::cli::start;
 #[cfg(feature = "nccl")]
@@ -46,6 +47,7 @@ pub(super) fn apply(
     typed: &CommandLine,
     terminal: Terminal,
 ) -> Result<(), CliError> {
+    check_order(args, typed)?;
     if args.device == DeviceArg::Auto {
         args.device = of_this_machine(terminal);
     }
@@ -65,6 +67,25 @@ pub(super) fn apply(
     cluster.devices.accelerator = Some(cuda);
     cluster.devices.cpu_option = "--device cpu";
     Ok(())
+}
+
+/// Refuses the order of NCCL where nothing is added in it, and where the same bits are asked for.
+fn check_order(args: &TrainArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
+    if args.reduce_order == ReduceOrderArg::Canonical {
+        return Ok(());
+    }
+    if args.deterministic {
+        let why = "NCCL's order depends on its version, and on where the GPUs are";
+        return Err(cannot_combine(typed, "reduce_order", "deterministic", why));
+    }
+    if args.device != DeviceArg::Cpu {
+        return Ok(());
+    }
+    Err(typed.refuse(&[typed.value_or_end("reduce_order")], |spans| {
+        Diagnostic::error(NEEDS_OTHER, spans[0], "`--reduce_order any` needs `--device cuda`")
+            .label("processors add in the canonical order only")
+            .help("add `--device cuda`, or leave `--reduce_order` out")
+    }))
 }
 
 /// GPUs, if there are some and their libraries are found.

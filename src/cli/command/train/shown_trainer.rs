@@ -3,7 +3,7 @@
 use crate::cli::command::optimizer_text::show_settings;
 use crate::cli::command::train::args::DeviceArg;
 use crate::report::text::show_count;
-use crate::runtime::engine::{Precision, StatePlace};
+use crate::runtime::engine::{Exchange, Precision, StatePlace};
 use crate::train::{ModelOptions, TrainOptions};
 
 /// Returns the model, the steps and the settings of the engine of `workers` workers.
@@ -42,8 +42,12 @@ pub(super) fn show_trainer(options: &TrainOptions, device: DeviceArg, workers: u
         StatePlace::Files(dir) => format!(", its state in files of `{}`", dir.display()),
         StatePlace::Computing | StatePlace::Host => String::new(),
     };
+    let order = match engine.exchange {
+        Exchange::AnyOrder => "; gradients added in NCCL's order",
+        Exchange::Devices | Exchange::Host => "",
+    };
     format!(
         "the bundled trainer: {model}; {steps} of {workers} × {batches} × {batch_size}; stage {stage}, {precision}; \
-         {optimizer}{place}"
+         {optimizer}{place}{order}"
     )
 }

@@ -76,4 +76,4 @@ pub use memory::{DeviceBuffer, DeviceRange, LentDevice};
 pub use nccl_id::share_id;
 pub use registered::RegisteredSlice;
 pub use select::DeviceBackend;
-pub(crate) use stream_exchange::{Reduced, StreamExchange, can_connect};
+pub(crate) use stream_exchange::{Reduced, StreamExchange, find_connection};

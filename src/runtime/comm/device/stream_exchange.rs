@@ -13,7 +13,7 @@ use crate::cuda::device::{
     PeerMemory, SourceKernel, StreamId,
 };
 use crate::cuda::kernels::KernelLaunch;
-use crate::cuda::nccl::{PeerSlice, UniqueId};
+use crate::cuda::nccl::{PeerSlice, UniqueId, Version};
 use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::device::fold_kernel::FoldKernel;
 use crate::runtime::comm::device::nccl_id::{AbsentId, share_created_id};
@@ -139,11 +139,15 @@ impl Reduced {
     }
 }
 
-/// Returns whether the devices of all ranks can be connected; all ranks call it.
+/// Returns the version of NCCL with which the devices of all ranks can be connected, or why they cannot; all ranks call
+/// it.
 ///
 /// # Errors
 /// If the group fails.
-pub(crate) fn can_connect(group: &Group, device: &dyn Device) -> Result<bool> {
+pub(crate) fn find_connection(
+    group: &Group,
+    device: &dyn Device,
+) -> Result<std::result::Result<Version, String>> {
     let offer = device.communicator_offer();
     let offer = Offer {
         requested: DeviceBackend::Auto,
@@ -156,7 +160,13 @@ pub(crate) fn can_connect(group: &Group, device: &dyn Device) -> Result<bool> {
     let all = all.as_chunks::<OFFER_WORDS>().0.iter();
     let offers: Vec<Offer> = all.map(|words| Offer::decode(*words)).collect();
     let choice = choose_backend(&offers, |rank| group.inner.roster.job_rank(rank));
-    Ok(matches!(choice, Ok(Choice::Nccl)))
+    Ok(match choice {
+        Ok(Choice::Nccl) => Ok(Version::from_code(offer.nccl)),
+        Ok(Choice::Staged(obstacle)) => {
+            Err(obstacle.map_or_else(String::new, |obstacle| obstacle.to_string()))
+        }
+        Err(refusal) => Err(refusal.to_string()),
+    })
 }
 
 impl StreamExchange {

@@ -8,11 +8,12 @@ use crate::cuda::device::{
     Device, DeviceAddress, DeviceError, DeviceMemory, EventId, PeerMemory, StreamId,
 };
 use crate::runtime::comm::collectives::{Plan, StepCheck};
-use crate::runtime::comm::device::{Reduced, StreamExchange, can_connect};
+use crate::runtime::comm::device::{Reduced, StreamExchange, find_connection};
 use crate::runtime::comm::group::Group;
 use crate::runtime::dtype::element::ReduceOrder;
 use crate::runtime::engine::config::{EngineConfig, Exchange};
 use crate::runtime::engine::device::flight_recorder::{Exchanged, FlightRecorder};
+use crate::runtime::engine::device::path::GradientPath;
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::shards::groups::UnitGroups;
 use crate::runtime::parallel::zero::shard_ranges::{NORM_BLOCK, ShardLayout, UnitShards};
@@ -115,22 +116,36 @@ pub(in crate::runtime::engine) fn fold_bytes(
 }
 
 impl DeviceExchange {
-    /// Connects the devices of all ranks, if there are several and all of them can be connected. Communicates.
+    /// Decides how ranks exchange gradients: by NCCL, if there are several ranks and all of their devices can be
+    /// connected. Communicates.
+    pub(super) fn choose(
+        device: &dyn Device,
+        group: &Group,
+        config: &EngineConfig,
+    ) -> Result<GradientPath, EngineError> {
+        let order = match config.exchange {
+            _ if group.world_size() == 1 => return Ok(GradientPath::Alone),
+            Exchange::Host => {
+                return Ok(GradientPath::Host { why: "the settings say so".to_owned() });
+            }
+            Exchange::AnyOrder => ReduceOrder::Any,
+            Exchange::Devices => ReduceOrder::Canonical,
+        };
+        Ok(match find_connection(group, device)? {
+            Ok(version) => GradientPath::Nccl { version, order },
+            Err(why) => GradientPath::Host { why },
+        })
+    }
+
+    /// Connects the devices of all ranks for sums in an order. Communicates.
     pub(super) fn connect(
         device: &Arc<dyn Device>,
+        order: ReduceOrder,
         groups: &UnitGroups,
         layout: &ShardLayout,
         config: &EngineConfig,
-    ) -> Result<Option<Arc<Self>>, EngineError> {
+    ) -> Result<Arc<Self>, EngineError> {
         let world = groups.all.world_size();
-        if config.exchange == Exchange::Host || world == 1 || !can_connect(&groups.all, &**device)?
-        {
-            return Ok(None);
-        }
-        let order = match config.exchange {
-            Exchange::AnyOrder => ReduceOrder::Any,
-            Exchange::Devices | Exchange::Host => ReduceOrder::Canonical,
-        };
         let stream = device.create_stream()?;
         let bytes = fold_bytes(layout, config, &ExchangePlacements::of(groups));
         let fold: Option<Arc<dyn DeviceMemory>> =
@@ -142,7 +157,7 @@ impl DeviceExchange {
             let (shard_group, copies) = (connect(&hybrid.shard_group)?, connect(&hybrid.copies)?);
             Ok::<_, EngineError>(HybridExchange { shard_group, copies })
         });
-        Ok(Some(Arc::new(Self {
+        Ok(Arc::new(Self {
             device: device.clone(),
             stream,
             all,
@@ -151,7 +166,7 @@ impl DeviceExchange {
             awaited: device.create_event()?,
             recorder: FlightRecorder::new(device, stream),
             failure: OnceLock::new(),
-        })))
+        }))
     }
 
     /// The stream of the operations. Events order it and the computations.

@@ -12,6 +12,7 @@ use crate::runtime::engine::device::losses::KeptLosses;
 use crate::runtime::engine::device::model::{
     DeviceBackward, DeviceForward, DeviceLosses, DeviceModel,
 };
+use crate::runtime::engine::device::path::GradientPath;
 use crate::runtime::engine::device::queue::DeviceQueue;
 use crate::runtime::engine::device::squares::{FoldedSums, SquareSums};
 use crate::runtime::engine::device::unit::{PartState, UnitMemory};
@@ -27,9 +28,12 @@ use crate::runtime::engine::shards::sections::{OwnedParts, init_weights};
 use crate::runtime::engine::shards::weights::{abort_if_offload, shard_layout};
 use crate::runtime::flat::tasks::Serial;
 use crate::runtime::optim::{LossScale, LossScaler, Optimizer, OptimizerStep};
-use crate::runtime::parallel::zero::lanes::LaneAssignment;
+use crate::runtime::parallel::zero::lanes::{LaneAssignment, LaneOrder};
 use crate::runtime::parallel::zero::shard_ranges::UnitShards;
 use crate::runtime::parallel::zero::step_plan::{Computation, PlanPass, PlanStep, segments};
+
+/// Why gradients are reduced in the memory of the host, although the devices are connected.
+const NO_POWER_OF_TWO: &str = "the number of micro-batches of a worker is no power of two";
 
 /// Rank in the memory of a device. Ranks exchange weights and gradients between their devices, if these can be
 /// connected, else through the memory of the host.
@@ -47,6 +51,7 @@ pub struct DeviceReplica<M: DeviceModel> {
     losses: KeptLosses,
     /// Comparison of the steps, if devices exchange what they do not compare.
     agreement: Option<StepAgreement>,
+    path: GradientPath,
     /// Micro-batches of a step.
     accumulate: usize,
 }
@@ -90,16 +95,25 @@ impl<M: DeviceModel> DeviceReplica<M> {
         let layout = shard_layout(unit_lens, config, group.world_size());
         let parts = OwnedParts { group: group.clone(), layout, sharding: config.sharding };
         let groups = UnitGroups::new(group, config.shard_group)?;
-        on.exchange = DeviceExchange::connect(&on.device, &groups, &parts.layout, config)?;
+        let mut path = DeviceExchange::choose(&*on.device, group, config)?;
+        if let GradientPath::Nccl { order, .. } = path {
+            let exchange =
+                DeviceExchange::connect(&on.device, order, &groups, &parts.layout, config)?;
+            on.exchange = Some(exchange);
+            if lanes.order() == LaneOrder::Subtrees {
+                // Weights and sums of squares are exchanged between the devices all the same.
+                path = GradientPath::Host { why: NO_POWER_OF_TWO.to_owned() };
+            }
+        }
         let exchange = on.exchange.clone();
         let division = Division { groups, parts, lanes };
-        let allocated = Self::allocate_on(on, (model, passes), config, division);
+        let allocated = Self::allocate_on((on, path), (model, passes), config, division);
         // Other ranks do not wait for what this one would exchange.
         allocated.inspect_err(|_| exchange.iter().for_each(|exchange| exchange.abort()))
     }
 
     fn allocate_on(
-        on: DeviceQueue,
+        (on, path): (DeviceQueue, GradientPath),
         (model, passes): (M, Vec<PlanPass>),
         config: &EngineConfig,
         Division { groups, parts, lanes }: Division,
@@ -138,12 +152,18 @@ impl<M: DeviceModel> DeviceReplica<M> {
             squares: SquareSums::new(&on, blocks)?,
             losses: KeptLosses::new(),
             agreement,
+            path,
             accumulate: config.accumulate,
             optimizer: config.optimizer,
             parts,
             on,
             model,
         })
+    }
+
+    /// How ranks exchange gradients.
+    pub(in crate::runtime::engine) fn gradient_path(&self) -> &GradientPath {
+        &self.path
     }
 
     fn compute(
