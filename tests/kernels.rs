@@ -44,6 +44,7 @@ mod suite;
 mod traffic;
 mod trainer;
 mod training;
+mod uploads;
 mod waits;
 
 use ffi_device::DeviceProgram;

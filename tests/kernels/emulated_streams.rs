@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use remuda::cuda::device::{
     CommunicatorOffer, Device, DeviceAddress, DeviceCommunicator, DeviceError, DeviceMatrix,
-    DeviceMemory, EventId, KernelArgument, Matmul, SourceKernel, StreamId,
+    DeviceMemory, EventId, KernelArgument, Matmul, PinnedId, SourceKernel, StreamId,
 };
 use remuda::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
 use remuda::cuda::nccl::{UniqueId, Version};
@@ -57,6 +57,9 @@ struct Queues {
     /// What was executed, in this order.
     executed: Vec<Executed>,
     memory_changes: usize,
+    /// Pinned memory of the host, and the most parts of it.
+    pinned: Vec<Arc<Mutex<Vec<u8>>>>,
+    pinned_max: usize,
     /// Bytes of memory, if it has a limit, and those that are allocated.
     capacity: Option<usize>,
     allocated: usize,
@@ -143,6 +146,8 @@ impl EmulatedStreams {
             counts: Vec::new(),
             executed: Vec::new(),
             memory_changes: 0,
+            pinned: Vec::new(),
+            pinned_max: usize::MAX,
             capacity: None,
             allocated: 0,
             polls_in_vain: 0,
@@ -177,6 +182,17 @@ impl EmulatedStreams {
     /// What was executed so far, in this order.
     pub(super) fn executed(&self) -> Vec<Executed> {
         self.lock().executed.clone()
+    }
+
+    /// A device whose host pins only so many parts of its memory.
+    pub(super) fn with_pinned(self, parts: usize) -> Self {
+        self.lock().pinned_max = parts;
+        self
+    }
+
+    /// How many parts of the memory of the host are pinned.
+    pub(super) fn pinned(&self) -> usize {
+        self.lock().pinned.len()
     }
 
     /// How often memory was allocated or released, for which a driver may wait until the device is idle.
@@ -468,6 +484,32 @@ impl Device for EmulatedStreams {
         let from = from.to_vec();
         self.submit(stream, move || {
             write_memory(to, &from);
+            Ok(())
+        })
+    }
+
+    fn create_pinned(&self, bytes: usize) -> Result<Option<PinnedId>, DeviceError> {
+        let mut queues = self.lock();
+        if queues.pinned.len() == queues.pinned_max {
+            return Ok(None);
+        }
+        queues.pinned.push(Arc::new(Mutex::new(vec![0xff; bytes])));
+        Ok(Some(PinnedId(queues.pinned.len() as u32 - 1)))
+    }
+
+    /// The device reads the pinned memory when it executes the copy.
+    fn upload_pinned(
+        &self,
+        stream: StreamId,
+        through: PinnedId,
+        from: &[u8],
+        to: DeviceAddress,
+    ) -> Result<(), DeviceError> {
+        let pinned = self.lock().pinned[through.0 as usize].clone();
+        let bytes = from.len();
+        pinned.lock().expect("no thread panics")[..bytes].copy_from_slice(from);
+        self.submit(stream, move || {
+            write_memory(to, &pinned.lock().expect("no thread panics")[..bytes]);
             Ok(())
         })
     }

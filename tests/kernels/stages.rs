@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use remuda::cuda::device::{
     CommunicatorOffer, Device, DeviceAddress, DeviceCommunicator, DeviceError, DeviceMemory,
-    EventId, KernelArgument, Matmul, SourceKernel, StreamId,
+    EventId, KernelArgument, Matmul, PinnedId, SourceKernel, StreamId,
 };
 use remuda::cuda::kernels::{HalfType, Kernel, KernelLaunch, KernelProgram};
 use remuda::cuda::nccl::UniqueId;
@@ -215,7 +215,8 @@ fn recomputed_activations_on_devices_change_no_bit() {
     assert_eq!(gpt(2, Sharding::Optimizer, 3, Order::Late), expected);
 }
 
-/// Emulated device that forgets all waits for an event, or has too little memory, and counts its memory.
+/// Emulated device that forgets all waits for an event, takes events for complete, or has too little memory, and counts
+/// its memory.
 pub(super) struct Faulty {
     inner: Arc<dyn Device>,
     /// Bytes that are allocated, and the most of them.
@@ -225,6 +226,8 @@ pub(super) struct Faulty {
     allocations: AtomicUsize,
     /// Events for which a stream has waited.
     waits: Arc<Mutex<BTreeSet<u32>>>,
+    /// Whether all events are taken for complete.
+    is_impatient: bool,
 }
 
 /// Memory that is counted.
@@ -272,7 +275,13 @@ impl Faulty {
             forgotten: None,
             allocations: AtomicUsize::new(usize::MAX),
             waits: Arc::default(),
+            is_impatient: false,
         }
+    }
+
+    /// A device whose events are all taken for complete.
+    pub(super) fn impatient(inner: Arc<dyn Device>) -> Self {
+        Self { is_impatient: true, ..Self::new(inner) }
     }
 }
 
@@ -311,11 +320,25 @@ impl Device for Faulty {
     }
 
     fn is_complete(&self, event: EventId) -> Result<bool, DeviceError> {
-        self.inner.is_complete(event)
+        if self.is_impatient { Ok(true) } else { self.inner.is_complete(event) }
     }
 
     fn upload(&self, stream: StreamId, from: &[u8], to: DeviceAddress) -> Result<(), DeviceError> {
         self.inner.upload(stream, from, to)
+    }
+
+    fn create_pinned(&self, bytes: usize) -> Result<Option<PinnedId>, DeviceError> {
+        self.inner.create_pinned(bytes)
+    }
+
+    fn upload_pinned(
+        &self,
+        stream: StreamId,
+        through: PinnedId,
+        from: &[u8],
+        to: DeviceAddress,
+    ) -> Result<(), DeviceError> {
+        self.inner.upload_pinned(stream, through, from, to)
     }
 
     fn download(

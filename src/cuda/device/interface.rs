@@ -3,7 +3,9 @@
 use crate::cuda::device::communicator::{CommunicatorOffer, DeviceCommunicator};
 use crate::cuda::device::error::DeviceError;
 use crate::cuda::device::matmul::Matmul;
-use crate::cuda::device::types::{DeviceAddress, EventId, KernelArgument, SourceKernel, StreamId};
+use crate::cuda::device::types::{
+    DeviceAddress, EventId, KernelArgument, PinnedId, SourceKernel, StreamId,
+};
 use crate::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
 use crate::cuda::nccl::UniqueId;
 
@@ -69,6 +71,26 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// If the device fails.
     fn upload(&self, stream: StreamId, from: &[u8], to: DeviceAddress) -> Result<(), DeviceError>;
+
+    /// Allocates pinned memory of the host, which is released with the device; `None` if the host has none.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn create_pinned(&self, bytes: usize) -> Result<Option<PinnedId>, DeviceError>;
+
+    /// Copies bytes from the host through pinned memory, which has room for them; `from` may be reused when this returns,
+    /// and the host waits for nothing. The copy before through the same memory must have been executed, or it copies
+    /// other bytes.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn upload_pinned(
+        &self,
+        stream: StreamId,
+        through: PinnedId,
+        from: &[u8],
+        to: DeviceAddress,
+    ) -> Result<(), DeviceError>;
 
     /// Copies bytes to the host. The host waits until the stream has executed all of its operations.
     ///

@@ -6,6 +6,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `interface` | the trait |
+//! | `uploads` | copies of batches through pinned memory |
 //! | `types` | addresses, streams, events, arguments of kernels |
 //! | `communicator` | ranks whose devices exchange data |
 //! | `matmul` | a product of matrices |
@@ -16,11 +17,13 @@ mod error;
 mod interface;
 mod matmul;
 mod types;
+mod uploads;
 
 pub use crate::cuda::device::communicator::{CommunicatorOffer, DeviceCommunicator, PeerMemory};
 pub use crate::cuda::device::error::DeviceError;
 pub use crate::cuda::device::interface::{Device, DeviceMemory};
 pub use crate::cuda::device::matmul::{DeviceMatrix, Matmul, MatmulShape};
 pub use crate::cuda::device::types::{
-    DeviceAddress, EventId, KernelArgument, SourceKernel, StreamId,
+    DeviceAddress, EventId, KernelArgument, PinnedId, SourceKernel, StreamId,
 };
+pub use crate::cuda::device::uploads::UploadRing;

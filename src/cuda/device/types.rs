@@ -31,6 +31,10 @@ pub struct StreamId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EventId(pub u32);
 
+/// Pinned memory of the host, which a device has for copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PinnedId(pub u32);
+
 /// Kernel whose source is made at run time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceKernel {

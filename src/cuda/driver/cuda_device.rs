@@ -11,10 +11,10 @@ use crate::cuda::cublaslt::{
 };
 use crate::cuda::device::{
     CommunicatorOffer, Device, DeviceAddress, DeviceCommunicator, DeviceError, DeviceMemory,
-    EventId, KernelArgument, Matmul, SourceKernel, StreamId,
+    EventId, KernelArgument, Matmul, PinnedId, SourceKernel, StreamId,
 };
 use crate::cuda::driver::cubin_cache::CubinCache;
-use crate::cuda::driver::ffi_calls::{Driver, RawEvent, RawStream};
+use crate::cuda::driver::ffi_calls::{Driver, PinnedMemory, RawEvent, RawStream};
 use crate::cuda::driver::nccl_ranks::{NcclRanks, exchange_failed};
 use crate::cuda::driver::programs::Programs;
 use crate::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
@@ -41,6 +41,7 @@ pub struct CudaDevice {
 struct State {
     streams: Vec<Stream>,
     events: Vec<RawEvent>,
+    pinned: Vec<PinnedMemory>,
     programs: Programs,
 }
 
@@ -85,8 +86,8 @@ impl CudaDevice {
             LtAlgorithms::new(Arc::new(handle), &driver.name(), WORKSPACE_BYTES, choice, share);
         let algorithms = algorithms.map_err(|error| lt_failed(&error))?;
         let programs = Programs::new(compiler, architecture, cache);
-        let (streams, events) = (Vec::new(), Vec::new());
-        let state = Mutex::new(State { streams, events, programs });
+        let (streams, events, pinned) = (Vec::new(), Vec::new(), Vec::new());
+        let state = Mutex::new(State { streams, events, pinned, programs });
         Ok(Self { driver, state, algorithms: Mutex::new(algorithms) })
     }
 
@@ -249,6 +250,25 @@ impl Device for CudaDevice {
 
     fn upload(&self, stream: StreamId, from: &[u8], to: DeviceAddress) -> Result<(), DeviceError> {
         self.driver.upload(self.stream(stream), from, to)
+    }
+
+    fn create_pinned(&self, bytes: usize) -> Result<Option<PinnedId>, DeviceError> {
+        let Some(memory) = self.driver.alloc_pinned(bytes)? else { return Ok(None) };
+        let pinned = &mut self.state().pinned;
+        pinned.push(memory);
+        Ok(Some(PinnedId(pinned.len() as u32 - 1)))
+    }
+
+    fn upload_pinned(
+        &self,
+        stream: StreamId,
+        through: PinnedId,
+        from: &[u8],
+        to: DeviceAddress,
+    ) -> Result<(), DeviceError> {
+        let state = self.state();
+        let stream = state.streams[stream.0 as usize].raw;
+        self.driver.upload_pinned(stream, &state.pinned[through.0 as usize], from, to)
     }
 
     fn download(

@@ -4,6 +4,7 @@
 //! harm the memory of the host, because the addresses of the two are different.
 
 use std::ffi::{c_uint, c_void};
+use std::ptr;
 use std::sync::Arc;
 
 use cudarc::driver::result::{self, event, function, launch_kernel, module, stream};
@@ -42,6 +43,26 @@ pub(super) struct RawModule(CUmodule);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RawKernel(CUfunction);
 
+/// Pinned memory of the host.
+#[derive(Debug)]
+pub(super) struct PinnedMemory {
+    driver: Driver,
+    at: *mut u8,
+    bytes: usize,
+}
+
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        if self.driver.enter().is_ok() {
+            // SAFETY: the memory is that of an allocation, and is not used any more: memory of the device, to which it
+            // was copied, was released before, once the device was idle.
+            let _ = unsafe { result::free_host(self.at.cast()) };
+        }
+    }
+}
+
+// SAFETY: the memory is used through the lock of its device.
+unsafe impl Send for PinnedMemory {}
 // SAFETY: the driver's handles may be used by every thread.
 unsafe impl Send for RawStream {}
 // SAFETY: as above.
@@ -168,6 +189,36 @@ impl Driver {
         // SAFETY: the bytes are pageable memory of the host, which the call reads before it returns.
         unsafe { result::memcpy_htod_async(to.0, from, on.0) }
             .map_err(failed("a copy to the device"))
+    }
+
+    /// Allocates pinned memory of the host; `None` if there is too little.
+    pub(super) fn alloc_pinned(&self, bytes: usize) -> Result<Option<PinnedMemory>, DeviceError> {
+        self.enter()?;
+        // SAFETY: the memory is written before it is read.
+        match unsafe { result::malloc_host(bytes, 0) } {
+            Ok(at) => Ok(Some(PinnedMemory { driver: self.clone(), at: at.cast(), bytes })),
+            Err(error) if error.0 == CUresult::CUDA_ERROR_OUT_OF_MEMORY => Ok(None),
+            Err(error) => Err(failed("an allocation of pinned memory")(error)),
+        }
+    }
+
+    /// Copies from the host through pinned memory. The device has executed the copy before.
+    pub(super) fn upload_pinned(
+        &self,
+        on: RawStream,
+        through: &PinnedMemory,
+        from: &[u8],
+        to: DeviceAddress,
+    ) -> Result<(), DeviceError> {
+        assert!(from.len() <= through.bytes, "pinned memory has room for a copy");
+        self.enter()?;
+        // SAFETY: the memory has room for the bytes and is not part of them. The device reads it at a later time, while it
+        // stays allocated; a copy that is not over yet copies other bytes.
+        let copied = unsafe {
+            ptr::copy_nonoverlapping(from.as_ptr(), through.at, from.len());
+            sys::cuMemcpyHtoDAsync_v2(to.0, through.at.cast(), from.len(), on.0)
+        };
+        copied.result().map_err(failed("a copy to the device"))
     }
 
     /// Copies to the host, and waits for the stream.

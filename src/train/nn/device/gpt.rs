@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cuda::device::{Device, DeviceAddress, DeviceError, StreamId};
+use crate::cuda::device::{Device, DeviceAddress, DeviceError, StreamId, UploadRing};
 use crate::cuda::kernels::{Activation, AttentionShape, ElementType, HalfType, HeadWidth};
 use crate::runtime::engine::{
     DeviceBackward, DeviceForward, DeviceLosses, DeviceModel, ModelPass, ParameterTable,
@@ -29,6 +29,7 @@ pub struct DeviceGpt {
     half: HalfType,
     head_width: HeadWidth,
     places: Vec<BlockPlace>,
+    uploads: UploadRing,
     blocks: WorkBlocks,
     /// The part of the blocks that batches of the last shape use.
     memory: Option<GptMemory>,
@@ -68,9 +69,20 @@ impl DeviceGpt {
     ) -> Result<Self, DeviceError> {
         let (table, ranges) = config.parameters();
         let head_width = head_width(&config)?;
-        let places = kept_places(config.layers);
-        let (blocks, memory) = (WorkBlocks::new(device.clone()), None);
-        Ok(Self { device, config, table, ranges, half, head_width, places, blocks, memory })
+        let (uploads, blocks) = (UploadRing::new(device.clone()), WorkBlocks::new(device.clone()));
+        let (places, memory) = (kept_places(config.layers), None);
+        Ok(Self {
+            device,
+            config,
+            table,
+            ranges,
+            half,
+            head_width,
+            places,
+            uploads,
+            blocks,
+            memory,
+        })
     }
 
     fn head_unit(&self) -> usize {
@@ -128,7 +140,7 @@ impl DeviceGpt {
             self.memory = Some(GptMemory::new(blocks, &self.config, attention, &self.places)?);
         }
         let memory = self.memory.as_mut().expect("it was made");
-        memory.tokens.upload(&*self.device, stream, batch)
+        memory.tokens.upload(&mut self.uploads, stream, batch)
     }
 
     fn memory(&self) -> &GptMemory {

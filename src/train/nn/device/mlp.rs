@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cuda::device::{Device, DeviceAddress, DeviceError, StreamId};
+use crate::cuda::device::{Device, DeviceAddress, DeviceError, StreamId, UploadRing};
 use crate::cuda::kernels::{Activation, ElementType};
 use crate::runtime::engine::{
     DeviceBackward, DeviceForward, DeviceLosses, DeviceModel, Model, ParameterTable,
@@ -21,6 +21,7 @@ pub struct DeviceMlp {
     sizes: Vec<u32>,
     /// Type in which it computes.
     element: ElementType,
+    uploads: UploadRing,
     blocks: WorkBlocks,
     /// The part of the blocks that batches of the last size use.
     work: Option<WorkSpace>,
@@ -62,8 +63,8 @@ impl DeviceMlp {
     pub fn new(device: Arc<dyn Device>, sizes: &[usize], element: ElementType) -> Self {
         let table = Model::<f32>::parameters(&Mlp::new(sizes, Threads::ONE)).clone();
         let sizes = sizes.iter().map(|size| *size as u32).collect();
-        let (blocks, work) = (WorkBlocks::new(device.clone()), None);
-        Self { device, table, sizes, element, blocks, work }
+        let (uploads, blocks) = (UploadRing::new(device.clone()), WorkBlocks::new(device.clone()));
+        Self { device, table, sizes, element, uploads, blocks, work: None }
     }
 
     fn layers(&self) -> usize {
@@ -84,9 +85,9 @@ impl DeviceMlp {
             self.work = Some(WorkSpace::new(blocks, &self.sizes)?);
         }
         let work = self.work.as_ref().expect("it was made");
-        work.input.upload(&*self.device, stream, &batch.inputs)?;
+        work.input.upload(&mut self.uploads, stream, &batch.inputs)?;
         let classes: Vec<u32> = batch.classes.iter().map(|class| u32::from(*class)).collect();
-        self.device.upload(stream, bytemuck::cast_slice(&classes), work.targets)
+        self.uploads.upload(stream, bytemuck::cast_slice(&classes), work.targets)
     }
 }
 

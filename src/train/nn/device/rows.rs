@@ -1,6 +1,6 @@
 //! [`DeviceRows`]: activations in the memory of a device.
 
-use crate::cuda::device::{Device, DeviceAddress, DeviceError, DeviceMatrix, StreamId};
+use crate::cuda::device::{DeviceAddress, DeviceError, DeviceMatrix, StreamId, UploadRing};
 use crate::cuda::kernels::ElementType;
 
 /// Rows of features, padded so that a row consists of whole packs; the padding is zeros.
@@ -42,7 +42,7 @@ impl DeviceRows {
     /// Fills the rows with values of the host, rounded to the type of the elements.
     pub(super) fn upload(
         &self,
-        device: &dyn Device,
+        uploads: &mut UploadRing,
         stream: StreamId,
         values: &[f32],
     ) -> Result<(), DeviceError> {
@@ -52,6 +52,6 @@ impl DeviceRows {
         for (to, from) in padded.chunks_exact_mut(stride).zip(values.chunks_exact(width)) {
             to[..width].copy_from_slice(from);
         }
-        device.upload(stream, &self.element.encode(&padded), self.address())
+        uploads.upload(stream, &self.element.encode(&padded), self.address())
     }
 }

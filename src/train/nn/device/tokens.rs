@@ -1,6 +1,6 @@
 //! [`Tokens`]: the tokens of a batch on a device, and the embeddings.
 
-use crate::cuda::device::{Device, DeviceAddress, DeviceError, StreamId};
+use crate::cuda::device::{DeviceAddress, DeviceError, StreamId, UploadRing};
 use crate::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
 use crate::train::nn::device::blocks::ShapeBlocks;
 use crate::train::nn::device::operations::{Operations, address, int};
@@ -46,7 +46,7 @@ impl Tokens {
     /// Copies the tokens of a batch.
     pub(super) fn upload(
         &mut self,
-        device: &dyn Device,
+        uploads: &mut UploadRing,
         stream: StreamId,
         batch: &Sequences,
     ) -> Result<(), DeviceError> {
@@ -59,7 +59,7 @@ impl Tokens {
             (&starts, self.starts),
         ];
         for (from, to) in copies {
-            device.upload(stream, bytemuck::cast_slice(from), to)?;
+            uploads.upload(stream, bytemuck::cast_slice(from), to)?;
         }
         Ok(())
     }
