@@ -104,13 +104,12 @@ fn trainings_that_do_not_fit_are_refused_with_what_fits() {
         ("several changes of two GPUs", &[16 * GIB; 2], (&large, options)),
         ("nothing is enough", &[2 * GIB; 2], (&large, options)),
     ];
-    let mut screens = String::new();
-    for (title, memory, (options, names)) in cases {
+    let screens = cases.map(|(title, memory, (options, names))| {
         let error = refused(memory, options);
-        screens += &format!("== {title}\n{error}\nhelp: {}\n\n", error.help(names));
-    }
+        format!("== {title}\n{error}\nhelp: {}\n", error.help(names))
+    });
     let expected = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels/memory.expected");
-    check_expected(&expected, screens.trim_end());
+    check_expected(&expected, &screens.join("\n"));
 }
 
 /// Bytes that a training needs on the device of each worker.
