@@ -145,7 +145,6 @@ impl DeviceExchange {
         layout: &ShardLayout,
         config: &EngineConfig,
     ) -> Result<Arc<Self>, EngineError> {
-        let world = groups.all.world_size();
         let stream = device.create_stream()?;
         let bytes = fold_bytes(layout, config, &ExchangePlacements::of(groups));
         let fold: Option<Arc<dyn DeviceMemory>> =
