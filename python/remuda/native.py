@@ -103,18 +103,29 @@ PROTOTYPES: "dict[str, tuple[Any, list[Any]]]" = {
 
 _REDUCED = [_GROUP, c_uint64, c_size_t, c_uint32, c_uint32]
 _MOVED = [_GROUP, c_uint64, c_uint64, c_size_t, c_uint32]
+_STREAM = c_void_p
 
 #: Those for GPUs, which a library has if it was built with the feature ``nccl``.
 DEVICE_PROTOTYPES: "dict[str, tuple[Any, list[Any]]]" = {
     "remuda_devices_connect": (c_int32, [_GROUP, c_uint32, _PLACE]),
     "remuda_devices_free": (c_int32, [_GROUP]),
     "remuda_devices_nccl": (c_int32, [_GROUP]),
-    "remuda_device_all_reduce": (c_int32, [*_REDUCED, c_void_p]),
-    "remuda_device_reduce": (c_int32, [*_REDUCED, c_uint32, c_void_p]),
-    "remuda_device_broadcast": (c_int32, [*_REDUCED, c_void_p]),
-    "remuda_device_all_gather": (c_int32, [*_MOVED, c_void_p]),
-    "remuda_device_reduce_scatter": (c_int32, [*_MOVED, c_uint32, c_void_p]),
-    "remuda_device_all_to_all": (c_int32, [*_MOVED, c_void_p]),
+    "remuda_device_all_reduce": (c_int32, [*_REDUCED, _STREAM, _PLACE]),
+    "remuda_device_reduce": (c_int32, [*_REDUCED, c_uint32, _STREAM, _PLACE]),
+    "remuda_device_broadcast": (c_int32, [*_REDUCED, _STREAM, _PLACE]),
+    "remuda_device_all_gather": (c_int32, [*_MOVED, _STREAM, _PLACE]),
+    "remuda_device_reduce_scatter": (c_int32, [*_MOVED, c_uint32, _STREAM, _PLACE]),
+    "remuda_device_gather": (c_int32, [*_MOVED, c_uint32, _STREAM, _PLACE]),
+    "remuda_device_scatter": (c_int32, [*_MOVED, c_uint32, _STREAM, _PLACE]),
+    "remuda_device_all_to_all": (c_int32, [*_MOVED, _STREAM, _PLACE]),
+    "remuda_device_exchange": (
+        c_int32,
+        [_GROUP, POINTER(Message), c_size_t, POINTER(Message), c_size_t, _STREAM, _PLACE],
+    ),
+    "remuda_device_send": (c_int32, [*_REDUCED, _STREAM, _PLACE]),
+    "remuda_device_recv": (c_int32, [*_REDUCED, _STREAM, _PLACE]),
+    "remuda_device_wait": (c_int32, [_WORK, _STREAM]),
+    "remuda_device_release": (c_int32, [_WORK]),
 }
 
 _library: Optional[ctypes.CDLL] = None
@@ -156,8 +167,8 @@ def _open(file: pathlib.Path) -> ctypes.CDLL:
 
 
 def has_devices(opened: ctypes.CDLL) -> bool:
-    """Whether a library has functions for GPUs."""
-    return hasattr(opened, "remuda_devices_connect")
+    """Whether a library has functions for GPUs, with started operations."""
+    return hasattr(opened, "remuda_device_exchange")
 
 
 def check(status: int, kinds: "dict[int, type[RemudaError]]" = KINDS) -> None:

@@ -37,6 +37,30 @@ def rank(devices, group, found):
     found[group.rank] = [*own, *pair, *other, *bytes_, *swapped, devices.uses_nccl]
 
 
+def in_flight(devices, group, found):
+    """Operations that are started, each with a memory of its own, and ended in another order."""
+    own = array.array("f", [group.rank + 1, 2])
+    peer, number = 1 - group.rank, array.array("q", [40 + group.rank])
+    received = array.array("q", [0])
+    sum_ = devices.all_reduce(address(own), 2, "f32", start=True)
+    message = (peer, address(number), 1, "i64")
+    swap = devices.exchange([message], [(peer, address(received), 1, "i64")], start=True)
+    root = array.array("B", [group.rank] * 2)
+    parts = array.array("B", [0] * 4)
+    devices.gather(address(root), address(parts) if group.rank == 0 else 0, 2, "u8", root=0)
+    share = array.array("B", [0])
+    devices.scatter(address(root) if group.rank == 0 else 0, address(share), 1, "u8", root=0)
+    if group.rank == 0:
+        devices.send(address(own), 1, "f32", to=1)
+    else:
+        devices.recv(address(own) + 4, 1, "f32", source=0)
+    swap.order()
+    swap.release()
+    sum_.order()
+    ended = sum_.wait(), sum_.wait(), sum_.has_ended()
+    found[group.rank] = [*own, *received, *parts, *share, all(ended)]
+
+
 def mismatch(devices, group, found):
     value = array.array("f", [0])
     try:
@@ -71,6 +95,9 @@ class Inside(unittest.TestCase):
         ]
         self.assertEqual(on_threads(rank), expected)
 
+    def test_started_operations_and_messages(self):
+        self.assertEqual(on_threads(in_flight), [[3, 4, 41, 0, 0, 1, 1, 0, True], [3, 3, 40, 0, 0, 0, 0, 0, True]])
+
     def test_mismatch_names_the_other_rank(self):
         self.assertEqual(on_threads(mismatch), [1, 0])
 
@@ -92,7 +119,7 @@ class Outside(unittest.TestCase):
         line = [sys.executable, "-B", "-m", "unittest", "test_devices.Inside"]
         finished = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
         self.assertEqual(finished.returncode, 0, finished.stderr)
-        self.assertIn("Ran 3 tests", finished.stderr)
+        self.assertIn("Ran 4 tests", finished.stderr)
 
     def test_operations_through_nccl(self):
         self.run_inside("nccl")

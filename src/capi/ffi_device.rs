@@ -1,17 +1,22 @@
 //! Collectives on the caller's memory of GPUs, through NCCL or, where it cannot be used, through host memory.
 //! Experimental: they have not run on a GPU yet.
 //!
-//! Every operation waits for the work that the caller's stream has when it is called, and blocks until it has ended, so
-//! that the deadline of the group holds and a lost rank is named. See [`DeviceGroup`].
+//! Every operation waits for the work that the caller's stream has when it is called. It blocks until it has ended, or is
+//! started and returns at once: then the communication thread of the group watches it, so that the deadline of the group
+//! holds and a lost rank is named. See [`DeviceGroup`].
 
 use std::ffi::c_void;
+use std::ptr::null;
 
 use crate::capi::call_error::CallError;
 use crate::capi::ffi_arguments::{
-    CallResult, dtype_of, guarded, of_all_ranks, on_group, place, reduction,
+    CallResult, array, dtype_of, guarded, of_all_ranks, on_group, place, reduction,
 };
+use crate::capi::ffi_message::PeerMessage;
+use crate::capi::started_work::StartedWork;
 use crate::runtime::device::{
-    CallerMemory, CallerStream, DeviceBackend, DeviceElement, DeviceGroup, open_device,
+    CallerMemory, CallerStream, DeviceBackend, DeviceElement, DeviceGroup, DeviceMessage,
+    open_device,
 };
 use crate::runtime::{CollectiveError, Dtype, Group};
 
@@ -43,13 +48,14 @@ struct Operands {
 }
 
 impl Operands {
-    /// Runs an operation on both.
+    /// Runs an operation on both, or starts it if the caller wants a handle.
     ///
     /// # Safety
-    /// As for [`CallerStream::record`] and [`CallerStream::memory`].
+    /// As for [`CallerStream::record`], [`CallerStream::memory`] and [`on_call`].
     unsafe fn run<T: DeviceElement>(
         self,
         devices: &DeviceGroup,
+        work: *mut *mut StartedWork,
         operation: impl FnOnce(
             &DeviceGroup,
             &CallerMemory<'_, T>,
@@ -57,19 +63,45 @@ impl Operands {
         ) -> Result<(), CollectiveError>,
     ) -> CallResult {
         for (address, count) in [self.input, self.output] {
-            if count != 0 && (address == 0 || !address.is_multiple_of(size_of::<T>() as u64)) {
-                let problem = format!("the address {address:#x} is null or not aligned");
-                return Err(CallError::argument(problem));
-            }
+            check_address(address, count, size_of::<T>())?;
         }
+        let call = |devices: &DeviceGroup| {
+            // SAFETY: the caller promises it.
+            let stream = unsafe { CallerStream::record(devices, self.stream) }?;
+            // SAFETY: the caller promises it.
+            let input = unsafe { stream.memory::<T>(self.input.0, self.input.1) };
+            // SAFETY: the caller promises it.
+            let mut output = unsafe { stream.memory::<T>(self.output.0, self.output.1) };
+            Ok(operation(devices, &input, &mut output)?)
+        };
         // SAFETY: the caller promises it.
-        let stream = unsafe { CallerStream::record(devices, self.stream) }?;
-        // SAFETY: the caller promises it.
-        let input = unsafe { stream.memory::<T>(self.input.0, self.input.1) };
-        // SAFETY: the caller promises it.
-        let mut output = unsafe { stream.memory::<T>(self.output.0, self.output.1) };
-        Ok(operation(devices, &input, &mut output)?)
+        unsafe { on_call(devices, work, call) }
     }
+}
+
+fn check_address(address: u64, count: usize, alignment: usize) -> CallResult {
+    if count != 0 && (address == 0 || !address.is_multiple_of(alignment as u64)) {
+        let problem = format!("the address {address:#x} is null or not aligned");
+        return Err(CallError::argument(problem));
+    }
+    Ok(())
+}
+
+/// Makes a call, or starts its operation if the caller wants a handle.
+///
+/// # Safety
+/// `work` is null or may be written; for the memory of the operation see [`DeviceGroup::start`].
+unsafe fn on_call(
+    devices: &DeviceGroup,
+    work: *mut *mut StartedWork,
+    call: impl FnOnce(&DeviceGroup) -> CallResult,
+) -> CallResult {
+    // SAFETY: the caller promises it.
+    let Some(work) = (unsafe { work.as_mut() }) else { return call(devices) };
+    // SAFETY: the caller promises it.
+    let started = unsafe { devices.start(call) }?;
+    *work = Box::into_raw(Box::new(StartedWork::Device(started)));
+    Ok(())
 }
 
 /// Connects the GPUs of the ranks of `group`: every rank calls it with a device of its own, numbered as CUDA does in
@@ -125,7 +157,8 @@ pub unsafe extern "C" fn remuda_devices_nccl(devices: *const DeviceGroup) -> i32
 ///
 /// # Safety
 /// `devices` is null or has not been freed; `count` elements from `data` are on its device, and no other code uses them
-/// until the call returns, except for earlier work of `stream`, which is null or a stream of the device.
+/// until the operation has ended, except for earlier work of `stream`, which is null or a stream of the device; `work` is
+/// null or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn remuda_device_all_reduce(
     devices: *const DeviceGroup,
@@ -134,13 +167,14 @@ pub unsafe extern "C" fn remuda_device_all_reduce(
     dtype: u32,
     op: u32,
     stream: *mut c_void,
+    work: *mut *mut StartedWork,
 ) -> i32 {
     let call = |devices: &DeviceGroup| {
         let op = reduction(op)?;
         let operands = Operands { input: (data, 0), output: (data, count), stream };
         // SAFETY: the caller promises it.
         with_type!(dtype_of(dtype)?, T => unsafe {
-            operands.run::<T>(devices, |devices, _, data| devices.all_reduce(data, op))
+            operands.run::<T>(devices, work, |devices, _, data| devices.all_reduce(data, op))
         })
     };
     // SAFETY: the caller promises it.
@@ -160,13 +194,14 @@ pub unsafe extern "C" fn remuda_device_reduce(
     op: u32,
     root: u32,
     stream: *mut c_void,
+    work: *mut *mut StartedWork,
 ) -> i32 {
     let call = |devices: &DeviceGroup| {
         let (op, root) = (reduction(op)?, root as usize);
         let operands = Operands { input: (data, 0), output: (data, count), stream };
         // SAFETY: the caller promises it.
         with_type!(dtype_of(dtype)?, T => unsafe {
-            operands.run::<T>(devices, |devices, _, data| devices.reduce(data, op, root))
+            operands.run::<T>(devices, work, |devices, _, data| devices.reduce(data, op, root))
         })
     };
     // SAFETY: the caller promises it.
@@ -185,13 +220,14 @@ pub unsafe extern "C" fn remuda_device_broadcast(
     dtype: u32,
     root: u32,
     stream: *mut c_void,
+    work: *mut *mut StartedWork,
 ) -> i32 {
     let call = |devices: &DeviceGroup| {
         let root = root as usize;
         let operands = Operands { input: (data, 0), output: (data, count), stream };
         // SAFETY: the caller promises it.
         with_type!(dtype_of(dtype)?, T => unsafe {
-            operands.run::<T>(devices, |devices, _, data| devices.broadcast(data, root))
+            operands.run::<T>(devices, work, |devices, _, data| devices.broadcast(data, root))
         })
     };
     // SAFETY: the caller promises it.
@@ -210,13 +246,14 @@ pub unsafe extern "C" fn remuda_device_all_gather(
     count: usize,
     dtype: u32,
     stream: *mut c_void,
+    work: *mut *mut StartedWork,
 ) -> i32 {
     let call = |devices: &DeviceGroup| {
         let all = of_all_ranks(devices.group(), count)?;
         let operands = Operands { input: (input, count), output: (output, all), stream };
         // SAFETY: the caller promises it.
         with_type!(dtype_of(dtype)?, T => unsafe {
-            operands.run::<T>(devices, |devices, input, output| devices.all_gather(input, output))
+            operands.run::<T>(devices, work, |devices, input, output| devices.all_gather(input, output))
         })
     };
     // SAFETY: the caller promises it.
@@ -236,13 +273,14 @@ pub unsafe extern "C" fn remuda_device_reduce_scatter(
     dtype: u32,
     op: u32,
     stream: *mut c_void,
+    work: *mut *mut StartedWork,
 ) -> i32 {
     let call = |devices: &DeviceGroup| {
         let (all, op) = (of_all_ranks(devices.group(), count)?, reduction(op)?);
         let operands = Operands { input: (input, all), output: (output, count), stream };
         // SAFETY: the caller promises it.
         with_type!(dtype_of(dtype)?, T => unsafe {
-            operands.run::<T>(devices, |devices, input, output| {
+            operands.run::<T>(devices, work, |devices, input, output| {
                 devices.reduce_scatter(input, output, op)
             })
         })
@@ -264,17 +302,190 @@ pub unsafe extern "C" fn remuda_device_all_to_all(
     count: usize,
     dtype: u32,
     stream: *mut c_void,
+    work: *mut *mut StartedWork,
 ) -> i32 {
     let call = |devices: &DeviceGroup| {
         let all = of_all_ranks(devices.group(), count)?;
         let operands = Operands { input: (input, all), output: (output, all), stream };
         // SAFETY: the caller promises it.
         with_type!(dtype_of(dtype)?, T => unsafe {
-            operands.run::<T>(devices, |devices, input, output| devices.all_to_all(input, output))
+            operands.run::<T>(devices, work, |devices, input, output| devices.all_to_all(input, output))
         })
     };
     // SAFETY: the caller promises it.
     unsafe { on_devices(devices, call) }
+}
+
+/// Fills `output` of rank `root` with the `count` elements of `input` of every rank, in rank order; other ranks pass 0.
+///
+/// # Safety
+/// As for [`remuda_device_all_reduce`], of both memories.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remuda_device_gather(
+    devices: *const DeviceGroup,
+    input: u64,
+    output: u64,
+    count: usize,
+    dtype: u32,
+    root: u32,
+    stream: *mut c_void,
+    work: *mut *mut StartedWork,
+) -> i32 {
+    let call = |devices: &DeviceGroup| {
+        let (group, root) = (devices.group(), root as usize);
+        let all = if group.rank() == root { of_all_ranks(group, count)? } else { 0 };
+        let operands = Operands { input: (input, count), output: (output, all), stream };
+        // SAFETY: the caller promises it.
+        with_type!(dtype_of(dtype)?, T => unsafe {
+            operands.run::<T>(devices, work, |devices, input, output| {
+                devices.gather(input, output, root)
+            })
+        })
+    };
+    // SAFETY: the caller promises it.
+    unsafe { on_devices(devices, call) }
+}
+
+/// Fills the `count` elements of `output` of every rank with part `rank` of `input` of rank `root`; other ranks pass 0.
+///
+/// # Safety
+/// As for [`remuda_device_all_reduce`], of both memories.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remuda_device_scatter(
+    devices: *const DeviceGroup,
+    input: u64,
+    output: u64,
+    count: usize,
+    dtype: u32,
+    root: u32,
+    stream: *mut c_void,
+    work: *mut *mut StartedWork,
+) -> i32 {
+    let call = |devices: &DeviceGroup| {
+        let (group, root) = (devices.group(), root as usize);
+        let all = if group.rank() == root { of_all_ranks(group, count)? } else { 0 };
+        let operands = Operands { input: (input, all), output: (output, count), stream };
+        // SAFETY: the caller promises it.
+        with_type!(dtype_of(dtype)?, T => unsafe {
+            operands.run::<T>(devices, work, |devices, input, output| {
+                devices.scatter(input, output, root)
+            })
+        })
+    };
+    // SAFETY: the caller promises it.
+    unsafe { on_devices(devices, call) }
+}
+
+/// Sends and receives several messages at the same time; the address of a message is one of the device.
+///
+/// # Safety
+/// As for [`remuda_device_all_reduce`], of all memories; `sends` and `recvs` have that many messages.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remuda_device_exchange(
+    devices: *const DeviceGroup,
+    sends: *const PeerMessage,
+    send_count: usize,
+    recvs: *const PeerMessage,
+    recv_count: usize,
+    stream: *mut c_void,
+    work: *mut *mut StartedWork,
+) -> i32 {
+    let call = |devices: &DeviceGroup| {
+        // SAFETY: the caller promises it.
+        let sends = messages_of(unsafe { array(sends, send_count, "sends") }?)?;
+        // SAFETY: the caller promises it.
+        let recvs = messages_of(unsafe { array(recvs, recv_count, "recvs") }?)?;
+        let exchange = |devices: &DeviceGroup| {
+            // SAFETY: the caller promises it.
+            let after = unsafe { CallerStream::record(devices, stream) }?;
+            // SAFETY: the caller promises it.
+            Ok(unsafe { devices.exchange(&sends, &recvs, &after) }?)
+        };
+        // SAFETY: the caller promises it.
+        unsafe { on_call(devices, work, exchange) }
+    };
+    // SAFETY: the caller promises it.
+    unsafe { on_devices(devices, call) }
+}
+
+/// Sends elements to another rank.
+///
+/// # Safety
+/// As for [`remuda_device_all_reduce`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remuda_device_send(
+    devices: *const DeviceGroup,
+    data: u64,
+    count: usize,
+    dtype: u32,
+    to: u32,
+    stream: *mut c_void,
+    work: *mut *mut StartedWork,
+) -> i32 {
+    let message = PeerMessage { data: data as *mut c_void, count, dtype, peer: to };
+    // SAFETY: the caller promises it.
+    unsafe { remuda_device_exchange(devices, &raw const message, 1, null(), 0, stream, work) }
+}
+
+/// Receives elements from another rank.
+///
+/// # Safety
+/// As for [`remuda_device_all_reduce`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remuda_device_recv(
+    devices: *const DeviceGroup,
+    data: u64,
+    count: usize,
+    dtype: u32,
+    from: u32,
+    stream: *mut c_void,
+    work: *mut *mut StartedWork,
+) -> i32 {
+    let message = PeerMessage { data: data as *mut c_void, count, dtype, peer: from };
+    // SAFETY: the caller promises it.
+    unsafe { remuda_device_exchange(devices, null(), 0, &raw const message, 1, stream, work) }
+}
+
+/// Makes later work of `stream` wait until an operation has ended; the host does not wait, and the handle remains.
+///
+/// # Safety
+/// `work` is null or a handle that was not freed, and no other thread uses it now; `stream` is null or a stream of the
+/// device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remuda_device_wait(work: *mut StartedWork, stream: *mut c_void) -> i32 {
+    guarded(|| {
+        // SAFETY: the caller promises it.
+        match unsafe { place(work, "work") }? {
+            // SAFETY: the caller promises it.
+            StartedWork::Device(work) => Ok(unsafe { work.order(stream) }?),
+            StartedWork::Host(_) => Err(CallError::argument("the operation is not one of GPUs")),
+        }
+    })
+}
+
+/// Frees the handle of an operation on GPUs without a wait; null is allowed. The operation goes on.
+///
+/// # Safety
+/// `work` is null or a handle of an operation on GPUs that was not freed, and no other thread uses it now.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remuda_device_release(work: *mut StartedWork) -> i32 {
+    guarded(|| {
+        if !work.is_null() {
+            // SAFETY: the caller promises it; a started operation made the box.
+            drop(unsafe { Box::from_raw(work) });
+        }
+        Ok(())
+    })
+}
+
+/// Messages of the caller.
+fn messages_of(messages: &[PeerMessage]) -> Result<Vec<DeviceMessage>, CallError> {
+    let message = |own: &PeerMessage| {
+        let (dtype, address) = (dtype_of(own.dtype)?, own.data as u64);
+        check_address(address, own.count, dtype.bytes())?;
+        Ok(DeviceMessage { peer: own.peer as usize, address, count: own.count, dtype })
+    };
+    messages.iter().map(message).collect()
 }
 
 /// A guarded call on connected GPUs, whose panic aborts their group.

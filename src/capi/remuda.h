@@ -221,12 +221,18 @@ int32_t remuda_exchange(const remuda_group *group, const remuda_message *sends, 
 /* ---- GPUs ------------------------------------------------------------------------------------------------------- */
 
 /* Experimental: these functions have not run on a GPU yet, and may change without a new REMUDA_ABI. A library has them if
- * it was built with the feature `nccl`; that of the wheel was not.
+ * it was built with the feature `nccl`.
  *
  * Addresses are those of the device, in its primary context, which other libraries use too. `stream` is the stream in
  * which the caller uses the memory, a CUstream or cudaStream_t; NULL is the default stream. An operation begins after the
- * work that the stream has when it is called, and blocks until it has ended: all streams see its result. Ranks compare
- * their calls first, and the deadline of the group holds for all of it. */
+ * work that the stream has when it is called.
+ *
+ * If `work` is NULL, a call blocks until the operation has ended: ranks compare their calls first, and all streams see its
+ * result. Else it is started, and NCCL has it when the call returns: ranks compare their calls meanwhile. The deadline of
+ * the group holds for both, and a lost rank is named. remuda_device_wait makes a stream wait for a started operation,
+ * remuda_wait the caller. Until then its memory stays allocated, and other code does not use it. If it fails, what the
+ * stream does afterwards goes on, with wrong values, and the next operation of the group returns an error. Through the
+ * memory of the host, an operation has ended when it is started. */
 
 /* The GPUs of the ranks of a group. */
 typedef struct remuda_devices remuda_devices;
@@ -236,28 +242,52 @@ typedef struct remuda_devices remuda_devices;
  * among those of the group.
  * Errors: REMUDA_SYSTEM (no driver, no such device), and those of operations. */
 int32_t remuda_devices_connect(const remuda_group *group, uint32_t device, remuda_devices **devices);
-/* Disconnects the GPUs and frees the handle; the group remains. NULL is allowed. */
+/* Disconnects the GPUs after their started operations have ended, and frees the handle; the group remains. NULL is
+ * allowed. */
 int32_t remuda_devices_free(remuda_devices *devices);
 /* 1 if NCCL moves the data, 0 if the memory of the host does, and for NULL. */
 int32_t remuda_devices_nccl(const remuda_devices *devices);
 /* Replaces the data of every rank by the reduction over all ranks. NCCL sums in its own order. */
 int32_t remuda_device_all_reduce(const remuda_devices *devices, uint64_t data, size_t count, uint32_t dtype, uint32_t op,
-                                 void *stream);
+                                 void *stream, remuda_work **work);
 /* Replaces the data of root by the reduction over all ranks; other ranks keep their data. */
 int32_t remuda_device_reduce(const remuda_devices *devices, uint64_t data, size_t count, uint32_t dtype, uint32_t op,
-                             uint32_t root, void *stream);
+                             uint32_t root, void *stream, remuda_work **work);
 /* Replaces the data of every rank by that of root. */
 int32_t remuda_device_broadcast(const remuda_devices *devices, uint64_t data, size_t count, uint32_t dtype, uint32_t root,
-                                void *stream);
+                                void *stream, remuda_work **work);
 /* Fills output (size × count) with the input (count) of every rank, in rank order. */
 int32_t remuda_device_all_gather(const remuda_devices *devices, uint64_t input, uint64_t output, size_t count,
-                                 uint32_t dtype, void *stream);
+                                 uint32_t dtype, void *stream, remuda_work **work);
 /* Fills output (count) with part `rank` of the reduction of input (size × count) over all ranks. */
 int32_t remuda_device_reduce_scatter(const remuda_devices *devices, uint64_t input, uint64_t output, size_t count,
-                                     uint32_t dtype, uint32_t op, void *stream);
+                                     uint32_t dtype, uint32_t op, void *stream, remuda_work **work);
+/* Fills output (size × count) of root with the input (count) of every rank; other ranks pass 0 as output. */
+int32_t remuda_device_gather(const remuda_devices *devices, uint64_t input, uint64_t output, size_t count, uint32_t dtype,
+                             uint32_t root, void *stream, remuda_work **work);
+/* Fills output (count) of every rank with part `rank` of input (size × count) of root; other ranks pass 0 as input. */
+int32_t remuda_device_scatter(const remuda_devices *devices, uint64_t input, uint64_t output, size_t count, uint32_t dtype,
+                              uint32_t root, void *stream, remuda_work **work);
 /* Sends part r (count) of input to rank r, and fills part r of output with the part from rank r. */
 int32_t remuda_device_all_to_all(const remuda_devices *devices, uint64_t input, uint64_t output, size_t count,
-                                 uint32_t dtype, void *stream);
+                                 uint32_t dtype, void *stream, remuda_work **work);
+/* Sends and receives several messages at the same time, so that ranks cannot wait for each other in a cycle; their `data`
+ * are addresses of the device. The messages of two ranks stay in order; other ranks need not call it. A rank can send to
+ * itself. The arrays of messages are copied. */
+int32_t remuda_device_exchange(const remuda_devices *devices, const remuda_message *sends, size_t send_count,
+                               const remuda_message *recvs, size_t recv_count, void *stream, remuda_work **work);
+/* Sends elements to another rank, which receives as many of the same type. Messages run one after the other, also if they
+ * are started: those that would wait for each other go into one remuda_device_exchange. */
+int32_t remuda_device_send(const remuda_devices *devices, uint64_t data, size_t count, uint32_t dtype, uint32_t to,
+                           void *stream, remuda_work **work);
+/* Receives elements from another rank. */
+int32_t remuda_device_recv(const remuda_devices *devices, uint64_t data, size_t count, uint32_t dtype, uint32_t from,
+                           void *stream, remuda_work **work);
+/* Makes the work that stream gets later wait until a started operation has ended; the caller does not wait, and the handle
+ * remains. Returns the error of the operation if it is known to have failed. */
+int32_t remuda_device_wait(remuda_work *work, void *stream);
+/* Frees the handle of an operation on GPUs without a wait; the operation goes on. NULL is allowed. */
+int32_t remuda_device_release(remuda_work *work);
 
 /* ---- Operations in flight --------------------------------------------------------------------------------------- */
 

@@ -5,6 +5,8 @@
 
 use std::ffi::{c_int, c_void};
 
+use cudarc::driver::CudaStream;
+
 use crate::cuda::device::{DeviceAddress, PeerMemory};
 use crate::cuda::driver::RawStream;
 use crate::cuda::nccl::error::NcclError;
@@ -66,6 +68,25 @@ impl Communicator {
         recvs: &[PeerMemory],
         stream: RawStream,
     ) -> Result<(), NcclError> {
+        self.exchange_in(sends, recvs, stream.handle())
+    }
+
+    /// The same in a stream of `cudarc`.
+    pub(crate) fn exchange_on(
+        &mut self,
+        sends: &[PeerMemory],
+        recvs: &[PeerMemory],
+        stream: &CudaStream,
+    ) -> Result<(), NcclError> {
+        self.exchange_in(sends, recvs, stream.cu_stream().cast())
+    }
+
+    fn exchange_in(
+        &mut self,
+        sends: &[PeerMemory],
+        recvs: &[PeerMemory],
+        stream: *mut c_void,
+    ) -> Result<(), NcclError> {
         // SAFETY: the call begins a group of calls of this thread.
         self.start("ncclGroupStart", |functions, _| unsafe { (functions.group_start)() })?;
         let mut outcome = Ok(());
@@ -73,7 +94,7 @@ impl Communicator {
             let (from, peer) = (to_read(*at), *peer as c_int);
             // SAFETY: as above.
             let sent = self.start("ncclSend", |functions, raw| unsafe {
-                (functions.send)(from, *bytes, BYTES, peer, raw, stream.handle())
+                (functions.send)(from, *bytes, BYTES, peer, raw, stream)
             });
             outcome = outcome.and(sent);
         }
@@ -81,7 +102,7 @@ impl Communicator {
             let (to, peer) = (to_write(*at), *peer as c_int);
             // SAFETY: as above.
             let received = self.start("ncclRecv", |functions, raw| unsafe {
-                (functions.recv)(to, *bytes, BYTES, peer, raw, stream.handle())
+                (functions.recv)(to, *bytes, BYTES, peer, raw, stream)
             });
             outcome = outcome.and(received);
         }

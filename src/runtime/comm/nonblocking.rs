@@ -337,7 +337,7 @@ impl Group {
     }
 
     /// Starts an operation on the communication thread; aborts the group if there is no thread.
-    fn start_on_thread(
+    pub(crate) fn start_on_thread(
         &self,
         op: Operation,
         operation: impl FnOnce(&mut HostBackend) -> Result<(), CollectiveError> + Send + 'static,

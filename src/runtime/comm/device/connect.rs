@@ -74,9 +74,9 @@ fn assemble(
     let stream = context.new_stream().map_err(|error| {
         Error::Device(format!("cannot create a CUDA stream: {}", driver_message(error)))
     })?;
-    let (backend, kernels) = (Mutex::new(Some(backend)), Mutex::default());
-    let traffic = TrafficCounters::default();
-    Ok(DeviceConnection { group, stream, backend, obstacle, kernels, traffic })
+    let (backend, kernels) = (Arc::new(Mutex::new(Some(backend))), Mutex::default());
+    let (turn, traffic) = (Mutex::default(), TrafficCounters::default());
+    Ok(DeviceConnection { group, stream, backend, turn, obstacle, kernels, traffic })
 }
 
 fn exchange_offers(

@@ -1,6 +1,6 @@
 //! The connected devices of a group.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use cudarc::driver::CudaStream;
@@ -19,12 +19,17 @@ use crate::runtime::dtype::element::Element;
 /// Time limit for the other ranks to finalize a communicator when it is dropped.
 const FINALIZE_MAX: Duration = Duration::from_secs(10);
 
+/// Backend of a connection, and of its operations in flight.
+pub(super) type SharedBackend = Arc<Mutex<Option<ActiveBackend>>>;
+
 /// The ranks of a group, the stream of this rank, and the backend that moves the data.
 pub(super) struct DeviceConnection {
     pub(super) group: Group,
     pub(super) stream: Arc<CudaStream>,
-    /// `None` once an operation has failed.
-    pub(super) backend: Mutex<Option<ActiveBackend>>,
+    /// `None` once an operation has failed. Operations that were started end it, too.
+    pub(super) backend: SharedBackend,
+    /// Held while an operation takes its place in the order of the group and in that of NCCL, which are the same.
+    pub(super) turn: Mutex<()>,
     /// Reason why the backend is not NCCL.
     pub(super) obstacle: Option<String>,
     /// Kernels on gradients; `None` until one is needed.
@@ -47,15 +52,24 @@ impl DeviceConnection {
         error
     }
 
-    /// Ends the backend after the failure of an operation on `bytes` of memory, and aborts the group.
+    /// Ends the backend after the failure of an operation on `bytes` of memory, and aborts the group. The backend is
+    /// free again before that: an operation in flight ends it while it holds the group.
     pub(super) fn abandon(
         &self,
-        backend: &mut Option<ActiveBackend>,
+        mut backend: MutexGuard<'_, Option<ActiveBackend>>,
         (op, bytes): (Operation, u64),
         trouble: OperationFailure,
     ) -> CollectiveError {
         *backend = None;
+        drop(backend);
         CollectiveError { bytes, ..self.fail(op, trouble) }
+    }
+
+    /// Takes the place of an operation in the order of the group, after all that were started.
+    pub(super) fn take_turn(&self) -> MutexGuard<'_, ()> {
+        let turn = lock(&self.turn);
+        self.group.inner.executor.run(|_| ());
+        turn
     }
 
     /// Counts an operation that was enqueued.
@@ -85,8 +99,10 @@ impl DeviceConnection {
 
 impl Drop for DeviceConnection {
     fn drop(&mut self) {
+        // Operations in flight use the backend. Each of them has a deadline.
+        drop(self.take_turn());
         let _ = self.stream.context().bind_to_thread();
-        let backend = self.backend.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut backend = lock(&self.backend);
         if let Some(ActiveBackend::Nccl(Nccl { communicator: mut nccl, .. })) = backend.take() {
             let until = clock::now() + FINALIZE_MAX;
             let deadline =

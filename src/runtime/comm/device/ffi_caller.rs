@@ -10,8 +10,11 @@ use cudarc::driver::{
     CudaEvent, CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop, result,
 };
 
+use crate::base::lock;
 use crate::cuda::driver::driver_message;
+use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::device::element::DeviceElement;
+use crate::runtime::comm::device::ffi_work::DeviceWork;
 use crate::runtime::comm::device::group::DeviceGroup;
 use crate::runtime::error::{Error, Result};
 
@@ -19,6 +22,28 @@ use crate::runtime::error::{Error, Result};
 pub struct CallerStream {
     stream: Arc<CudaStream>,
     ready: CudaEvent,
+}
+
+impl DeviceGroup {
+    /// Starts the one operation that `call` makes, instead of waiting for it. Operations run in the order of their start,
+    /// which is the same on all ranks; a blocking one waits for all of them. Through host memory, an operation has ended
+    /// when it is started.
+    ///
+    /// # Safety
+    /// The memory of the operation stays allocated, and no other code uses it, until the operation has ended: until the
+    /// [`DeviceWork`] has an outcome, or for work of a stream after [`DeviceWork::order`].
+    ///
+    /// # Errors
+    /// Those of `call`.
+    pub unsafe fn start<E: From<CollectiveError>>(
+        &self,
+        call: impl FnOnce(&Self) -> Result<(), E>,
+    ) -> Result<DeviceWork, E> {
+        let starting = Self { connection: self.connection.clone(), started: Some(Arc::default()) };
+        call(&starting)?;
+        let work = starting.started.and_then(|started| lock(&started).take());
+        Ok(work.unwrap_or_else(|| DeviceWork::ended(self.group())))
+    }
 }
 
 impl CallerStream {
@@ -44,10 +69,16 @@ impl CallerStream {
     /// Memory of the caller.
     ///
     /// # Safety
-    /// Until the operation with this memory has returned, `len` elements from `address` are on the device of the
+    /// Until the operation with this memory has ended, `len` elements from `address` are on the device of the
     /// group, and no other code uses them, except for work that the stream had when it was recorded.
     pub unsafe fn memory<T: DeviceElement>(&self, address: u64, len: usize) -> CallerMemory<'_, T> {
         CallerMemory { stream: self, address, len, element: PhantomData }
+    }
+
+    /// Makes the stream of an operation wait for the caller's work. The caller itself waits for the operation, so its
+    /// streams need no event.
+    pub(super) fn order(&self, stream: &CudaStream) {
+        stream.context().record_err(stream.wait(&self.ready));
     }
 }
 
@@ -57,14 +88,6 @@ pub struct CallerMemory<'a, T> {
     address: CUdeviceptr,
     len: usize,
     element: PhantomData<T>,
-}
-
-impl<T> CallerMemory<'_, T> {
-    /// Makes the stream of an operation wait for the caller's work. The caller itself waits until the operation has
-    /// ended, so its streams need no event.
-    fn order(&self, stream: &CudaStream) {
-        stream.context().record_err(stream.wait(&self.stream.ready));
-    }
 }
 
 impl<T> DeviceSlice<T> for CallerMemory<'_, T> {
@@ -79,14 +102,14 @@ impl<T> DeviceSlice<T> for CallerMemory<'_, T> {
 
 impl<T> DevicePtr<T> for CallerMemory<'_, T> {
     fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
-        self.order(stream);
+        self.stream.order(stream);
         (self.address, SyncOnDrop::Record(None))
     }
 }
 
 impl<T> DevicePtrMut<T> for CallerMemory<'_, T> {
     fn device_ptr_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
-        self.order(stream);
+        self.stream.order(stream);
         (self.address, SyncOnDrop::Record(None))
     }
 }

@@ -1,27 +1,37 @@
 //! The group of devices and its operations.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use cudarc::driver::{CudaContext, CudaEvent, CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
 
+use crate::base::{clock, lock};
 use crate::cuda::nccl::{NcclLibrary, PeerSlice};
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::operation::{DividedReduction, Operation, OperationCall};
+use crate::runtime::comm::core::pending::PendingOperation;
 use crate::runtime::comm::core::traffic::Traffic;
 use crate::runtime::comm::device::active::{ActiveBackend, BackendOperation};
 use crate::runtime::comm::device::connect::{connect, enable_canonical_order, split};
 use crate::runtime::comm::device::connection::DeviceConnection;
 use crate::runtime::comm::device::element::DeviceElement;
+use crate::runtime::comm::device::ffi_work::{Comparison, DeviceWork, Watch};
 use crate::runtime::comm::device::pending::is_complete;
 use crate::runtime::comm::device::registered::RegisteredSlice;
 use crate::runtime::comm::device::select::DeviceBackend;
 use crate::runtime::comm::device::wait::{
     DeviceDeadline, OperationFailure, already_failed, nccl_timeout_message,
 };
+use crate::runtime::comm::executor::OperationEvent;
 use crate::runtime::comm::group::Group;
+use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::dtype::element::{ReduceOp, ReduceOrder};
 use crate::runtime::error::Result;
 use crate::runtime::schedule::device_slices::Goal;
+
+/// By how much the submission of an operation may outlast its deadline: the thread that compares the calls knows which
+/// ranks are late, and ends it.
+const SUBMISSION_GRACE: Duration = Duration::from_secs(1);
 
 /// A set of ranks whose data is on GPUs; every rank holds its own handle, which can be cloned.
 ///
@@ -31,12 +41,18 @@ use crate::runtime::schedule::device_slices::Goal;
 #[derive(Clone)]
 pub struct DeviceGroup {
     pub(super) connection: Arc<DeviceConnection>,
+    /// Where the next operation leaves its handle, if it is started; see [`Self::start`].
+    pub(super) started: Option<Arc<Mutex<Option<DeviceWork>>>>,
 }
 
 impl DeviceGroup {
     /// Connects the devices of all ranks; every rank of `group` calls it with its own device.
     pub fn new(group: &Group, context: &Arc<CudaContext>, backend: DeviceBackend) -> Result<Self> {
-        Ok(Self { connection: Arc::new(connect(group, context, backend)?) })
+        Ok(Self::of(connect(group, context, backend)?))
+    }
+
+    fn of(connection: DeviceConnection) -> Self {
+        Self { connection: Arc::new(connection), started: None }
     }
 
     /// Returns the group of the ranks.
@@ -357,7 +373,7 @@ impl DeviceGroup {
     /// See [`Group::split`]; all ranks of this group must call it.
     pub fn split(&self, color: impl Into<Option<usize>>, key: usize) -> Result<Option<Self>> {
         let part = split(&self.connection, color.into(), key)?;
-        Ok(part.map(|connection| Self { connection: Arc::new(connection) }))
+        Ok(part.map(Self::of))
     }
 
     /// One part of `len` elements for every rank.
@@ -373,7 +389,24 @@ impl DeviceGroup {
         call: OperationCall,
         mut operation: impl FnMut(&mut ActiveBackend, &DeviceDeadline) -> Result<(), OperationFailure>,
     ) -> Result<(), CollectiveError> {
-        self.run_compared::<T>(call, &mut operation)
+        self.run_with::<T>(call, Box::new(HostBackend::sync_round::<T>), &mut operation)
+    }
+
+    /// Performs an operation that ranks compare in a way of its own, or starts it.
+    pub(super) fn run_with<T: DeviceElement>(
+        &self,
+        call: OperationCall,
+        compare: Box<Comparison>,
+        operation: &mut BackendOperation<'_>,
+    ) -> Result<(), CollectiveError> {
+        match &self.started {
+            Some(started) if self.is_nccl() => {
+                let work = self.start_compared::<T>(call, compare, operation)?;
+                *lock(started) = Some(work);
+                Ok(())
+            }
+            _ => self.run_compared::<T>(call, compare, operation),
+        }
     }
 
     /// One copy of this code for each type is enough: it is long, and the time of an operation is far above that
@@ -381,14 +414,16 @@ impl DeviceGroup {
     fn run_compared<T: DeviceElement>(
         &self,
         call: OperationCall,
+        compare: Box<Comparison>,
         operation: &mut BackendOperation<'_>,
     ) -> Result<(), CollectiveError> {
+        let _turn = self.connection.take_turn();
         let mut backend = self.connection.lock();
-        let loaded = self.load_kernels::<T>(call, &mut backend);
         let bytes = (call.count * size_of::<T>()) as u64;
-        let failed = |trouble| self.connection.abandon(&mut backend, (call.op, bytes), trouble);
-        loaded.map_err(failed)?;
-        self.connection.group.run_blocking(|host| host.sync_calls::<T>(call))?;
+        if let Err(trouble) = self.load_kernels::<T>(call, &mut backend) {
+            return Err(self.connection.abandon(backend, (call.op, bytes), trouble));
+        }
+        self.connection.group.run_blocking(|host| host.run_uncounted::<T>(call, compare))?;
         let deadline = DeviceDeadline::new(&self.connection.group, &self.connection.stream);
         let ended = self.enqueue(backend.as_mut(), &deadline, operation).and_then(|event| {
             let Some(event) = event else { return Ok(()) };
@@ -396,7 +431,55 @@ impl DeviceGroup {
         });
         ended
             .map(|()| self.connection.count::<T>(call))
-            .map_err(|trouble| self.connection.abandon(&mut backend, (call.op, bytes), trouble))
+            .map_err(|trouble| self.connection.abandon(backend, (call.op, bytes), trouble))
+    }
+
+    /// Submits an operation to NCCL and has it watched.
+    fn start_compared<T: DeviceElement>(
+        &self,
+        call: OperationCall,
+        compare: Box<Comparison>,
+        operation: &mut BackendOperation<'_>,
+    ) -> Result<DeviceWork, CollectiveError> {
+        let (connection, group) = (&self.connection, self.group());
+        let bytes = (call.count * size_of::<T>()) as u64;
+        let _turn = lock(&connection.turn);
+        let mut backend = connection.lock();
+        if let Err(trouble) = self.load_kernels::<T>(call, &mut backend) {
+            return Err(connection.abandon(backend, (call.op, bytes), trouble));
+        }
+        drop(backend);
+        let (submitted, end) = mpsc::sync_channel(1);
+        let context = connection.stream.context().clone();
+        let watch = Watch { context, backend: connection.backend.clone(), end };
+        let watched = move |host: &mut HostBackend| watch.run::<T>(host, call, compare);
+        let mut pending = group.start_on_thread(call.op, watched, |_: OperationEvent| {});
+
+        let mut deadline = DeviceDeadline::new(group, &connection.stream);
+        deadline.until = clock::after(deadline.until, SUBMISSION_GRACE);
+        let mut backend = connection.lock();
+        let trouble = match self.enqueue(backend.as_mut(), &deadline, operation) {
+            Ok(event) => {
+                let end = event.map(Arc::new);
+                // Sending fails if the ranks have found a difference meanwhile.
+                let _ = submitted.send(end.clone());
+                connection.count::<T>(call);
+                return Ok(DeviceWork::new(pending, end, group));
+            }
+            Err(trouble) => trouble,
+        };
+        // The watch knows better why the group was aborted meanwhile.
+        let is_consequence = group.abort_cause().is_some();
+        let error = connection.abandon(backend, (call.op, bytes), trouble);
+        drop(submitted);
+        pending.poll(Duration::MAX);
+        Err(match pending.take() {
+            Some(Err(cause)) if is_consequence => {
+                group.report(&cause);
+                cause
+            }
+            _ => error,
+        })
     }
 
     /// Loads the kernels of a call, which a device does only when it is idle: before the ranks meet for the call.

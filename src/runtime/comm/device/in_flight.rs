@@ -91,7 +91,7 @@ impl DeviceGroup {
     ) -> Result<Option<CudaEvent>, CollectiveError> {
         let mut backend = self.connection.lock();
         let enqueued = self.enqueue(backend.as_mut(), deadline, |backend, _| operation(backend));
-        enqueued.map_err(|trouble| self.connection.abandon(&mut backend, (op, bytes), trouble))
+        enqueued.map_err(|trouble| self.connection.abandon(backend, (op, bytes), trouble))
     }
 
     /// Call of a reduction, how the backends execute it, and whether they can. The mean over the ranks is an

@@ -24,6 +24,8 @@
 //! |---|---|
 //! | `group` | the group and its blocking operations |
 //! | `in_flight`, `pending` | operations in flight: submission, completion |
+//! | `ffi_work` | operations of the group that are started: handle, watch |
+//! | `ffi_messages` | messages on memory of another library |
 //! | `ffi_caller` | memory of another library, with the stream in which that uses it |
 //! | `memory` | memory of which ranges are lent to operations in flight |
 //! | `select` | selection of NCCL or the host |
@@ -46,7 +48,9 @@ mod element;
 mod ffi_caller;
 mod ffi_fold;
 mod ffi_kernels;
+mod ffi_messages;
 mod ffi_pinned;
+mod ffi_work;
 mod fold_kernel;
 mod gradient_kernel;
 mod gradients;
@@ -68,7 +72,9 @@ pub use cudarc;
 
 pub use element::DeviceElement;
 pub use ffi_caller::{CallerMemory, CallerStream};
+pub use ffi_messages::DeviceMessage;
 pub use ffi_pinned::{device_count, open_device};
+pub use ffi_work::DeviceWork;
 pub use fold_kernel::FoldKernel;
 pub use gradient_kernel::{GradientKernel, GradientOp};
 pub use group::DeviceGroup;

@@ -52,9 +52,8 @@ impl<F: Fn(OperationEvent) + Send> PendingDevice<F> {
                 Some(Ok(()))
             }
             Err(trouble) => {
-                let mut backend = self.connection.lock();
                 let operation = (self.op, self.bytes);
-                Some(Err(self.connection.abandon(&mut backend, operation, trouble)))
+                Some(Err(self.connection.abandon(self.connection.lock(), operation, trouble)))
             }
         }
     }

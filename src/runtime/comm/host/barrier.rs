@@ -12,17 +12,8 @@ impl HostBackend {
         self.run::<u8>(OperationCall::new(Operation::Barrier, 0), Self::sync_round::<u8>)
     }
 
-    /// Waits until all ranks have made this call, which runs elsewhere; fails if a rank has made a different
-    /// call.
-    #[cfg(feature = "nccl")]
-    pub(crate) fn sync_calls<T: Element>(
-        &mut self,
-        call: OperationCall,
-    ) -> Result<(), CollectiveError> {
-        self.run_uncounted::<T>(call, Self::sync_round::<T>)
-    }
-
-    fn sync_round<T: Element>(
+    /// Waits until all ranks have made this call; fails if a rank has made a different call.
+    pub(crate) fn sync_round<T: Element>(
         &mut self,
         call: OperationCall,
         deadline: Deadline,

@@ -130,6 +130,16 @@ impl LocalNode {
         }
     }
 
+    /// Fails if the group was aborted or a rank of this node is gone, of ranks that have all called the operation.
+    #[cfg(feature = "nccl")]
+    pub(crate) fn check_ranks(&self) -> Result<(), Cause> {
+        if let Some(record) = self.segment.abort_record() {
+            return Err(self.roster.abort_cause(record));
+        }
+        let gone = self.departed_ranks().into_iter().find(|(_, how)| *how == Departure::Gone);
+        gone.map_or(Ok(()), |(rank, how)| Err(self.roster.peer_lost(rank, how)))
+    }
+
     /// Ranks of this node that have exited or dropped the group without an error.
     fn departed_ranks(&self) -> Vec<(usize, Departure)> {
         let neighbours = self.roster.local_ranks().iter().enumerate();
