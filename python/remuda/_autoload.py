@@ -31,7 +31,7 @@ def _register() -> None:
 
     # torch 2.14 and newer find the backend by its entry point.
     if dist.is_available() and not hasattr(dist.Backend, "_ensure_backend_registered"):
-        dist.Backend.register_backend("remuda", _create, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend("remuda", _create, extended_api=True, devices=["cpu", "cuda"])
 
 
 def _swap() -> None:

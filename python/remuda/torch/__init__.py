@@ -1,7 +1,7 @@
 """torch.distributed over the groups of remuda.
 
 A script needs no import: ``init_process_group("remuda")``, or ``"cpu:remuda,cuda:nccl"`` beside NCCL for the tensors
-of GPUs. torch 2.14 and newer find the backend by its entry point when it is first named, older versions when torch is
+of GPUs, which `remuda.torch.cuda` moves otherwise. torch 2.14 and newer find the backend by its entry point when it is first named, older versions when torch is
 imported.
 
 * Sums of floats have the same bits for every placement of the ranks.

@@ -11,7 +11,7 @@ import threading
 import weakref
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -20,7 +20,9 @@ from torch._C._distributed_c10d import Work, _create_work_from_future
 
 from remuda import group as groups
 from remuda import native
+from remuda.devices import Devices
 from remuda.errors import RemudaError
+from remuda.torch.cuda import OnDevice, PendingOnDevice, Place, place_of, streams
 from remuda.torch.errors import KINDS, BadArgument, EnvironmentMismatch, SystemFailure, of_torch
 from remuda.torch.tensors import (
     BITWISE,
@@ -152,10 +154,11 @@ class Call(NamedTuple):
     """An operation as a call of the C library.
 
     ``arguments`` are those between the group and the handle, ``kept`` is the memory that they point to, ``result`` what
-    the Work of the operation returns, and ``finish`` runs at its end.
+    the Work of the operation returns, and ``finish`` runs at its end. ``name`` is that of ``remuda_all_reduce`` without
+    ``remuda_``, for memory of the host, or without ``remuda_device_``.
     """
 
-    function: "Callable[..., int]"
+    name: str
     arguments: "Tuple[Any, ...]"
     kept: Any
     result: List[torch.Tensor]
@@ -179,7 +182,10 @@ class _Operations:
         self._name, self._description = "", ""
         self._operations = 0
         self._bracket: Optional[List[Work]] = None
-        self._freed = weakref.finalize(self, _close, self._group, self._futures, self._dropped)
+        #: Messages of GPUs in the bracket, and what copies those that were received.
+        self._messages: "Tuple[List[_Message], List[_Message], List[torch.Tensor]]" = ([], [], [])
+        self._devices: "Dict[int, Devices]" = {}
+        self._freed = weakref.finalize(self, _close, self._group, self._devices, self._futures, self._dropped)
         self._freed.atexit = False
 
     # ---- how an operation runs ----
@@ -191,18 +197,51 @@ class _Operations:
 
     def _run_here(self, call: Call, options: Any) -> Work:
         """Starts an operation, or runs it if the program waits for it anyway."""
-        if getattr(options, "asyncOp", True):
+        is_async = getattr(options, "asyncOp", True)
+        device = place_of(call.kept)
+        if device is not None:
+            work: Work = self._start_on_device(call, device)
+            if not is_async:
+                work.wait()
+        elif is_async:
             place = ctypes.c_void_p()
-            native.check(call.function(self._handle(), *call.arguments, place), KINDS)
+            native.check(self._function(call)(self._handle(), *call.arguments, place), KINDS)
             pending = Pending(place.value or 0, call.kept, call.result, call.finish)
             work = Started(pending, self._futures, self._dropped)
-            if self._bracket is not None:
-                self._bracket.append(work)
-            return work
-        native.check(call.function(self._handle(), *call.arguments, None), KINDS)
-        if call.finish is not None:
-            call.finish()
-        return Done(call.result)
+        else:
+            native.check(self._function(call)(self._handle(), *call.arguments, None), KINDS)
+            if call.finish is not None:
+                call.finish()
+            return Done(call.result)
+        if is_async and self._bracket is not None:
+            self._bracket.append(work)
+        return work
+
+    def _function(self, call: Call) -> "Callable[..., int]":
+        function: "Callable[..., int]" = getattr(self._library, f"remuda_{call.name}")
+        return function
+
+    def _start_on_device(self, call: Call, device: Place) -> Work:
+        """Starts an operation after the work of the current stream."""
+        handle, place = self._devices_at(device.index), ctypes.c_void_p()
+        arguments = (0 if argument is None else argument for argument in call.arguments)
+        function = getattr(self._library, f"remuda_device_{call.name}")
+        native.check(function(handle, *arguments, device.stream, place), KINDS)
+        pending = PendingOnDevice(device, place.value or 0, call.kept, call.result, call.finish)
+        return OnDevice(pending, self._futures, self._dropped)
+
+    def _devices_at(self, index: int) -> Optional[int]:
+        """Handle of the GPUs of the ranks, which the first operation on them connects: all ranks take part in it."""
+        self._handle()
+        if index not in self._devices:
+            if not native.has_devices(self._library):
+                hint = 'name the backends "cpu:remuda,cuda:nccl", with torch 2.14 or newer: NCCL moves these tensors'
+                raise BadArgument(f"a tensor is on GPU {index}, and this C library is for host memory", hint=hint)
+            try:
+                self._devices[index] = Devices(self._group, index)
+            except RemudaError as error:
+                raise of_torch(error) from None
+        return self._devices[index].handle
 
     def _handle(self) -> int:
         handle = self._group.handle
@@ -236,14 +275,14 @@ class _Operations:
             return self._gather_all(dense(tensor), parts, result, opts, fold)
         memory, op = own = summand(tensor, given)
         arguments = (*own.block, op)
-        return self._run(Call(self._library.remuda_all_reduce, arguments, memory, result, copier(tensor, memory)), opts)
+        return self._run(Call("all_reduce", arguments, memory, result, copier(tensor, memory)), opts)
 
     def reduce(self, tensors: List[torch.Tensor], opts: Any) -> Work:
         (tensor,) = tensors
         memory, op = own = summand(tensor, opts.reduceOp)
         finish = copier(tensor, memory) if self._rank == opts.rootRank else None
         arguments = (*own.block, op, opts.rootRank)
-        return self._run(Call(self._library.remuda_reduce, arguments, memory, tensors, finish), opts)
+        return self._run(Call("reduce", arguments, memory, tensors, finish), opts)
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
         given = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
@@ -260,14 +299,14 @@ class _Operations:
         address, _, code = own.block
         arguments = (address, target.data_ptr(), target.numel(), code, op)
         finish = copier(output, target)
-        return self._run(Call(self._library.remuda_reduce_scatter, arguments, (memory, target), [output], finish), opts)
+        return self._run(Call("reduce_scatter", arguments, (memory, target), [output], finish), opts)
 
     def _target(self, output: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
         """Where a reduction of ``memory`` writes the elements of an output."""
         direct = summand(output, dist.ReduceOp.SUM).memory if output.is_contiguous() else None
         if direct is not None and direct.data_ptr() == output.data_ptr() and direct.dtype == memory.dtype:
             return direct
-        return torch.empty(memory.numel() // self._size, dtype=memory.dtype)
+        return torch.empty(memory.numel() // self._size, dtype=memory.dtype, device=memory.device)
 
     def _then(self, work: Work, finish: "Callable[[], None]", result: List[torch.Tensor], opts: Any) -> Work:
         """Runs ``finish`` after a work that a program may not see."""
@@ -295,7 +334,7 @@ class _Operations:
             memory, op = own = summand(part.clone(), getattr(opts, "reduceOp", dist.ReduceOp.SUM))
             finish = copier(output, memory) if root == self._rank else None
             works.append(
-                self._run(Call(self._library.remuda_reduce, (*own.block, op, root), memory, [output], finish), opts)
+                self._run(Call("reduce", (*own.block, op, root), memory, [output], finish), opts)
             )
         return self._together(works, [output])
 
@@ -305,12 +344,12 @@ class _Operations:
         (tensor,) = tensors
         memory = dense(tensor)
         arguments = (memory.data_ptr(), *block(memory), opts.rootRank)
-        return self._run(Call(self._library.remuda_broadcast, arguments, memory, tensors, copier(tensor, memory)), opts)
+        return self._run(Call("broadcast", arguments, memory, tensors, copier(tensor, memory)), opts)
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
         if output.is_contiguous():
             return self._gather_all(dense(input), output, [output], opts, None)
-        parts = torch.empty(output.shape, dtype=output.dtype)
+        parts = torch.empty(output.shape, dtype=output.dtype, device=output.device)
         return self._gather_all(dense(input), parts, [output], opts, copier(output, parts))
 
     def _gather_all(
@@ -327,7 +366,7 @@ class _Operations:
             raise BadArgument(f"{problem}, got {parts.numel()} of type {parts.dtype}")
         count, code = block(own)
         arguments = (own.data_ptr(), dense(parts).data_ptr(), count, code)
-        return self._run(Call(self._library.remuda_all_gather, arguments, (own, parts), result, finish), opts)
+        return self._run(Call("all_gather", arguments, (own, parts), result, finish), opts)
 
     def all_gather_single_coalesced(
         self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any = None
@@ -362,7 +401,7 @@ class _Operations:
         count, code = block(own)
         arguments = (own.data_ptr(), None if flat is None else flat.data_ptr(), count, code, root)
         finish = None if flat is None else spread(flat, parts)
-        return self._run(Call(self._library.remuda_gather, arguments, (own, flat), parts or inputs, finish), opts)
+        return self._run(Call("gather", arguments, (own, flat), parts or inputs, finish), opts)
 
     def scatter(self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any) -> Work:
         (output,) = outputs
@@ -375,7 +414,7 @@ class _Operations:
         if flat is not None and flat.numel() != self._size * target.numel():
             raise BadArgument(f"expected {self._size} tensors of {target.numel()} elements")
         finish = copier(output, target)
-        return self._run(Call(self._library.remuda_scatter, arguments, (flat, target), outputs, finish), opts)
+        return self._run(Call("scatter", arguments, (flat, target), outputs, finish), opts)
 
     def alltoall(self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any = None) -> Work:
         return self._exchange(list(enumerate(inputs)), list(enumerate(outputs)), outputs, opts)
@@ -393,9 +432,12 @@ class _Operations:
         recvs = self._counts(target, output_split_sizes)
         # Both count in the unit of one type.
         code = block(own)[1]
-        arguments = (own.data_ptr(), sends, target.data_ptr(), recvs, code)
         finish = copier(output, target)
-        return self._run(Call(self._library.remuda_all_to_all_v, arguments, (own, target), [output], finish), opts)
+        if streams.index_of(own) is None:
+            arguments: "Tuple[Any, ...]" = (own.data_ptr(), sends, target.data_ptr(), recvs, code)
+            return self._run(Call("all_to_all_v", arguments, (own, target), [output], finish), opts)
+        arguments = _arrays(_parts(own, sends), _parts(target, recvs))
+        return self._run(Call("exchange", arguments, (own, target), [output], finish), opts)
 
     def _counts(self, tensor: torch.Tensor, splits: Optional[List[int]]) -> "ctypes.Array[ctypes.c_size_t]":
         """Elements of every rank's part, along the first dimension."""
@@ -411,7 +453,10 @@ class _Operations:
         return (ctypes.c_size_t * self._size)(*(split * unit for split in splits))
 
     def barrier(self, opts: Any = None) -> Work:
-        return self._run(Call(self._library.remuda_barrier, (), None, []), opts)
+        for index in self._devices:
+            # As NCCL's backend of torch does.
+            streams.synchronize(index)
+        return self._run(Call("barrier", (), None, []), opts)
 
     def monitored_barrier(self, opts: Any = None, wait_all_ranks: bool = False) -> None:
         """A barrier whose error names the ranks that are missing; all of them, with and without ``wait_all_ranks``."""
@@ -438,15 +483,22 @@ class _Operations:
         (tensor,) = tensors
         _check_tag(tag)
         memory = dense(tensor)
+        if self._bracket is not None and streams.index_of(memory) is not None:
+            self._messages[0].append((dstRank, memory))
+            return Done(tensors)
         arguments = (memory.data_ptr(), *block(memory), dstRank)
-        return self._run_here(Call(self._library.remuda_send, arguments, memory, tensors), None)
+        return self._run_here(Call("send", arguments, memory, tensors), None)
 
     def recv(self, tensors: List[torch.Tensor], srcRank: int, tag: int = 0) -> Work:
         (tensor,) = tensors
         _check_tag(tag)
         memory = dense(tensor)
+        if self._bracket is not None and streams.index_of(memory) is not None:
+            self._messages[1].append((srcRank, memory))
+            self._messages[2].append(tensor)
+            return Done(tensors)
         arguments = (memory.data_ptr(), *block(memory), srcRank)
-        return self._run_here(Call(self._library.remuda_recv, arguments, memory, tensors, copier(tensor, memory)), None)
+        return self._run_here(Call("recv", arguments, memory, tensors, copier(tensor, memory)), None)
 
     def recv_anysource(self, tensors: List[torch.Tensor], tag: int = 0) -> Work:
         raise BadArgument("a message is received from a rank that is named", hint="pass `src`")
@@ -459,20 +511,27 @@ class _Operations:
         opts: Any,
     ) -> Work:
         """Sends and receives tensors of any sizes at the same time."""
-        kept = [[(peer, dense(tensor)) for peer, tensor in part] for part in (sends, recvs)]
-        arrays = []
-        for part in kept:
-            messages = [native.Message(one.data_ptr(), *block(one), peer) for peer, one in part]
-            arrays.append((native.Message * len(part))(*messages))
-        copies = [copier(tensor, memory) for (_, tensor), (_, memory) in zip(recvs, kept[1])]
+        sent, received = ([(peer, dense(tensor)) for peer, tensor in part] for part in (sends, recvs))
+        targets = [tensor for _, tensor in recvs]
+        return self._run(self._exchange_of(sent, received, targets, result), opts)
+
+    def _exchange_of(
+        self,
+        sent: "List[_Message]",
+        received: "List[_Message]",
+        targets: List[torch.Tensor],
+        result: List[torch.Tensor],
+    ) -> Call:
+        """Messages of dense tensors; those that are received are copied to ``targets``."""
+        copies = [copier(tensor, memory) for tensor, (_, memory) in zip(targets, received)]
 
         def finish() -> None:
             for copy in copies:
                 if copy is not None:
                     copy()
 
-        arguments = (arrays[0], len(sends), arrays[1], len(recvs))
-        return self._run(Call(self._library.remuda_exchange, arguments, kept, result, finish), opts)
+        arguments = _arrays(*([(peer, one.data_ptr(), *block(one)) for peer, one in part] for part in (sent, received)))
+        return Call("exchange", arguments, [sent, received], result, finish if any(copies) else None)
 
     def start_coalescing(self, *device: torch.device) -> None:
         """Begins operations of which the program waits for the last Work only."""
@@ -480,6 +539,10 @@ class _Operations:
 
     def end_coalescing(self, *device: torch.device) -> Work:
         works, self._bracket = self._bracket or [], None
+        (sent, received, targets), self._messages = self._messages, ([], [], [])
+        if sent or received:
+            # NCCL needs all messages that ranks send to each other in one call.
+            works.append(self._run_here(self._exchange_of(sent, received, targets, targets), None))
         return self._together(works, [])
 
     # ---- the group ----
@@ -555,10 +618,37 @@ class _Operations:
     _end_coalescing = end_coalescing
 
 
-def _close(group: groups.Group, *completers: Completer) -> None:
+def _close(group: groups.Group, devices: "Dict[int, Devices]", *completers: Completer) -> None:
     for completer in completers:
         completer.close()
+    for own in devices.values():
+        own.free()
+    devices.clear()
     _free(group)
+
+
+#: A rank, and a dense tensor for it or from it.
+_Message = Tuple[int, torch.Tensor]
+
+
+def _arrays(sends: "List[Tuple[int, int, int, int]]", recvs: "List[Tuple[int, int, int, int]]") -> "Tuple[Any, ...]":
+    """Arguments of an exchange of messages: rank, address, number and code of the elements of each."""
+    arrays = []
+    for part in (sends, recvs):
+        messages = [native.Message(address, count, code, peer) for peer, address, count, code in part]
+        arrays.append((native.Message * len(part))(*messages))
+    return arrays[0], len(sends), arrays[1], len(recvs)
+
+
+def _parts(tensor: torch.Tensor, counts: "Iterable[int]") -> "List[Tuple[int, int, int, int]]":
+    """The parts of a dense tensor as messages, one for each rank."""
+    count, code = block(tensor)
+    unit = tensor.numel() * tensor.element_size() // count if count else 1
+    messages, address = [], tensor.data_ptr()
+    for rank, length in enumerate(counts):
+        messages.append((rank, address, length, code))
+        address += length * unit
+    return messages
 
 
 def _check_tag(tag: int) -> None:
@@ -663,7 +753,7 @@ if _can_subclass_backend():
     _let_works_tell_their_end()
 
     class RemudaBackend(_Operations, C10dBackend):
-        """The backend of a process group for host memory; other devices have backends of their own."""
+        """The backend of a process group for host memory and GPUs; other devices have backends of their own."""
 
         #: Backends that torch has wrapped: its wrapper keeps their C++ half alone.
         _wrapped: "set[RemudaBackend]" = set()
@@ -681,7 +771,8 @@ if _can_subclass_backend():
 
         @property
         def supports_coalescing(self) -> bool:
-            return False
+            """Messages of GPUs must be sent together; those of host memory need not."""
+            return streams.are_there() and native.has_devices(self._library)
 
         @property
         def supports_splitting(self) -> bool:
@@ -699,4 +790,4 @@ def create(options: Any, backend_options: Any = None) -> Any:
 def register() -> None:
     """Makes the name ``remuda`` known to torch."""
     if "REMUDA" not in dist.Backend._plugins:
-        dist.Backend.register_backend("remuda", create, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend("remuda", create, extended_api=True, devices=["cpu", "cuda"])

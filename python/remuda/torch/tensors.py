@@ -58,10 +58,10 @@ WIDER = _wider_types()
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself if its elements are one block of host memory in their order, else a copy that is."""
-    if tensor.device.type != "cpu":
-        hint = 'name the backends "cpu:remuda,cuda:nccl", with torch 2.14 or newer: NCCL moves the tensors of GPUs'
-        raise BadArgument(f"a tensor is on device {tensor.device}, this group is for host memory", hint=hint)
+    """The tensor itself if its elements are one block of memory in their order, else a copy that is."""
+    if tensor.device.type not in ("cpu", "cuda"):
+        problem = f"a tensor is on device {tensor.device}"
+        raise BadArgument(f"{problem}, remuda moves those of host memory and of GPUs of NVIDIA")
     if tensor.layout != torch.strided:
         raise BadArgument(f"a tensor has the layout {tensor.layout}, only dense tensors can be sent")
     if tensor.is_complex() or tensor.is_neg():
@@ -151,7 +151,7 @@ def folded(op: object, parts: List[torch.Tensor]) -> torch.Tensor:
 
 def empty_for(parts: List[torch.Tensor]) -> torch.Tensor:
     """One block for tensors of one type, one after the other."""
-    return torch.empty(sum(part.numel() for part in parts), dtype=parts[0].dtype)
+    return torch.empty(sum(part.numel() for part in parts), dtype=parts[0].dtype, device=parts[0].device)
 
 
 def spread(flat: torch.Tensor, parts: List[torch.Tensor]) -> "Callable[[], None]":

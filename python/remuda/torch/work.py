@@ -58,6 +58,8 @@ class Pending:
         self.result = result
         self.error: Optional[BaseException] = None
         self.promise: Optional[Promise] = None
+        #: Devices of the result, other than the memory of the host.
+        self.devices: List[torch.device] = []
         self._kept = kept
         self._finish = finish
 
@@ -102,8 +104,8 @@ class Promise:
     DistributedDataParallel, would take it for the result. The error of a callback is an error in both.
     """
 
-    def __init__(self) -> None:
-        self._ended: torch.futures.Future = torch.futures.Future()
+    def __init__(self, devices: List[torch.device]) -> None:
+        self._ended: torch.futures.Future = torch.futures.Future(devices=devices)
         self._result: List[torch.Tensor] = []
         self._error: Optional[BaseException] = None
         self.future = self._ended.then(self._outcome)
@@ -232,7 +234,7 @@ class Started(Work):
         with pending.lock:
             if pending.promise is not None:
                 return pending.promise.future
-            promise = pending.promise = Promise()
+            promise = pending.promise = Promise(pending.devices)
             is_running = pending.handle is not None
         if is_running:
             self._futures.add(pending)
