@@ -58,6 +58,37 @@ fn success_names_launch_logs_and_end() {
 }
 
 #[test]
+fn lines_of_other_ranks_after_a_failure_are_counted() {
+    let launch = |ranks: usize, last: &str| {
+        let launch = workers(ranks);
+        let dir = launch.dir().to_owned();
+        let script = format!(
+            "[ $RANK = 1 ] && {{ until [ -e up ]; do sleep 0.01; done; exit 3; }}\n\
+             trap '{last}; exit 0' TERM; [ $RANK = 0 ] && touch up; sleep 1000 & wait"
+        );
+        launch.cwd(dir).option("--quiet").sh(&script)
+    };
+    let screen = |others: &str, hidden: &str| {
+        format!(
+            "error[R101]: rank 1 (localhost) exited with code 3 after TIME; {others} stopped\n\
+             \x20 host localhost   local rank 1   slot 1   pid PID\n\
+             \x20 it wrote no output\n\
+             \x20 {hidden}\n\
+             \x20 log: DIR/runs/RUN\n"
+        )
+    };
+    let one = "2 lines of rank 0 after the failure are not shown: DIR/runs/RUN/rank0.stdout";
+    let end = launch(2, "echo saved; printf exits");
+    check_end(end, 3, &screen("1 other worker was", one));
+    let two = "1 line of rank 0 after the failure is not shown: DIR/runs/RUN/rank0.stderr";
+    let end = launch(3, "[ $RANK = 0 ] && echo saved >&2");
+    check_end(end, 3, &screen("2 other workers were", two));
+    let end = launch(2, "echo saved; echo really >&2");
+    let both = "2 lines of rank 0 after the failure are not shown: DIR/runs/RUN";
+    check_end(end, 3, &screen("1 other worker was", both));
+}
+
+#[test]
 fn exit_code_screen() {
     check_end(
         hosts(&[("n0", 1), ("n1", 1)])

@@ -288,6 +288,7 @@ impl JobReport<'_> {
                 FailureCause::Node { node, loss } => self.node_lost(*node, loss, title),
             };
             failure.facts.extend(self.also_lost());
+            failure.facts.extend(self.hidden_lines(pages));
             failure.facts.extend(self.restarts_note());
             if !failure.help.iter().any(|help| help.contains("--resume")) {
                 failure.help.extend(self.help_to_resume(cause));
@@ -408,6 +409,32 @@ impl JobReport<'_> {
         let nodes = self.verdict.also_lost.iter().map(|node| &self.plan.nodes[node.index()]);
         let hosts: Vec<_> = nodes.map(|node| node.host.as_str()).collect();
         (!hosts.is_empty()).then(|| format!("lost too: {}", messages::name_hosts(&hosts)))
+    }
+
+    /// What workers other than the cause wrote after the first failure, which the screen does not show.
+    fn hidden_lines(&self, pages: &OutputRouter) -> Option<String> {
+        let of_cause = self.verdict.cause.as_ref().and_then(rank_of);
+        let mut hidden = pages.hidden_lines();
+        hidden.retain(|(rank, _, _)| Some(*rank) != of_cause);
+        let (first, stream, _) = *hidden.first()?;
+        let ranks: BTreeSet<Rank> = hidden.iter().map(|(rank, _, _)| *rank).collect();
+        let count = hidden.iter().map(|(_, _, count)| count).sum();
+        let whose = match ranks.len() {
+            1 => format!("rank {first}"),
+            others => show_count(others, "other rank"),
+        };
+        let file = match hidden.len() {
+            1 => pages.log_path(first, stream),
+            _ => pages.log_path(first, stream).and_then(|file| Some(file.parent()?.to_owned())),
+        };
+        let place = match (file, self.screen) {
+            (None, _) => String::new(),
+            (Some(file), ReportScreen::Node0) => format!(": {}", file.display()),
+            (Some(file), ReportScreen::OtherNode) => format!(": {} on node 0", file.display()),
+        };
+        let lines = show_count(count, "line");
+        let are = if count == 1 { "is" } else { "are" };
+        Some(format!("{lines} of {whose} after the failure {are} not shown{place}"))
     }
 
     /// The command that continues with the remaining nodes, if there are any.
@@ -543,4 +570,14 @@ impl JobReport<'_> {
 /// Returns ` after 1.1 s`, where that is known.
 pub(in crate::launch) fn after(worker: &WorkerHistory) -> String {
     worker.run_time().map_or_else(String::new, |ran| format!(" after {}", show_duration(ran)))
+}
+/// The worker whose end the report describes.
+fn rank_of(cause: &FailureCause) -> Option<Rank> {
+    match cause {
+        FailureCause::Worker(end) => Some(end.rank),
+        FailureCause::GaveUp { rank, .. }
+        | FailureCause::Exiting { rank, .. }
+        | FailureCause::NotStarted { rank, .. } => Some(*rank),
+        FailureCause::MissingRanks { .. } | FailureCause::Node { .. } => None,
+    }
 }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::live_status::LiveStatus;
 use super::prefix_text::{WorkerLabel, default_name};
 use super::redirects::Redirects;
-use super::stream_buffer::{LineFormat, StreamBuffer};
+use super::stream_buffer::{HiddenLines, LineFormat, StreamBuffer};
 use super::style::Style;
 use super::tail::Tail;
 use crate::base::order;
@@ -85,8 +85,9 @@ impl OutputRouter {
 
     /// Handles a piece of output; the bytes to show are kept until [`Self::flush`].
     pub fn output(&mut self, rank: Rank, stream: Stream, bytes: Vec<u8>) {
-        let is_quiet = self.is_hidden(rank)
-            || self.peer_lost.as_ref().is_some_and(|left| left.contains(&rank));
+        let is_after_failure = self.is_hidden(rank);
+        let is_quiet =
+            is_after_failure || self.peer_lost.as_ref().is_some_and(|left| left.contains(&rank));
         let Some(buffer) = self.streams.get_mut(&(rank, stream)) else {
             return;
         };
@@ -103,6 +104,9 @@ impl OutputRouter {
             self.update_stream_status((rank, stream), &bytes);
         } else {
             buffer.hidden_until = buffer.tail.total();
+            if is_after_failure && !self.has_rank_files && buffer.is_shown {
+                buffer.hidden_lines.push(&bytes);
+            }
         }
         let Some(files) = &self.files else { return };
         match (is_kept, self.has_rank_files) {
@@ -264,6 +268,7 @@ impl OutputRouter {
             // Discards part of a line of a worker that was hidden.
             buffer.format.finish(&mut Vec::new());
             (buffer.tail, buffer.hidden_until) = (Tail::default(), 0);
+            buffer.hidden_lines = HiddenLines::default();
         }
         if let Some(files) = &self.files {
             files.begin_epoch(epoch);
@@ -444,6 +449,13 @@ impl OutputRouter {
             let line = self.streams.get(&(rank, stream))?.tail.last_line(until)?;
             Some((stream, line))
         })
+    }
+
+    /// The streams of which lines were hidden because another worker had failed, and how many.
+    pub fn hidden_lines(&self) -> Vec<(Rank, Stream, usize)> {
+        let counts =
+            self.streams.iter().map(|(of, buffer)| (of.0, of.1, buffer.hidden_lines.count()));
+        counts.filter(|(_, _, count)| 0 < *count).collect()
     }
 
     /// Whether a stream of a worker contains a traceback.

@@ -22,6 +22,8 @@ pub(super) struct StreamBuffer {
     pub(super) filter: Option<(LineFilter, NodeRank)>,
     /// Length of the stream when bytes of it were last hidden from the screen.
     pub(super) hidden_until: u64,
+    /// Lines that were hidden from the screen because another worker has failed.
+    pub(super) hidden_lines: HiddenLines,
     /// Value of `OutputRouter::shown_bytes` when bytes of it were last shown.
     pub(super) shown_until: u64,
 }
@@ -31,6 +33,24 @@ pub(super) enum LineFormat {
     Lines(LineCutter),
     /// Bytes as they are received.
     Bytes,
+}
+
+/// Counts lines; the last one may have no end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct HiddenLines {
+    ended: usize,
+    has_open: bool,
+}
+
+impl HiddenLines {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.ended += bytes.iter().filter(|byte| **byte == b'\n').count();
+        self.has_open = bytes.last().map_or(self.has_open, |last| *last != b'\n');
+    }
+
+    pub(super) fn count(self) -> usize {
+        self.ended + usize::from(self.has_open)
+    }
 }
 
 impl StreamBuffer {
@@ -63,6 +83,7 @@ impl StreamBuffer {
             is_shown: place.is_none_or(|place| place.is_shown),
             filter: line_filter(label, stream, style),
             hidden_until: 0,
+            hidden_lines: HiddenLines::default(),
             shown_until: 0,
         }
     }
@@ -100,5 +121,22 @@ impl LineFormat {
             Self::Lines(cutter) => cutter.finish(out),
             Self::Bytes => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_lines_count_one_without_an_end() {
+        let count = |pieces: &[&[u8]]| {
+            let mut hidden = HiddenLines::default();
+            pieces.iter().for_each(|piece| hidden.push(piece));
+            hidden.count()
+        };
+        assert_eq!(count(&[]), 0);
+        assert_eq!(count(&[b"one\ntw", b"o\n"]), 2);
+        assert_eq!(count(&[b"one\ntw", b"", b"o"]), 2);
     }
 }
