@@ -44,7 +44,7 @@ pub(super) struct HiddenLines {
 
 impl HiddenLines {
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.ended += bytes.iter().filter(|byte| **byte == b'\n').count();
+        self.ended += memchr::memchr_iter(b'\n', bytes).count();
         self.has_open = bytes.last().map_or(self.has_open, |last| *last != b'\n');
     }
 
@@ -132,7 +132,9 @@ mod tests {
     fn hidden_lines_count_one_without_an_end() {
         let count = |pieces: &[&[u8]]| {
             let mut hidden = HiddenLines::default();
-            pieces.iter().for_each(|piece| hidden.push(piece));
+            for piece in pieces {
+                hidden.push(piece);
+            }
             hidden.count()
         };
         assert_eq!(count(&[]), 0);
