@@ -5,7 +5,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::support::launch::{Launch, command, hosts, workers};
+use crate::support::launch::{Launch, command, hosts, python, workers};
 use crate::support::proof::skip;
 
 /// A job with its own home and working directory.
@@ -144,6 +144,51 @@ fn torch_backend_is_a_variable_of_the_workers() {
     check(&["--torch_backend=gloo"], Some("remuda"), "gloo");
     check(&[], Some("remuda"), "remuda");
     check(&["--torch_backend=gloo", "--env", "REMUDA_TORCH_BACKEND=typed"], None, "typed");
+}
+
+/// An interpreter that has the packages of the directory in PYTHONPATH and no others.
+fn bare_python(dir: &Path) -> PathBuf {
+    let file = dir.join("python3");
+    fs::write(&file, "#!/bin/sh\nexec python3 -S \"$@\"\n").expect("it can be written");
+    fs::set_permissions(&file, Permissions::from_mode(0o755)).expect("it is own");
+    file
+}
+
+#[test]
+fn torch_backend_needs_the_package_of_the_interpreter() {
+    let launch = |options: &[&str]| {
+        let JobDirs { launch, cwd, .. } = with_dirs(python(2));
+        let bare = bare_python(&cwd);
+        write(&cwd, "train.py", "print('started')\n");
+        let launch = launch.options(["--quiet", "--python"]).option(&bare);
+        (launch.options(options.iter().copied()).program(["train.py"]), cwd)
+    };
+    let (refused, cwd) = launch(&["--torch_backend", "remuda"]);
+    let outcome = refused.end().code(127);
+    let python = fs::canonicalize(&cwd).expect("it is there").join("python3");
+    let screen = outcome.screen().replace(&*python.to_string_lossy(), "PYTHON");
+    assert_eq!(
+        screen,
+        "error[R100]: the job cannot start\n\
+         \x20 localhost: `--torch_backend remuda` needs the package `remuda`, which `PYTHON` does not have\n\
+         help: `PYTHON -m pip install WHEEL` with the wheel of remuda, or name an interpreter that has it: `--python FILE` \
+         or `PYTHON_EXEC=FILE`\n"
+    );
+    assert_eq!(outcome.stdout_text(), "");
+    let started = "localhost:0 │ started\nlocalhost:1 │ started\n";
+    for options in [
+        &["--torch_backend", "gloo"][..],
+        &["--torch_backend", "remuda", "--env", "REMUDA_TORCH_BACKEND=gloo"],
+    ] {
+        let outcome = launch(options).0.end().code(0);
+        assert_eq!(outcome.stdout_text().len(), started.len(), "{options:?}");
+    }
+    // A variable of the workers says where the package is.
+    let (found, cwd) = launch(&["--torch_backend", "remuda", "--env", "PYTHONPATH=packages"]);
+    let info = cwd.join("packages/remuda-0.dist-info");
+    fs::create_dir_all(&info).expect("it can be made");
+    write(&info, "METADATA", "Metadata-Version: 2.1\nName: remuda\nVersion: 0\n");
+    found.end().code(0);
 }
 
 #[test]
@@ -480,7 +525,7 @@ fn failed_venv_script_shows_its_last_line() {
 
 #[test]
 fn venv_script_selects_the_interpreter() {
-    let JobDirs { launch, cwd, .. } = with_dirs(crate::support::launch::python(1));
+    let JobDirs { launch, cwd, .. } = with_dirs(python(1));
     let bin = cwd.join("bin");
     fs::create_dir_all(&bin).expect("made");
     let python = write(&bin, "python3", "#!/bin/sh\necho \"mine $*\"\n");

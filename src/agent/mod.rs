@@ -29,6 +29,7 @@ mod notes;
 mod output;
 mod ports;
 mod preflight;
+mod python_package;
 mod rank_link;
 mod script_hints;
 mod shim;

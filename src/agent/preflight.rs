@@ -15,6 +15,7 @@ use super::affinity;
 use super::first_line::check_interpreter;
 use super::gpu_locks::{self, GpuLocks};
 use super::ports::{self, Listening};
+use super::python_package::check_package;
 use super::script_hints::script_hint;
 use crate::base::shell::quoted;
 use crate::base::{Epoch, JobId, Status, env_vars};
@@ -162,6 +163,9 @@ fn check_files(
         take_or_note(problems, worker_environment(site, prepare)).unwrap_or_else(env_vars::all);
     let what = if prepare.script.is_some() { INTERPRETER } else { "program" };
     let path = take_or_note(problems, find_program(site, (what, &prepare.program), &env));
+    if let (Some(python), Some(package)) = (&path, &prepare.package) {
+        problems.extend(check_package(site.cwd, python, package, &env).err());
+    }
     (path, env)
 }
 

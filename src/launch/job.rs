@@ -326,6 +326,7 @@ impl Job {
                 files: Vec::new(),
                 venv_script: None,
                 kept_state: None,
+                package: None,
             },
             limits: LimitOptions {
                 grace: GRACE,

@@ -18,7 +18,7 @@ use crate::secure::JobKey;
 use crate::transport::dial::{BindError, BoundListener, JoinWait, KeyOrigin, NameStart};
 use crate::transport::manager::ManagerOptions;
 use crate::transport::ssh::SshOptions;
-use crate::wire::{Problem, RequiredFile};
+use crate::wire::{Problem, RequiredFile, RequiredPackage};
 
 /// Options of a launch that are not part of its plan: names, limits, output, transport.
 #[derive(Clone, Debug)]
@@ -67,6 +67,8 @@ pub struct CommandOptions {
     pub venv_script: Option<PathBuf>,
     /// What workers keep for a later job.
     pub kept_state: Option<KeptState>,
+    /// Package that the Python of the workers must have; nodes check it before the start.
+    pub package: Option<RequiredPackage>,
 }
 
 /// Checkpoints that workers write, from which a later job can continue.

@@ -298,6 +298,7 @@ pub(in crate::launch) fn options() -> Options {
             files: Vec::new(),
             venv_script: None,
             kept_state: None,
+            package: None,
         },
         limits: LimitOptions {
             allocation: None,

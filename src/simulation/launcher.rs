@@ -350,6 +350,7 @@ impl Simulation {
             gpu_locks: None,
             files: Vec::new(),
             spans_machines: false,
+            package: None,
         };
         let now = self.instant(self.now());
         self.launcher.table.on_asked(node, now);

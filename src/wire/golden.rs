@@ -140,6 +140,11 @@ fn prepare() -> Prepare {
             scope: ProblemScope::Job,
         }],
         spans_machines: true,
+        package: Some(RequiredPackage {
+            name: "m".into(),
+            option: "--o".into(),
+            env: vec![(b"A".to_vec(), b"1".to_vec())],
+        }),
     }
 }
 

@@ -26,6 +26,6 @@ pub use message::{
 pub use offset::ClockOffset;
 pub use prepare::{
     CoreRequest, FileState, GpuLockRequest, Listen, MasterEndpoint, PortRequest, Prepare,
-    PreparedNode, Problem, ProblemScope, RequiredFile,
+    PreparedNode, Problem, ProblemScope, RequiredFile, RequiredPackage,
 };
 pub use roster::{NodeRoster, RosterError};

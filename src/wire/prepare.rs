@@ -42,6 +42,19 @@ pub struct Prepare {
     pub files: Vec<RequiredFile>,
     /// Whether the paths are also checked on another machine, or were named on another one.
     pub spans_machines: bool,
+    /// Package that the Python of the workers must have.
+    pub package: Option<RequiredPackage>,
+}
+
+/// A package that the Python of the workers must have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequiredPackage {
+    /// Its name as a distribution.
+    pub name: String,
+    /// The option that needs it, as a user types it.
+    pub option: String,
+    /// Variables that workers get and that say where Python searches packages.
+    pub env: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// A file that workers will need, and its required state.

@@ -61,6 +61,8 @@ fn bash_offers_commands_options_and_values() {
     bash(&["remuda", "doctor", "--us"], &["--usable"]);
     bash(&["remuda", "run", "--accelerator", "cu"], &["cuda"]);
     bash(&["remuda", "run", "--launcher", ""], &["local", "ssh", "pdsh"]);
+    bash(&["remuda", "run", "--torch_b"], &["--torch_backend"]);
+    bash(&["remuda", "run", "--torch_backend", ""], &["remuda", "gloo"]);
     bash(&["remuda", "explain", "H00"], &["H003"]);
     bash(&["remuda", "man", ""], &["run", "doctor", "check"]);
     bash(&["remuda", "bench", "all-"], &["all-reduce", "all-gather", "all-to-all"]);

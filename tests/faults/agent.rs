@@ -353,6 +353,7 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 4] {
         gpu_locks: None,
         files: Vec::new(),
         spans_machines: false,
+        package: None,
     };
     let worker = WorkerStart {
         rank: Rank(0),

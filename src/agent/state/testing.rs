@@ -161,6 +161,7 @@ pub(super) fn prepare() -> Prepare {
         gpu_locks: None,
         files: Vec::new(),
         spans_machines: false,
+        package: None,
     }
 }
 

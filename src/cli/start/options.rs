@@ -1,5 +1,6 @@
 //! Options of a launch besides its plan.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,12 +19,12 @@ use crate::launch::{
     CauseRule, CommandOptions, ContinueWith, Cores, DeviceOptions, FailureOptions, Framing,
     GpuSharing, LimitOptions, Options, OutputOptions, StdinTo, SupervisorOptions, Transport,
 };
-use crate::plan::{Export, JobSpec, Program};
+use crate::plan::{Export, JobSpec, VariableOrigin};
 use crate::report::text::show_io_error;
 use crate::report::{LogDir, LogRetention, RunClass, RunDir, Style};
 use crate::secure::JobKey;
 use crate::transport::ssh::AGENT_LIMIT;
-use crate::wire;
+use crate::wire::{self, RequiredPackage};
 
 /// Time after which a warning is printed if workers have imported torch but are not connected to
 /// rank 0.
@@ -87,7 +88,7 @@ pub(super) fn options_without_files(
     Ok(Options {
         job,
         key,
-        command: command_options(&spec.program, workers)?,
+        command: command_options(spec, workers)?,
         limits: limits(watch, &transport, printed_ranks),
         failure: FailureOptions {
             restarts_max: watch.max_restarts,
@@ -115,8 +116,9 @@ pub(super) fn options_without_files(
     })
 }
 
-fn command_options(program: &Program, workers: &WorkerArgs) -> Result<CommandOptions, CliError> {
-    let (program, script) = program_and_script(program);
+fn command_options(spec: &JobSpec, workers: &WorkerArgs) -> Result<CommandOptions, CliError> {
+    let (program, script) = program_and_script(&spec.program);
+    let package = needed_package(&program, &spec.exports);
     Ok(CommandOptions {
         typed: std::env::args_os().collect(),
         flags: Vec::new,
@@ -126,6 +128,25 @@ fn command_options(program: &Program, workers: &WorkerArgs) -> Result<CommandOpt
         files: Vec::new(),
         venv_script: workers.venv_script.clone(),
         kept_state: None,
+        package,
+    })
+}
+
+/// The package without which `--torch_backend remuda` would leave the groups of the program to gloo. Only a Python can
+/// be asked for it.
+fn needed_package(program: &OsStr, exports: &[Export]) -> Option<RequiredPackage> {
+    let name = Path::new(program).file_name()?.to_string_lossy();
+    let is_python = ["python", "pypy"].iter().any(|python| name.starts_with(python));
+    let of_name = |export: &&Export| export.name == env_vars::REMUDA_TORCH_BACKEND;
+    let decides = exports.iter().rfind(of_name)?;
+    let by_option = decides.origin == VariableOrigin::Option("--torch_backend");
+    let searches =
+        exports.iter().filter(|export| export.name.to_string_lossy().starts_with("PYTHON"));
+    let bytes = |text: &OsStr| text.as_encoded_bytes().to_vec();
+    (is_python && by_option && decides.value == "remuda").then(|| RequiredPackage {
+        name: "remuda".to_owned(),
+        option: "--torch_backend remuda".to_owned(),
+        env: searches.map(|export| (bytes(&export.name), bytes(&export.value))).collect(),
     })
 }
 

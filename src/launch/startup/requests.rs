@@ -55,6 +55,7 @@ pub(in crate::launch) fn prepare_request(
         gpu_locks: gpu_lock_request(options.devices.gpu_sharing, node),
         files: files(options, node, epoch),
         spans_machines: uses_other_machines(plan, &options.transport),
+        package: options.command.package.clone(),
     }
 }
 

@@ -1,9 +1,11 @@
 //! Output of a short-lived helper program: for checks of a node, never for workers.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{self, Seek, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::os::process::fork::terminate_with_parent;
@@ -51,6 +53,24 @@ pub fn output_for_input(
     run().unwrap_or_else(|error| Err(format!("it cannot be started: {error}")))
 }
 
+/// Runs a program without input in this environment, discards its output, and returns its exit code; `None` if it cannot be
+/// started, is ended by a signal, or takes longer than `limit`.
+#[expect(clippy::disallowed_methods, reason = "os is where processes are started")]
+pub fn exit_code_of(
+    program: &OsStr,
+    arguments: &[&str],
+    cwd: &Path,
+    env: &BTreeMap<Vec<u8>, Vec<u8>>,
+    limit: Duration,
+) -> Option<i32> {
+    let env = env.iter().map(|(name, value)| (OsStr::from_bytes(name), OsStr::from_bytes(value)));
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(cwd).env_clear().envs(env);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = terminate_with_parent(&mut command).spawn().ok()?;
+    wait(&mut child, limit).ok()??.code()
+}
+
 /// The line of standard error that says why a program failed: its last one, or that with the error if the program is
 /// remuda, which writes what to type behind it.
 fn reason(written: &[u8]) -> String {
@@ -72,6 +92,18 @@ mod tests {
             (Err(why), Err(expect)) => assert!(why.contains(expect), "{why}"),
             _ => panic!("{result:?}"),
         }
+    }
+
+    #[test]
+    fn exit_code_is_that_of_the_program() {
+        let limit = Duration::from_secs(20);
+        let env = BTreeMap::from([(b"CODE".to_vec(), b"4".to_vec())]);
+        let code = |program: &str, words: &[&str]| {
+            exit_code_of(OsStr::new(program), words, Path::new("/"), &env, limit)
+        };
+        assert_eq!(code("/bin/sh", &["-c", "exit $CODE"]), Some(4));
+        assert_eq!(code("/bin/sh", &["-c", "kill -9 $$"]), None);
+        assert_eq!(code("/nowhere/at/all", &[]), None);
     }
 
     #[test]
