@@ -12,6 +12,7 @@ mod testing;
 
 pub(crate) use cause::failure::AgentExitReason;
 
+pub use cause::code_place::CodePlace;
 pub(crate) use cause::error_file::with_error_code;
 pub use cause::error_file::{RecordedException, parse_error_file};
 pub use cause::evidence::{Evidence, EvidenceSource, WENT_ON_AFTER};
@@ -19,7 +20,7 @@ pub use cause::failure::{
     FailureCause, NodeLoss, StartFailure, StartStep, Verdict, WorkerEnd, WorkerReports,
 };
 pub use cause::known_texts::{FailureClass, classify, component_of};
-pub use cause::traceback::{CodePlace, Traceback, last_traceback};
+pub use cause::traceback::{Traceback, last_traceback};
 pub use event::{
     Effect, ElasticNodes, Event, FAILURES_MAX, MeetingPoint, Newcomers, OnEarlyLoss, OnFailure,
     OnTerm, Policy, SilentNode, StopReason, Warning,

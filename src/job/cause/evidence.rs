@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use crate::base::{Rank, WorkerExit};
+use crate::job::cause::code_place::CodePlace;
 use crate::job::cause::error_file::RecordedException;
 use crate::job::cause::known_texts::{FailureClass, classify, missing_ranks};
 use crate::job::cause::rust_panic::{RustPanic, parse_panic};
 use crate::job::cause::traceback::{
-    CANNOT_OPEN, CodePlace, Traceback, crash_place, last_traceback, start_failure,
+    CANNOT_OPEN, Traceback, crash_place, last_traceback, start_failure,
 };
 use crate::job::cause::usage_error::{USAGE_STATUS, usage_error};
 

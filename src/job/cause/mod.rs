@@ -6,7 +6,9 @@
 //! | `root_cause` | which failure of several is the cause |
 //! | `missing_ranks` | ranks for which the others waited until their timeout |
 //! | `evidence`, `error_file`, `traceback`, `rust_panic`, `usage_error`, `known_texts` | what a failed worker left behind |
+//! | `code_place` | a place in its program |
 
+pub(crate) mod code_place;
 pub(crate) mod error_file;
 pub(crate) mod evidence;
 pub(crate) mod failure;

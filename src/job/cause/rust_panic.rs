@@ -1,6 +1,6 @@
 //! Parser of what a Rust program prints when it panics.
 
-use crate::job::cause::traceback::CodePlace;
+use crate::job::cause::code_place::CodePlace;
 
 /// What stands between the name of the thread and the place.
 const PANICKED: &str = "panicked at ";

@@ -2,16 +2,7 @@
 
 use std::borrow::Cow;
 
-/// A place in a program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CodePlace {
-    /// The file, as the traceback names it.
-    pub file: String,
-    /// The line, counted from 1.
-    pub line: u32,
-    /// Name of the function; empty where the traceback has none.
-    pub function: String,
-}
+use crate::job::cause::code_place::CodePlace;
 
 /// The traceback that ended a process: the last one that was not caught.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,7 +158,7 @@ pub(crate) fn crash_place(text: &[u8]) -> Option<CodePlace> {
     let frames = (head + 1..lines.count()).map(|at| lines.at(at));
     let frames: Vec<CodePlace> =
         frames.map_while(|line| place_of(&line, "\", line ", " in ")).collect();
-    frames.iter().find(|place| !is_of_library(place)).or(frames.first()).cloned()
+    frames.iter().find(|place| !place.is_of_library()).or(frames.first()).cloned()
 }
 
 /// A text split into lines as a terminal would show them. A traceback begins a line of its own, also behind
@@ -291,7 +282,7 @@ fn parse_exception<'a>(
         .take(MESSAGE_LINES_MAX)
         .take_while(|line| is_message(line))
         .collect();
-    let own = frames.iter().rev().find(|place| !is_of_library(place)).cloned();
+    let own = frames.iter().rev().find(|place| !place.is_of_library()).cloned();
     if let Some(head) = message.iter().position(|line| line.starts_with(CARRIED_HEAD)) {
         let original = parse_exception(lines, end + head, end + head + 1);
         let (own, is_carried) = (original.own.or(own), true);
@@ -321,7 +312,7 @@ fn parse_group<'a>(lines: &Lines<'a>, start: usize) -> PrintedException<'a> {
             message.push(line.clone());
         }
     }
-    let own = frames.iter().rev().find(|place| !is_of_library(place)).cloned();
+    let own = frames.iter().rev().find(|place| !place.is_of_library()).cloned();
     let message = messages.remove(0);
     PrintedException {
         lines: start..start + 1 + block.len(),
@@ -361,15 +352,6 @@ fn place_of(line: &str, before_line: &str, before_function: &str) -> Option<Code
     let line = rest[..digits].parse().ok()?;
     let function = rest[digits..].strip_prefix(before_function).unwrap_or_default();
     Some(CodePlace { file: file.to_owned(), line, function: function.to_owned() })
-}
-
-/// Whether a place is in code that the user has not written: of a library, or generated, such as the `__init__` of a data
-/// class. The module of `python -c` is the user's.
-fn is_of_library(place: &CodePlace) -> bool {
-    let CodePlace { file, function, .. } = place;
-    let is_generated = file == "<string>" && function != "<module>";
-    let libraries = ["/site-packages/", "/dist-packages/", "<frozen ", "/lib/python3"];
-    is_generated || libraries.iter().any(|part| file.contains(part))
 }
 
 #[cfg(test)]

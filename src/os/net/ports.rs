@@ -57,7 +57,7 @@ impl PortClaim {
     /// Notes for other processes whose claim this is; see [`is_claimed_by`].
     #[must_use]
     pub fn owned_by(mut self, owner: &str) -> Self {
-        // The name is a convenience: without it, the port is anybody's.
+        // Without the name, other processes cannot know the owner.
         self._owner = name_lock::claim(&owner_name(self.port, owner)).ok();
         self
     }
