@@ -149,7 +149,7 @@ fn first_screen_says_how_gradients_are_exchanged() {
 }
 
 /// The event behind the first reduction of stage 3. Passes have waited for units that were gathered after it.
-const FIRST_REDUCED: u32 = 14;
+const FIRST_REDUCED: u32 = 26;
 
 #[test]
 fn every_wait_of_an_exchange_is_needed() {
