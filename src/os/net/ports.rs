@@ -20,8 +20,8 @@ const TRIES_MAX: u32 = 16;
 #[derive(Debug)]
 pub struct PortClaim {
     port: u16,
-    _name: Option<OwnedFd>,
-    _owner: Option<OwnedFd>,
+    /// Its own name, and that with its owner.
+    names: [Option<OwnedFd>; 2],
     socket: Option<OwnedFd>,
 }
 
@@ -51,14 +51,14 @@ impl PortClaim {
             // Without the name, the socket still protects the port.
             Err(_) => None,
         };
-        Ok(Self { port, _name: name, _owner: None, socket: Some(socket) })
+        Ok(Self { port, names: [name, None], socket: Some(socket) })
     }
 
     /// Notes for other processes whose claim this is; see [`is_claimed_by`].
     #[must_use]
     pub fn owned_by(mut self, owner: &str) -> Self {
         // Without the name, other processes cannot know the owner.
-        self._owner = name_lock::claim(&owner_name(self.port, owner)).ok();
+        self.names[1] = name_lock::claim(&owner_name(self.port, owner)).ok();
         self
     }
 

@@ -136,11 +136,14 @@ impl Folding {
         let own_ranges = ranges_of(self.own);
         let len = own_ranges.iter().map(Range::len).sum::<usize>();
         let stride = len.next_multiple_of(STRIDE_UNIT);
-        let places = Vec::from_iter(own_ranges.iter().scan(0, |end, range| {
-            let start = *end;
-            *end += range.len();
-            Some(start..*end)
-        }));
+        let places = own_ranges
+            .iter()
+            .scan(0, |end, range| {
+                let start = *end;
+                *end += range.len();
+                Some(start..*end)
+            })
+            .collect::<Vec<_>>();
         let members = || self.ranks.iter().copied().enumerate();
         let own_rank = self.ranks[self.own];
         let receivers = || members().filter(|(_, rank)| self.to_all || *rank == own_rank);
@@ -210,7 +213,7 @@ mod tests {
         for (sender, side) in from.iter().enumerate() {
             let sent = side.pieces.iter().filter(|(peer, _)| *peer == receiver);
             let wanted = to.pieces.iter().filter(|(peer, _)| *peer == sender);
-            let (sent, wanted) = (Vec::from_iter(sent), Vec::from_iter(wanted));
+            let (sent, wanted) = (sent.collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
             assert_eq!(sent.len(), wanted.len(), "what {sender} sends is received");
             for ((_, from), (_, to)) in sent.into_iter().zip(wanted) {
                 memory[to.clone()].clone_from_slice(&side.memory[from.clone()]);
@@ -240,25 +243,28 @@ mod tests {
                 NodeSumStep::Fold(_) => unreachable!("all ranks share"),
             };
             let pieces: Vec<_> = steps.iter().map(of).collect();
-            let sends = Vec::from_iter(pieces.iter().map(|(sends, _)| &sends[..]));
-            let recvs = Vec::from_iter(pieces.iter().map(|(_, recvs)| &recvs[..]));
+            let sends = pieces.iter().map(|(sends, _)| &sends[..]).collect::<Vec<_>>();
+            let recvs = pieces.iter().map(|(_, recvs)| &recvs[..]).collect::<Vec<_>>();
             return exchange(&sides(memories, &sends), &sides(memories, &recvs));
         }
         assert_eq!(rounds.len(), steps.len(), "all ranks fold");
         let of = |pieces: fn(&ReductionRound) -> &[PeerSlice]| {
-            Vec::from_iter(rounds.iter().map(|round| pieces(round)))
+            rounds.iter().map(|round| pieces(round)).collect::<Vec<_>>()
         };
-        let empty = Vec::from_iter(rounds.iter().map(|round| {
-            let scratch = round.parts * round.stride;
-            assert!(scratch <= scratch_max + round.parts * STRIDE_UNIT, "{scratch}");
-            vec![String::new(); scratch]
-        }));
+        let empty = rounds
+            .iter()
+            .map(|round| {
+                let scratch = round.parts * round.stride;
+                assert!(scratch <= scratch_max + round.parts * STRIDE_UNIT, "{scratch}");
+                vec![String::new(); scratch]
+            })
+            .collect::<Vec<_>>();
         let sends = sides(memories, &of(|round| &round.sends));
         let mut scratch = exchange(&sends, &sides(&empty, &of(|round| &round.recvs)));
         for (scratch, round) in scratch.iter_mut().zip(&rounds) {
             for at in 0..round.len {
                 let parts = (0..round.parts).map(|part| scratch[part * round.stride + at].clone());
-                scratch[at] = tree_sum(&Vec::from_iter(parts));
+                scratch[at] = tree_sum(&parts.collect::<Vec<_>>());
             }
         }
         let results = sides(&scratch, &of(|round| &round.result_sends));
@@ -270,7 +276,7 @@ mod tests {
         let numbers = |rank: usize| (0..len).map(|at| format!("{rank}:{at}")).collect();
         let mut memories: Vec<Numbers> = (0..plans.len()).map(numbers).collect();
         for at in 0..plans[0].len() {
-            let steps = Vec::from_iter(plans.iter().map(|plan| &plan[at]));
+            let steps = plans.iter().map(|plan| &plan[at]).collect::<Vec<_>>();
             memories = execute(&steps, &memories, scratch_max);
         }
         memories
@@ -278,7 +284,7 @@ mod tests {
 
     /// The sum over all ranks of the element at an index.
     fn sum(world: usize, at: usize) -> String {
-        tree_sum(&Vec::from_iter((0..world).map(|rank| format!("{rank}:{at}"))))
+        tree_sum(&(0..world).map(|rank| format!("{rank}:{at}")).collect::<Vec<_>>())
     }
 
     proptest! {
@@ -293,16 +299,16 @@ mod tests {
         ) {
             let even = EvenNodes { nodes, each: 1 << power };
             let world = even.world();
-            let plans = |plan: &dyn Fn(usize) -> Vec<NodeSumStep>| Vec::from_iter((0..world).map(plan));
+            let plans = |plan: &dyn Fn(usize) -> Vec<NodeSumStep>| (0..world).map(plan).collect::<Vec<_>>();
             let all = plans(&|rank| even.plan_all(rank, len, scratch_max).collect());
-            let expected = Vec::from_iter((0..len).map(|at| sum(world, at)));
+            let expected = (0..len).map(|at| sum(world, at)).collect::<Vec<_>>();
             prop_assert!(run(&all, len, scratch_max).iter().all(|found| *found == expected));
             let len = len / 8;
             let parts = plans(&|rank| even.plan_parts(rank, len, scratch_max).collect());
             let scratch_max = scratch_max.max(world);
             for (rank, found) in run(&parts, world * len, scratch_max).iter().enumerate() {
                 let own = rank * len..(rank + 1) * len;
-                let expected = Vec::from_iter(own.clone().map(|at| sum(world, at)));
+                let expected = own.clone().map(|at| sum(world, at)).collect::<Vec<_>>();
                 prop_assert_eq!(&found[own], &expected[..], "rank {}", rank);
             }
         }

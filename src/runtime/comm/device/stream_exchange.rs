@@ -396,7 +396,7 @@ impl StreamExchange {
         let (rank, _) = self.ranks();
         let own = |slices: &'_ [PeerSlice]| {
             let own = slices.iter().filter(|(peer, _)| *peer == rank);
-            Vec::from_iter(own.map(|(_, range)| range.clone()))
+            own.map(|(_, range)| range.clone()).collect::<Vec<_>>()
         };
         own(sends).into_iter().zip(own(recvs)).try_for_each(|(sent, received)| {
             let (from, to) = (from.offset(sent.start * FLOAT), to.offset(received.start * FLOAT));

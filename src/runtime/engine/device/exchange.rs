@@ -81,14 +81,13 @@ impl ExchangePlacements {
     fn of(groups: &UnitGroups) -> Self {
         let placement = |group: &Group| group.inner.roster.placement.clone();
         let hybrid = groups.hybrid();
-        let hybrid = hybrid
-            .map(|hybrid| [&hybrid.shard_group, &hybrid.copies].map(|group| placement(group)));
+        let hybrid = hybrid.map(|hybrid| [&hybrid.shard_group, &hybrid.copies].map(placement));
         Self { all: placement(&groups.all), hybrid }
     }
 
     fn of_members(&self, members: Members) -> &Placement {
         let [shard_group, copies] =
-            self.hybrid.as_ref().map_or([&self.all; 2], |both| both.each_ref());
+            self.hybrid.as_ref().map_or([&self.all; 2], <[Placement; 2]>::each_ref);
         match members {
             Members::All => &self.all,
             Members::ShardGroup => shard_group,
