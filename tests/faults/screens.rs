@@ -440,6 +440,7 @@ fn lost_agent_screen() {
          \x20 Stopping  1 worker after a failure, grace 10 s\n\
          error[R103]: node n1 was lost: its remuda process was killed by signal 9 (SIGKILL); 1 other worker was stopped\n\
          \x20 lost with it: ranks 1-2\n\
+         \x20 log: DIR/runs/RUN\n\
          help: if no user killed it, check `dmesg` on n1 for the OOM killer\nhelp: to continue without it: --exclude n1\n",
     );
 }
@@ -454,6 +455,7 @@ fn lost_shim_screen() {
         "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
          error[R103]: node localhost was lost: its `remuda-shim`, which starts the workers, was killed or \
          crashed; ranks 0-1 exited with it; no other worker had to be stopped\n\
+         \x20 log: DIR/runs/RUN\n\
          help: if no user killed it, check `dmesg` on localhost for the OOM killer\n",
     );
 }

@@ -293,7 +293,9 @@ impl JobReport<'_> {
             if !failure.help.iter().any(|help| help.contains("--resume")) {
                 failure.help.extend(self.help_to_resume(cause));
             }
-            failure.log = failure.log.or_else(|| self.dir_of_started_job());
+            if matches!(cause, FailureCause::Node { .. }) {
+                failure.log = self.dir_of_started_job();
+            }
             let is_paused = self.verdict.status == Status::Timeout;
             return Some(if is_paused { self.timed_out_before_restart(failure) } else { failure });
         }
