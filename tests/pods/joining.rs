@@ -90,8 +90,7 @@ error[R107]: 1 of 3 hosts cannot take part; nothing was started
     127.0.0.2: its line differs from that of node 0
       node 0 has  program: sh -c true
       node 1 has  program: sh -c false
-  help: start every node with the same command line, hosts and number of workers; for different numbers, start \
-         one command with all hosts: `-H n1:4,n2:2`
+  help: start every node with the same command line and hosts
 ";
     drop(first.end().code(78).says(screen));
     third.end().code(78).says(screen);

@@ -55,8 +55,8 @@ fn killed_node_0_ends_the_other_nodes() {
     first.the(Role::Launcher).signal(Signal::KILL);
     let second = second.end().code(75);
     second.says(
-        "error[R109]: node 0 (127.0.0.1) was lost; the workers of this node were stopped\n  its \
-         connection closed without a final status",
+        "error[R109]: node 0 (127.0.0.1) was lost; the workers of this node were stopped\n  the connection to \
+         127.0.0.1:",
     );
     first.end().killed_by(Signal::KILL);
 }

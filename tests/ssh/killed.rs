@@ -97,7 +97,7 @@ fn training_that_loses_an_agent_shows_one_error() {
     let lines = lines_without_launch(&outcome);
     // The other workers may exit before the launcher detects the loss of the agent; then the launcher
     // stops none.
-    let (before, error) = lines.split_at(lines.len().saturating_sub(4));
+    let (before, error) = lines.split_at(lines.len().saturating_sub(5));
     let lost = "      Lost  n2: the ssh connection is open, but the agent was killed by a signal";
     assert!(before.contains(&lost), "{outcome:#?}");
     // A worker may also exit with its own message before the launcher detects a failure.
@@ -110,6 +110,8 @@ fn training_that_loses_an_agent_shows_one_error() {
         "{outcome:#?}"
     );
     assert!(others.contains(" other worker"), "{outcome:#?}");
+    assert!(error[2].starts_with("  log: "), "{outcome:#?}");
+    let error = [&error[..2], &error[3..]].concat();
     let help = [
         "  lost with it: rank 1",
         "help: if no user killed it, check `dmesg` on n2 for the OOM killer",
