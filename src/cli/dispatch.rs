@@ -14,7 +14,7 @@ use super::error::CliError;
 use super::face::torchrun::job::TorchLauncher;
 use super::help;
 use super::line::{
-    CommandLine, Instead, LAUNCHERS, codes, instead_of, is_launcher, is_python, version_line,
+    CommandLine, Instead, codes, instead_of, is_launcher, is_python, launcher_named, version_line,
 };
 use super::registry::COMMANDS;
 use crate::base::shell::quoted_line;
@@ -56,7 +56,7 @@ impl InvokedAs {
             None if name == ACCELERATE => Self::Accelerate(ACCELERATE),
             None if name == ACCELERATE_LAUNCH => Self::Accelerate(ACCELERATE_LAUNCH),
             None => {
-                let other = LAUNCHERS.into_iter().find(|known| name == *known);
+                let other = name.to_str().and_then(launcher_named);
                 other.map_or(Self::Remuda, Self::Other)
             }
         }

@@ -40,7 +40,7 @@ pub(super) use known_options::{option_with_meaning, setting_as_option};
 pub(super) use lex::NO_SCRIPT_MESSAGE;
 pub(super) use nested_launcher::{is_python, launcher_of_python};
 pub(super) use number::{parse_whole, python_int};
-pub(super) use other_launcher::{Instead, LAUNCHERS, instead_of, is_launcher};
+pub(super) use other_launcher::{Instead, instead_of, is_launcher, launcher_named};
 pub(super) use parse::{parse, parse_line_of, scan};
 pub(super) use shlex::split;
 pub(super) use typed::{

@@ -10,26 +10,13 @@ use crate::cli::line::nested_launcher::{
 use crate::cli::line::salloc_options::{SallocOption, salloc_option};
 use crate::cli::line::unknown_option::{endpoint_words, is_automatic};
 
-/// Other launchers, which users type in front of a script.
-pub(in crate::cli) const LAUNCHERS: [&str; 26] = [
+/// Other launchers of scripts of Python, which users type in front of a script.
+const SCRIPT_LAUNCHERS: [&str; 13] = [
     "torchrun",
     "accelerate",
     "accelerate-launch",
     "deepspeed",
     "ds",
-    "mpirun",
-    "mpirun.openmpi",
-    "mpirun.mpich",
-    "mpiexec",
-    "mpiexec.openmpi",
-    "mpiexec.mpich",
-    "mpiexec.hydra",
-    "orterun",
-    "prterun",
-    "prun",
-    "srun",
-    "jsrun",
-    "aprun",
     "horovodrun",
     "ray",
     "colossalai",
@@ -77,9 +64,14 @@ pub(in crate::cli) enum Instead {
     Whole(Vec<String>),
 }
 
+/// Returns the name of another launcher, if this is one.
+pub(in crate::cli) fn launcher_named(name: &str) -> Option<&'static str> {
+    SCRIPT_LAUNCHERS.into_iter().chain(RUN_PROGRAMS).find(|known| *known == name)
+}
+
 /// Whether this is the name of another launcher.
 pub(in crate::cli) fn is_launcher(name: &str) -> bool {
-    LAUNCHERS.contains(&name)
+    launcher_named(name).is_some()
 }
 
 /// Returns what to type instead of a line that begins with a launcher or an interpreter.

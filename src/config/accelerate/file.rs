@@ -108,8 +108,6 @@ pub(crate) struct FileSetting {
     pub(crate) name: String,
     pub(crate) value: SettingValue,
     pub(crate) span: Span,
-    /// Whether it is inside of a mapping such as `fsdp_config`.
-    pub(crate) is_of_mapping: bool,
 }
 
 /// A configuration file.
@@ -293,8 +291,7 @@ impl Reader {
     }
 
     fn push(&mut self, name: &str, value: SettingValue, span: Span) {
-        let is_of_mapping = self.is_in_mapping;
-        self.settings.push(FileSetting { name: name.to_owned(), value, span, is_of_mapping });
+        self.settings.push(FileSetting { name: name.to_owned(), value, span });
     }
 
     fn section(&mut self, entry: &ConfigEntry, prefix: &str) {

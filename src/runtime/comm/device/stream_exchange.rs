@@ -126,9 +126,9 @@ impl Reduced {
 
     /// Numbers of the memory in which any rank folds slices, on one node or on nodes with equally many ranks.
     pub(crate) fn scratch_len(self, placement: &Placement) -> usize {
-        let world = placement.world_size();
+        let (world, nodes) = (placement.world_size(), EvenNodes::of(placement));
         let of_rank = |rank: usize| -> usize {
-            match EvenNodes::of(placement) {
+            match nodes {
                 None => self.rounds((rank, world)).map(|round| round.scratch()).max().unwrap_or(0),
                 Some(nodes) => {
                     self.steps(rank, nodes).map(|step| step.scratch()).max().unwrap_or(0)
