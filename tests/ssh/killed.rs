@@ -97,7 +97,11 @@ fn training_that_loses_an_agent_shows_one_error() {
     let lines = lines_without_launch(&outcome);
     // The other workers may exit before the launcher detects the loss of the agent; then the launcher
     // stops none.
-    let (before, error) = lines.split_at(lines.len().saturating_sub(5));
+    let at = lines.iter().position(|line| line.starts_with("error[")).expect("an error");
+    let (before, error) = lines.split_at(at);
+    // The survivors write how they failed, before or after the launcher detects the loss.
+    let is_hidden = |line: &&&str| line.contains(" after the failure ");
+    let error = error.iter().copied().filter(|line| !is_hidden(&line)).collect::<Vec<_>>();
     let lost = "      Lost  n2: the ssh connection is open, but the agent was killed by a signal";
     assert!(before.contains(&lost), "{outcome:#?}");
     // A worker may also exit with its own message before the launcher detects a failure.

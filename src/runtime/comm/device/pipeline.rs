@@ -112,13 +112,22 @@ pub(crate) fn steps(
     })
 }
 
+/// What an operation waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AwaitedCopy {
+    /// The copy to the host, which follows the caller's own work.
+    ToHost,
+    /// The copy of a result to the device. It needs no other rank.
+    ToDevice,
+}
+
 /// Runs all steps. `work` processes a chunk on the host between its two copies; `wait` returns when
 /// the condition that it receives holds, or with an error.
 pub(crate) fn run<T: Element, C: Copier<T>, E: From<C::Error>>(
     copier: &mut C,
     steps: &[ChunkStep],
     is_in_place: bool,
-    mut wait: impl FnMut(&mut dyn FnMut() -> Result<bool, E>) -> Result<(), E>,
+    mut wait: impl FnMut(AwaitedCopy, &mut dyn FnMut() -> Result<bool, E>) -> Result<(), E>,
     mut work: impl FnMut(&ChunkStep, &mut ChunkBuffer<T>) -> Result<(), E>,
 ) -> Result<(), E> {
     let slots = copier.slots();
@@ -128,18 +137,18 @@ pub(crate) fn run<T: Element, C: Copier<T>, E: From<C::Error>>(
     }
     for (at, step) in steps.iter().enumerate() {
         let slot = at % slots;
-        wait(&mut || Ok(copier.is_filled(slot)?))?;
+        wait(AwaitedCopy::ToHost, &mut || Ok(copier.is_filled(slot)?))?;
         work(step, copier.slot(slot))?;
         copier.start_copy_to_device(slot, &step.output_ranges, is_in_place)?;
         // The slot of the previous chunk is probably empty by now: its copy back ran during `work`.
         if let Some(step) = steps.get(at + ahead) {
             let slot = (at + ahead) % slots;
-            wait(&mut || Ok(copier.is_emptied(slot)?))?;
+            wait(AwaitedCopy::ToDevice, &mut || Ok(copier.is_emptied(slot)?))?;
             copier.start_copy_to_host(slot, &step.input_ranges)?;
         }
     }
     for slot in 0..slots {
-        wait(&mut || Ok(copier.is_emptied(slot)?))?;
+        wait(AwaitedCopy::ToDevice, &mut || Ok(copier.is_emptied(slot)?))?;
     }
     Ok(())
 }
@@ -261,7 +270,10 @@ mod tests {
         }
     }
 
-    fn spin_until(is_done: &mut dyn FnMut() -> Result<bool, Error>) -> Result<(), Error> {
+    fn spin_until(
+        _: AwaitedCopy,
+        is_done: &mut dyn FnMut() -> Result<bool, Error>,
+    ) -> Result<(), Error> {
         while !is_done()? {}
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::operation::DividedReduction;
 use crate::runtime::comm::device::element::DeviceElement;
 use crate::runtime::comm::device::ffi_pinned::{DeviceCopier, OperandMemory, PinnedSlots};
-use crate::runtime::comm::device::pipeline::{BufferSide, ChunkBuffer, ChunkStep, run, steps};
+use crate::runtime::comm::device::pipeline::{AwaitedCopy, BufferSide, ChunkBuffer, ChunkStep, run, steps};
 use crate::runtime::comm::device::wait::{DeviceDeadline, OperationFailure};
 use crate::runtime::comm::group::Group;
 use crate::runtime::comm::host::region::{CallMemory, PostOp, SharedMemory, SourceMemory};
@@ -293,8 +293,12 @@ impl Staged {
         let timeout_message =
             || "the GPU did not complete a copy within the timeout of the group".to_owned();
         let mut copier = DeviceCopier::new(&mut self.pinned, streams, ends);
-        let wait = |is_done: &mut dyn FnMut() -> Result<bool, OperationFailure>| {
-            deadline.wait(is_done, timeout_message)
+        let wait = |awaited, is_done: &mut dyn FnMut() -> Result<bool, OperationFailure>| {
+            match awaited {
+                AwaitedCopy::ToHost => deadline.wait(is_done, timeout_message),
+                // All ranks have done their part of this operation, so it succeeds even if one is lost now.
+                AwaitedCopy::ToDevice => deadline.wait_despite_loss(is_done, timeout_message),
+            }
         };
         run(&mut copier, &steps, chunking.is_in_place, wait, |step, slot| Ok(work(step, slot)?))
     }

@@ -59,9 +59,27 @@ impl<'a> DeviceDeadline<'a> {
         is_done: &mut dyn FnMut() -> Result<bool, OperationFailure>,
         timeout_message: impl FnOnce() -> String,
     ) -> Result<(), OperationFailure> {
+        self.poll(is_done, || self.check(), timeout_message)
+    }
+
+    /// Waits until something ends that needs no other rank, or the deadline passes.
+    pub(super) fn wait_despite_loss(
+        &self,
+        is_done: &mut dyn FnMut() -> Result<bool, OperationFailure>,
+        timeout_message: impl FnOnce() -> String,
+    ) -> Result<(), OperationFailure> {
+        self.poll(is_done, || Ok(()), timeout_message)
+    }
+
+    fn poll(
+        &self,
+        is_done: &mut dyn FnMut() -> Result<bool, OperationFailure>,
+        check: impl Fn() -> Result<(), OperationFailure>,
+        timeout_message: impl FnOnce() -> String,
+    ) -> Result<(), OperationFailure> {
         let mut polls = 0u32;
         while !is_done()? {
-            self.check()?;
+            check()?;
             if self.until <= clock::now() {
                 return Err(OperationFailure::Cause(Cause::Backend(timeout_message())));
             }
