@@ -183,6 +183,13 @@ fn instead_of_command(word: &str) -> Option<String> {
         "ds_report" => "type `remuda doctor`".to_owned(),
         "ds_bench" => "type `remuda bench all-reduce`".to_owned(),
         "salloc" => "type `salloc … remuda run SCRIPT`: the allocation starts remuda".to_owned(),
+        "docker" | "podman" => format!("type `{word} run … remuda run SCRIPT`: the container starts remuda"),
+        "apptainer" | "singularity" => {
+            format!("type `{word} exec … remuda run SCRIPT`: the container starts remuda")
+        }
+        "kubectl" | "kubernetes" => {
+            "type `remuda k8s manifest --image IMAGE SCRIPT | kubectl apply -f -`: every pod runs `remuda pod`".to_owned()
+        }
         "log" | "logs" | "history" => format!(
             "the newest run is in `{}/latest`: the output of every rank, and `run.json`; `--run_dir DIR` \
              selects another place",

@@ -34,7 +34,7 @@ impl YamlError {
 /// If the text is not YAML, has anchors, tags, a key that is no scalar or a key twice, or has several
 /// documents.
 pub(crate) fn parse_yaml(text: &str) -> Result<ConfigNode, YamlError> {
-    let mut reader = Reader { events: Parser::new_from_str(text), end: text.len() };
+    let mut reader = Reader { events: Parser::new_from_str(text), text };
     let mut root = None;
     loop {
         let (event, span) = reader.next()?;
@@ -50,24 +50,38 @@ pub(crate) fn parse_yaml(text: &str) -> Result<ConfigNode, YamlError> {
     Ok(root.unwrap_or(ConfigNode { value: ConfigValue::Null, span: Span::new(0, 0) }))
 }
 
+/// Where the first line after the first line break has a tab in its indentation.
+fn tab_of_indentation(text: &str) -> Option<usize> {
+    let line = text.find('\n')? + 1;
+    let tab = text[line..].find(|c| c != ' ')? + line;
+    text[tab..].starts_with('\t').then_some(tab)
+}
+
 struct Reader<'a> {
     events: Parser<'a, granit_parser::StrInput<'a>>,
-    /// Length of the text.
-    end: usize,
+    text: &'a str,
 }
 
 impl<'a> Reader<'a> {
     /// Returns the next event and its place.
     fn next(&mut self) -> Result<(Event<'a>, Span), YamlError> {
-        let end = Span::new(self.end, self.end);
+        let end = Span::new(self.text.len(), self.text.len());
         let Some(next) = self.events.next_event() else { return Ok((Event::StreamEnd, end)) };
         let (event, place) = next.map_err(|error| self.no_yaml(&error))?;
         Ok((event, place.byte_range().map_or(end, |range| Span::new(range.start, range.end))))
     }
 
     fn no_yaml(&self, error: &ScanError) -> YamlError {
-        let at = error.marker().byte_offset().unwrap_or(self.end).min(self.end);
-        YamlError::new(error.info(), Span::new(at, at))
+        let end = self.text.len();
+        let at = error.marker().byte_offset().unwrap_or(end).min(end);
+        match tab_of_indentation(&self.text[at..]).filter(|_| error.info().contains("tab")) {
+            // The parser names the end of the value before the tab.
+            Some(tab) => {
+                let span = Span::new(at + tab, at + tab + 1);
+                YamlError::new("a tab cannot indent a line; write spaces", span)
+            }
+            None => YamlError::new(error.info(), Span::new(at, at)),
+        }
     }
 
     fn node(
@@ -255,6 +269,9 @@ mod tests {
         assert_eq!(refused("a: !!str 1\n").0, "tags are not read");
         assert_eq!(refused("a: 1\n---\nb: 2\n").0, "the file has a second document");
         assert_eq!(refused("[a]: 1\n").0, "expected a plain key");
+        let tab = "a tab cannot indent a line; write spaces".to_owned();
+        assert_eq!(refused("a: 1\n\tb: 2\n"), (tab.clone(), 5));
+        assert_eq!(refused("a:\n  b: 1\n \tc: 2\n"), (tab, 11));
         assert!(parse_yaml("a: [1\n").is_err());
         assert!(parse_yaml(&"[".repeat(10_000)).is_err());
     }

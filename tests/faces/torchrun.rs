@@ -716,6 +716,13 @@ fn lines_of_unknown_launchers_say_what_to_type() {
          1 | remuda mpirun -np 4 -- ./worker\n  |        ^^^^^^ unknown\n  |\n\
          help: type `remuda run -n 4 ./worker`\n"
     );
+    // The nearest command would be `doctor`.
+    assert_eq!(
+        said("docker", &["run"]),
+        "error[C012]: there is no command `docker`\n --> command line:1:8\n  |\n\
+         1 | remuda docker run -- ./worker\n  |        ^^^^^^ unknown\n  |\n\
+         help: type `docker run … remuda run SCRIPT`: the container starts remuda\n"
+    );
     let launch = face("torchrun");
     let link = launch.dir().join("horovodrun");
     std::os::unix::fs::symlink(REMUDA, &link).expect("a link");
