@@ -743,6 +743,13 @@ fn options_of_ssh_are_accepted_with_hosts() {
 }
 
 #[test]
+fn empty_local_address_is_none() {
+    let options = ["--dry-run", "--nnodes=2", "--rdzv-endpoint=localhost:29400", "--local-addr="];
+    let outcome = torchrun(&options, "true").end().code(0);
+    assert!(outcome.stdout_text().contains("29400"), "{outcome:#?}");
+}
+
+#[test]
 fn standalone_line_says_that_it_is_one_node() {
     let outcome = torchrun(&["--standalone", "--nnodes", "2"], "true").end().code(0);
     outcome.says("note: `--standalone` is this node alone; `--nnodes 2` has no effect\n");

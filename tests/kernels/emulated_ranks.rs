@@ -83,6 +83,8 @@ struct EmulatedRanks {
     ranks: Arc<Ranks>,
     device: EmulatedStreams,
     stream: StreamId,
+    /// Number of the communicator.
+    number: u64,
     rank: usize,
     world: usize,
     next: Sequence,
@@ -111,7 +113,7 @@ pub(super) fn connect(
     let number = u64::from_le_bytes(id.0[..8].try_into().expect("8 bytes"));
     let ranks = connected().entry(number).or_insert_with(|| Arc::new(Ranks::new(world))).clone();
     ranks.lock().devices[rank] = Some(device.clone());
-    Box::new(EmulatedRanks { ranks, device: device.clone(), stream, rank, world, next: 0 })
+    Box::new(EmulatedRanks { ranks, device: device.clone(), stream, number, rank, world, next: 0 })
 }
 
 impl Ranks {
@@ -225,8 +227,22 @@ impl RankOperation {
     }
 }
 
+impl Kind {
+    /// Memory of this rank: addresses and bytes.
+    fn used(&self, world: usize) -> Vec<(DeviceAddress, usize)> {
+        match self {
+            Self::Exchange { sends, recvs } => {
+                sends.iter().chain(recvs).map(|memory| (memory.at, memory.bytes)).collect()
+            }
+            Self::Gather { from, to, bytes } => vec![(*from, *bytes), (*to, bytes * world)],
+            Self::Sum { at, count, parts } => vec![(*at, count * parts * size_of::<f32>())],
+        }
+    }
+}
+
 impl EmulatedRanks {
     fn submit(&mut self, kind: Kind) -> Result<(), DeviceError> {
+        self.device.note_exchange(self.number, &kind.used(self.world));
         let sequence = self.next;
         self.next += 1;
         let (ranks, rank) = (self.ranks.clone(), self.rank);
@@ -258,11 +274,21 @@ impl DeviceCommunicator for EmulatedRanks {
         self.submit(Kind::Sum { at, count, parts: self.world })
     }
 
+    fn register(&mut self, at: DeviceAddress, bytes: usize) -> Result<(), DeviceError> {
+        self.device.register(self.number, at, bytes);
+        Ok(())
+    }
+
+    fn release(&mut self, at: DeviceAddress) {
+        self.device.release(self.number, Some(at));
+    }
+
     fn is_submitted(&self) -> Result<bool, DeviceError> {
         Ok(true)
     }
 
     fn abort(&mut self) {
+        self.device.release(self.number, None);
         self.ranks.lock().aborted.insert(self.rank);
     }
 }
@@ -270,5 +296,6 @@ impl DeviceCommunicator for EmulatedRanks {
 impl Drop for EmulatedRanks {
     fn drop(&mut self) {
         self.device.finish(self.stream.0 as usize);
+        self.device.release(self.number, None);
     }
 }

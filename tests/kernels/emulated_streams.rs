@@ -63,6 +63,11 @@ struct Queues {
     /// Bytes of memory, if it has a limit, and those that are allocated.
     capacity: Option<usize>,
     allocated: usize,
+    /// Memory that is prepared for exchanges: address and bytes, by the number of the communicator.
+    registered: Vec<(u64, DeviceAddress, usize)>,
+    /// Operations between ranks, and those on memory that was not prepared.
+    exchanges: usize,
+    unregistered: usize,
     /// How often the stream that is ahead has waited for other ranks since it was executed.
     polls_in_vain: usize,
     /// Number of this device, if it can be connected with others.
@@ -150,6 +155,9 @@ impl EmulatedStreams {
             pinned_max: usize::MAX,
             capacity: None,
             allocated: 0,
+            registered: Vec::new(),
+            exchanges: 0,
+            unregistered: 0,
             polls_in_vain: 0,
             uuid: None,
         })))
@@ -198,6 +206,49 @@ impl EmulatedStreams {
     /// How often memory was allocated or released, for which a driver may wait until the device is idle.
     pub(super) fn memory_changes(&self) -> usize {
         self.lock().memory_changes
+    }
+
+    /// Operations between ranks, of this one, on memory that was not prepared for them.
+    pub(super) fn unregistered_exchanges(&self) -> usize {
+        self.lock().unregistered
+    }
+
+    /// Operations between ranks, of this one.
+    pub(super) fn exchanges(&self) -> usize {
+        self.lock().exchanges
+    }
+
+    /// Ranges of memory that are prepared for operations between ranks.
+    pub(super) fn registered_ranges(&self) -> usize {
+        self.lock().registered.len()
+    }
+
+    /// Prepares memory for the operations of a communicator.
+    pub(super) fn register(&self, communicator: u64, at: DeviceAddress, bytes: usize) {
+        self.lock().registered.push((communicator, at, bytes));
+    }
+
+    /// Ends the preparation of the memory at an address, or of all memory of a communicator.
+    pub(super) fn release(&self, communicator: u64, at: Option<DeviceAddress>) {
+        let is_meant =
+            |of: u64, start: DeviceAddress| of == communicator && at.is_none_or(|at| at == start);
+        self.lock().registered.retain(|(of, start, _)| !is_meant(*of, *start));
+    }
+
+    /// Counts an operation if it uses memory that is not prepared for this communicator.
+    pub(super) fn note_exchange(&self, communicator: u64, used: &[(DeviceAddress, usize)]) {
+        let mut queues = self.lock();
+        queues.exchanges += 1;
+        let is_ready = |(at, bytes): &(DeviceAddress, usize)| {
+            queues.registered.iter().any(|(of, start, all)| {
+                *of == communicator
+                    && start.0 <= at.0
+                    && at.0 + *bytes as u64 <= start.0 + *all as u64
+            })
+        };
+        if !used.iter().all(is_ready) {
+            queues.unregistered += 1;
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Queues> {
@@ -408,6 +459,9 @@ impl Drop for Memory {
             let mut queues = self.device.lock();
             queues.memory_changes += 1;
             queues.allocated -= self.bytes;
+            let own = self.held.address();
+            let is_free = queues.registered.iter().all(|(_, at, _)| *at != own);
+            assert!(is_free || std::thread::panicking(), "memory is released before it is freed");
             queues.streams.len()
         };
         (0..streams).for_each(|stream| self.device.finish(stream));
@@ -438,6 +492,10 @@ impl Device for EmulatedStreams {
         // NaN, whatever the type.
         let memory = device().memory(&vec![0xff; bytes]);
         Ok(Box::new(Memory { held: memory, bytes, device: self.clone() }))
+    }
+
+    fn alloc_exchanged(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>, DeviceError> {
+        self.alloc(bytes)
     }
 
     fn create_stream(&self) -> Result<StreamId, DeviceError> {

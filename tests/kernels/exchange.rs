@@ -1,6 +1,6 @@
 //! Ranks on emulated devices that are connected: what they exchange stays on the devices, beside the computations.
 
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use remuda::cuda::device::Device;
@@ -54,6 +54,40 @@ fn settings_on_connected_devices_change_no_bit() {
         for order in [Order::Early, Order::Late, Order::Random(7)] {
             let found = on_ranks(ranks, &config, &|| connected(order));
             assert_eq!(found, expected, "{order:?}: {config:?}");
+        }
+    }
+}
+
+/// The library needs no copy of its own: all memory that ranks exchange was prepared for the communicator that uses it,
+/// and is released in the end.
+#[test]
+fn memory_that_ranks_exchange_is_prepared() {
+    if !has("compiler", "memory_that_ranks_exchange_is_prepared") {
+        return;
+    }
+    for (sharding, ranks, shard_group) in [
+        (Sharding::None, 2, None),
+        (Sharding::Optimizer, 2, None),
+        (Sharding::Gradients, 3, None),
+        (Sharding::Parameters, 2, None),
+        (Sharding::Parameters, 4, Some(2)),
+    ] {
+        for exchange in [Exchange::Devices, Exchange::AnyOrder] {
+            let mut config = staged(sharding, 1, Precision::Bf16);
+            config.shard_group = shard_group;
+            config.exchange = exchange;
+            let devices = Mutex::new(Vec::new());
+            let new = || -> Arc<dyn Device> {
+                let device = EmulatedStreams::connected(Order::Early);
+                devices.lock().expect("no rank panics").push(device.clone());
+                Arc::new(device)
+            };
+            on_ranks(ranks, &config, &new);
+            for device in devices.into_inner().expect("no rank panics") {
+                let found = (device.unregistered_exchanges(), device.registered_ranges());
+                assert_eq!(found, (0, 0), "{sharding}, {ranks} ranks, {exchange:?}");
+                assert_ne!(device.exchanges(), 0);
+            }
         }
     }
 }

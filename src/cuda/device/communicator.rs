@@ -64,6 +64,16 @@ pub trait DeviceCommunicator: Send {
     /// As [`Self::exchange`].
     fn reduce_scatter(&mut self, at: DeviceAddress, count: usize) -> Result<(), DeviceError>;
 
+    /// Lets the library prepare memory of [`Device::alloc_exchanged`](super::Device::alloc_exchanged), so that operations
+    /// need no copy of their own; their results are the same. The memory is [released](Self::release) before it is freed.
+    ///
+    /// # Errors
+    /// If the communicator has failed.
+    fn register(&mut self, at: DeviceAddress, bytes: usize) -> Result<(), DeviceError>;
+
+    /// Ends the preparation of memory that begins at an address, whose operations have ended.
+    fn release(&mut self, at: DeviceAddress);
+
     /// Returns whether the last operation is in the stream. The first operation of a kind can take a while, because it
     /// connects ranks.
     ///

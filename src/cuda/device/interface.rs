@@ -36,6 +36,13 @@ pub trait Device: Send + Sync {
     /// If there is too little.
     fn alloc(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>, DeviceError>;
 
+    /// Allocates memory for exchanges between ranks, whose content is not defined: that of the library of
+    /// [`Self::connect`], if it has an allocator. Then [`DeviceCommunicator::register`] saves copies.
+    ///
+    /// # Errors
+    /// If there is too little.
+    fn alloc_exchanged(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>, DeviceError>;
+
     /// Creates a stream.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use crate::cuda::driver::ffi_calls::{Driver, PinnedMemory, RawEvent, RawStream};
 use crate::cuda::driver::nccl_ranks::{NcclRanks, exchange_failed};
 use crate::cuda::driver::programs::Programs;
 use crate::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
-use crate::cuda::nccl::{NcclLibrary, UniqueId};
+use crate::cuda::nccl::{NcclLibrary, NcclMemory, UniqueId};
 use crate::cuda::nvrtc::{Architecture, Compiler};
 
 /// Memory of a stream that algorithms of products may use: what NVIDIA recommends for Hopper, and enough for others.
@@ -55,6 +55,8 @@ struct CudaMemory {
     driver: Driver,
     address: DeviceAddress,
     bytes: usize,
+    /// The memory if NCCL has allocated it, else the driver has.
+    of_nccl: Option<NcclMemory>,
 }
 
 impl CudaDevice {
@@ -204,7 +206,11 @@ impl DeviceMemory for CudaMemory {
 
 impl Drop for CudaMemory {
     fn drop(&mut self) {
-        self.driver.free(self.address);
+        match self.of_nccl.take() {
+            None => self.driver.free(self.address),
+            // Unlike the driver, NCCL does not wait for the operations on the memory.
+            Some(memory) => self.driver.free_after_operations(memory),
+        }
     }
 }
 
@@ -219,7 +225,20 @@ impl Device for CudaDevice {
 
     fn alloc(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>, DeviceError> {
         let address = self.driver.alloc(bytes)?;
-        Ok(Box::new(CudaMemory { driver: self.driver.clone(), address, bytes }))
+        Ok(Box::new(CudaMemory { driver: self.driver.clone(), address, bytes, of_nccl: None }))
+    }
+
+    fn alloc_exchanged(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>, DeviceError> {
+        let Ok(library) = NcclLibrary::open() else { return self.alloc(bytes) };
+        self.driver.enter()?;
+        match NcclMemory::alloc(&library, bytes) {
+            Ok(Some(memory)) => {
+                let (driver, address) = (self.driver.clone(), memory.address());
+                Ok(Box::new(CudaMemory { driver, address, bytes, of_nccl: Some(memory) }))
+            }
+            // The driver has memory, or says why it has none.
+            Ok(None) | Err(_) => self.alloc(bytes),
+        }
     }
 
     fn create_stream(&self) -> Result<StreamId, DeviceError> {

@@ -7,7 +7,9 @@ use std::time::Duration;
 use crate::base::clock;
 use crate::cuda::device::{DeviceAddress, DeviceCommunicator, DeviceError, PeerMemory};
 use crate::cuda::driver::ffi_calls::{Driver, RawStream};
-use crate::cuda::nccl::{CommProgress, Communicator, NcclError, NcclLibrary, UniqueId, ras};
+use crate::cuda::nccl::{
+    CommProgress, Communicator, NcclError, NcclLibrary, Registered, UniqueId, ras,
+};
 
 /// Most blocks of a kernel of NCCL: exchanges run beside products, which want the multiprocessors. `NCCL_MAX_CTAS` has
 /// precedence.
@@ -22,6 +24,8 @@ pub(super) struct NcclRanks {
     rank: usize,
     /// `None` once it was aborted.
     communicator: Option<Communicator>,
+    /// Memory that is registered, by its address.
+    registered: Vec<(DeviceAddress, Registered)>,
 }
 
 /// Converts an error of NCCL.
@@ -40,7 +44,7 @@ impl NcclRanks {
         driver.enter()?;
         let started = Communicator::start_init(library, id, ranks, Some(CTAS_MAX));
         let communicator = Some(started.map_err(|error| exchange_failed(&error))?);
-        Ok(Self { driver, stream, rank, communicator })
+        Ok(Self { driver, stream, rank, communicator, registered: Vec::new() })
     }
 
     /// Calls the library, with the device of this rank as that of the thread.
@@ -81,6 +85,26 @@ impl DeviceCommunicator for NcclRanks {
         self.call(|nccl, stream| nccl.reduce_scatter_at([at, own], count, stream))
     }
 
+    fn register(&mut self, at: DeviceAddress, bytes: usize) -> Result<(), DeviceError> {
+        self.driver.enter()?;
+        let communicator = self.communicator.as_mut().ok_or_else(was_aborted)?;
+        // NCCL copies memory that it cannot register.
+        if let Ok(Some(registered)) = communicator.register_at(at, bytes) {
+            self.registered.push((at, registered));
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, at: DeviceAddress) {
+        let found = self.registered.iter().position(|(registered, _)| *registered == at);
+        let Some((_, registered)) = found.map(|found| self.registered.swap_remove(found)) else {
+            return;
+        };
+        if let (Ok(()), Some(communicator)) = (self.driver.enter(), &mut self.communicator) {
+            communicator.deregister(registered);
+        }
+    }
+
     fn is_submitted(&self) -> Result<bool, DeviceError> {
         let communicator = self.communicator.as_ref().ok_or_else(was_aborted)?;
         let progress = communicator.progress().map_err(|error| exchange_failed(&error))?;
@@ -106,6 +130,9 @@ impl Drop for NcclRanks {
             return;
         }
         let Some(mut communicator) = self.communicator.take() else { return };
+        for (_, registered) in self.registered.drain(..) {
+            communicator.deregister(registered);
+        }
         let until = clock::after(clock::now(), FINALIZE_MAX);
         if communicator.start_finalize().is_err() {
             return;

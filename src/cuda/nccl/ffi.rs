@@ -105,6 +105,8 @@ functions! {
     group_end = ncclGroupEnd() -> c_int;
     ? comm_register = ncclCommRegister(Comm, *mut c_void, usize, *mut Registration) -> c_int;
     ? comm_deregister = ncclCommDeregister(Comm, Registration) -> c_int;
+    ? mem_alloc = ncclMemAlloc(*mut *mut c_void, usize) -> c_int;
+    ? mem_free = ncclMemFree(*mut c_void) -> c_int;
 }
 
 /// NCCL library of this process.

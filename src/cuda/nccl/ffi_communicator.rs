@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
 
+use crate::cuda::device::DeviceAddress;
 use crate::cuda::nccl::error::NcclError;
 use crate::cuda::nccl::ffi::{
-    Comm, Config, CudaStreamHandle, Functions, IN_PROGRESS, NcclLibrary, Registration, SUCCESS,
-    UniqueId,
+    Comm, Config, CudaStreamHandle, Functions, IN_PROGRESS, NcclLibrary, SUCCESS, UniqueId,
 };
 use crate::cuda::nccl::types::{NcclElement, Reduction};
 
@@ -339,34 +339,6 @@ impl Communicator {
         outcome.and(ended)
     }
 
-    /// Registers device memory with NCCL, which can then access it without an internal copy; `None`
-    /// if NCCL is too old for that (before 2.19).
-    pub(crate) fn register<T>(
-        &mut self,
-        memory: &BufferLease<'_, T>,
-    ) -> Result<Option<Registered>, NcclError> {
-        let Functions { comm_register: Some(register), comm_deregister: Some(_), .. } =
-            &self.library.functions
-        else {
-            return Ok(None);
-        };
-        let mut raw = std::ptr::null_mut();
-        let (at, bytes) = (memory.address as *mut c_void, memory.len * size_of::<T>());
-        // SAFETY: the communicator is live, the memory is the device's, and one handle is written.
-        let code = unsafe { register(self.raw, at, bytes, &raw mut raw) };
-        check_started(&self.library, "ncclCommRegister", code)?;
-        Ok(Some(Registered(raw)))
-    }
-
-    /// Deregisters memory, before it is freed.
-    pub(crate) fn deregister(&mut self, Registered(raw): Registered) {
-        if let Some(deregister) = self.library.functions.comm_deregister {
-            // SAFETY: the communicator is live, and the handle is its own. An error cannot be
-            // handled.
-            let _ = unsafe { deregister(self.raw, raw) };
-        }
-    }
-
     /// Starts to complete all operations and to release the communicator's resources.
     pub(crate) fn start_finalize(&mut self) -> Result<(), NcclError> {
         // SAFETY: the communicator is live.
@@ -392,14 +364,6 @@ impl Drop for Communicator {
     }
 }
 
-/// Memory that is registered with a communicator.
-pub(crate) struct Registered(Registration);
-
-// SAFETY: the handle is opaque, and any thread may use it with its communicator.
-unsafe impl Send for Registered {}
-// SAFETY: as above; a shared reference permits no operation.
-unsafe impl Sync for Registered {}
-
 /// Device memory that a stream can use until this is dropped: the stream waits for earlier users, and
 /// later users wait for the stream.
 pub(crate) struct BufferLease<'a, T> {
@@ -422,6 +386,16 @@ impl<'a, T> BufferLease<'a, T> {
         let len = data.len();
         let (at, guard) = data.device_ptr_mut(stream);
         Self { address: at, len, guard, element: PhantomData }
+    }
+
+    /// Address of the first byte.
+    pub(crate) fn address(&self) -> DeviceAddress {
+        DeviceAddress(self.address)
+    }
+
+    /// Number of bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.len * size_of::<T>()
     }
 
     /// Lease of a range of the memory.

@@ -450,7 +450,7 @@ fn one_by_one(
         ports,
         key_file,
         run_id: id.parse(run_id)?,
-        local_addr: args.rendezvous.local_addr.clone(),
+        local_addr: args.rendezvous.local_addr.clone().filter(|addr| !addr.is_empty()),
         join_limit: rendezvous.conf.join_limit.map(std::time::Duration::from_secs_f64),
         is_task: false,
     })

@@ -25,7 +25,7 @@ impl<'a, T: DeviceElement> RegisteredSlice<'a, T> {
         let registered = match &mut *connection.lock() {
             Some(ActiveBackend::Nccl(nccl)) => {
                 let memory = BufferLease::to_write(&mut slice, &stream);
-                let registered = nccl.communicator.register(&memory);
+                let registered = nccl.communicator.register_at(memory.address(), memory.bytes());
                 registered.map_err(|error| Error::Device(error.to_string()))?
             }
             Some(ActiveBackend::Staged(_)) | None => None,

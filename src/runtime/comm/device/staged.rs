@@ -10,7 +10,9 @@ use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::operation::DividedReduction;
 use crate::runtime::comm::device::element::DeviceElement;
 use crate::runtime::comm::device::ffi_pinned::{DeviceCopier, OperandMemory, PinnedSlots};
-use crate::runtime::comm::device::pipeline::{AwaitedCopy, BufferSide, ChunkBuffer, ChunkStep, run, steps};
+use crate::runtime::comm::device::pipeline::{
+    AwaitedCopy, BufferSide, ChunkBuffer, ChunkStep, run, steps,
+};
 use crate::runtime::comm::device::wait::{DeviceDeadline, OperationFailure};
 use crate::runtime::comm::group::Group;
 use crate::runtime::comm::host::region::{CallMemory, PostOp, SharedMemory, SourceMemory};

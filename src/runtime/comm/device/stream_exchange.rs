@@ -256,6 +256,18 @@ impl StreamExchange {
         self.submit(|communicator| communicator.exchange(sends, recvs))
     }
 
+    /// Lets the library prepare memory of [`Device::alloc_exchanged`] for operations.
+    pub(crate) fn register(&self, memory: &dyn DeviceMemory) -> Result<(), DeviceError> {
+        self.submit(|communicator| communicator.register(memory.address(), memory.bytes()))
+    }
+
+    /// Ends the preparation of memory that begins at an address.
+    pub(crate) fn release(&self, at: DeviceAddress) {
+        if let Some(communicator) = lock(&self.communicator).as_mut() {
+            communicator.release(at);
+        }
+    }
+
     /// Waits on the host until `is_done`, a rank is lost, or the timeout of the group has passed.
     pub(crate) fn wait_until(
         &self,

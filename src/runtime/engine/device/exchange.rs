@@ -147,7 +147,7 @@ impl DeviceExchange {
         let stream = device.create_stream()?;
         let bytes = fold_bytes(layout, config, &ExchangePlacements::of(groups));
         let fold: Option<Arc<dyn DeviceMemory>> =
-            (0 < bytes).then(|| device.alloc(bytes)).transpose()?.map(Arc::from);
+            (0 < bytes).then(|| device.alloc_exchanged(bytes)).transpose()?.map(Arc::from);
         let connect =
             |group: &Group| StreamExchange::connect(group, (device, stream), order, fold.clone());
         let all = connect(&groups.all)?;
@@ -155,7 +155,7 @@ impl DeviceExchange {
             let (shard_group, copies) = (connect(&hybrid.shard_group)?, connect(&hybrid.copies)?);
             Ok::<_, EngineError>(HybridExchange { shard_group, copies })
         });
-        Ok(Arc::new(Self {
+        let exchange = Self {
             device: device.clone(),
             stream,
             all,
@@ -164,7 +164,20 @@ impl DeviceExchange {
             awaited: device.create_event()?,
             recorder: FlightRecorder::new(device, stream),
             failure: OnceLock::new(),
-        }))
+        };
+        fold.iter().try_for_each(|fold| exchange.register(&**fold))?;
+        Ok(Arc::new(exchange))
+    }
+
+    /// Allocates memory that ranks exchange, whose values are not defined.
+    pub(super) fn alloc(self: &Arc<Self>, bytes: usize) -> Result<ExchangedMemory, DeviceError> {
+        let memory = self.device.alloc_exchanged(bytes)?;
+        self.register(&*memory)?;
+        Ok(ExchangedMemory { memory, exchange: self.clone(), is_registered: true })
+    }
+
+    fn register(&self, memory: &dyn DeviceMemory) -> Result<(), DeviceError> {
+        self.parts().try_for_each(|part| part.register(memory))
     }
 
     /// The stream of the operations. Events order it and the computations.
@@ -304,17 +317,18 @@ impl DeviceExchange {
 
     /// Ends what is in progress: it would wait for ranks that are lost.
     pub(super) fn abort(&self) {
-        self.each(StreamExchange::abort);
+        self.parts().for_each(StreamExchange::abort);
     }
 
     /// Completes what is in progress, which other ranks need.
     pub(super) fn close(&self) {
-        self.each(StreamExchange::close);
+        self.parts().for_each(StreamExchange::close);
     }
 
-    fn each(&self, end: impl Fn(&StreamExchange)) {
+    /// The exchanges of all groups.
+    fn parts(&self) -> impl Iterator<Item = &StreamExchange> {
         let hybrid = self.hybrid.iter().flat_map(|hybrid| [&hybrid.shard_group, &hybrid.copies]);
-        hybrid.chain([&self.all]).for_each(end);
+        hybrid.chain([&self.all])
     }
 }
 
@@ -323,6 +337,8 @@ impl DeviceExchange {
 pub(super) struct ExchangedMemory {
     pub(super) memory: Box<dyn DeviceMemory>,
     pub(super) exchange: Arc<DeviceExchange>,
+    /// Whether ranks exchange the memory itself.
+    pub(super) is_registered: bool,
 }
 
 impl DeviceMemory for ExchangedMemory {
@@ -338,6 +354,9 @@ impl DeviceMemory for ExchangedMemory {
 impl Drop for ExchangedMemory {
     fn drop(&mut self) {
         self.exchange.finish();
+        if self.is_registered {
+            self.exchange.parts().for_each(|part| part.release(self.memory.address()));
+        }
     }
 }
 

@@ -62,7 +62,7 @@ impl GradientExecutor for DeviceGradients {
 
     fn alloc(&mut self, len: usize) -> Result<ReducedUnit, EngineError> {
         let [closed, reduced] = [self.on.device.create_event()?, self.on.device.create_event()?];
-        Ok(ReducedUnit { floats: self.on.floats(len)?, closed, reduced, staged: None })
+        Ok(ReducedUnit { floats: self.on.exchanged_floats(len)?, closed, reduced, staged: None })
     }
 
     fn clear(&mut self, unit: &mut ReducedUnit, len: usize) -> Result<(), EngineError> {

@@ -63,14 +63,30 @@ impl DeviceQueue {
     pub(super) fn alloc(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>, DeviceError> {
         let memory = self.device.alloc(bytes.max(1))?;
         Ok(match self.exchange.clone() {
-            Some(exchange) => Box::new(ExchangedMemory { memory, exchange }),
+            Some(exchange) => Box::new(ExchangedMemory { memory, exchange, is_registered: false }),
             None => memory,
         })
+    }
+
+    /// Allocates memory that ranks exchange between their devices, if they do.
+    pub(super) fn alloc_exchanged(
+        &self,
+        bytes: usize,
+    ) -> Result<Box<dyn DeviceMemory>, DeviceError> {
+        match &self.exchange {
+            Some(exchange) => Ok(Box::new(exchange.alloc(bytes.max(1))?)),
+            None => self.alloc(bytes),
+        }
     }
 
     /// Allocates numbers, whose values are not defined.
     pub(super) fn floats(&self, len: usize) -> Result<DeviceFloats, DeviceError> {
         Ok(DeviceFloats { memory: self.alloc(len * size_of::<f32>())?, len })
+    }
+
+    /// The same for numbers that ranks exchange.
+    pub(super) fn exchanged_floats(&self, len: usize) -> Result<DeviceFloats, DeviceError> {
+        Ok(DeviceFloats { memory: self.alloc_exchanged(len * size_of::<f32>())?, len })
     }
 
     /// Copies numbers of the host, before the computations that follow.

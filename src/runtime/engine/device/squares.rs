@@ -37,7 +37,8 @@ impl SquareSums {
         let is_folded = DECIDED_SUMS_MAX < count;
         let folded = is_folded.then(|| on.alloc(bytes(count.div_ceil(FOLDED)))).transpose()?;
         let [written, gathered] = [on.device.create_event()?, on.device.create_event()?];
-        Ok(Self { sums: on.alloc(bytes(count.max(1)))?, folded, count, written, gathered })
+        let sums = on.alloc_exchanged(bytes(count.max(1)))?;
+        Ok(Self { sums, folded, count, written, gathered })
     }
 
     /// Address of the sum of a block.

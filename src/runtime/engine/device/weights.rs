@@ -95,7 +95,7 @@ impl DeviceWeights {
             (true, None) => Exchanged::Host(allocate_weights(groups, layout, config)?),
         };
         let is_padded = matches!(exchanged, Exchanged::Devices);
-        let alloc = |len: usize| on.alloc(len * on.element.bytes());
+        let alloc = |len: usize| on.alloc_exchanged(len * on.element.bytes());
         let units = layout.units().iter().map(|shards| match Residence::of(shards.len, config) {
             Residence::Part if is_divided || is_in_files => {
                 let part = is_padded.then(|| alloc(shards.part_len())).transpose()?;
@@ -160,7 +160,8 @@ impl DeviceWeights {
         };
         let allocate = |len: usize| -> Result<GatheredUnit, EngineError> {
             let [filled, used] = [on.device.create_event()?, on.device.create_event()?];
-            Ok(GatheredUnit { memory: on.alloc(len * on.element.bytes())?, len, filled, used })
+            let memory = on.alloc_exchanged(len * on.element.bytes())?;
+            Ok(GatheredUnit { memory, len, filled, used })
         };
         let buffer = buffers.take(len, allocate)?;
         on.device.wait(stream, buffer.used)?;
