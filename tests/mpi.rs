@@ -296,6 +296,30 @@ fn tasks_of_mpich_are_nodes_of_one_job() {
     }
 }
 
+/// Tasks of one host share its devices.
+#[test]
+fn tasks_of_a_host_have_devices_of_their_own() {
+    for (manager, mpirun) in [("openmpi", &OPEN_MPI[..]), ("mpich", &["mpiexec.mpich", "-n", "2"])]
+    {
+        if !has(manager, "tasks_of_a_host_have_devices_of_their_own") {
+            continue;
+        }
+        let devices = |accelerator: &str, variable: &str, visible: &str| {
+            let launch = Launch::new().options(["--no_python", "--no_local_rank", "-n", "2"]);
+            let launch = launch.options(["--accelerator", accelerator]).env(variable, visible);
+            let launch = launch.env("NO_COLOR", "1").sh(&format!("echo $RANK: ${variable}"));
+            lines(&launch.through(mpirun).end().code(0))
+        };
+        let found = devices("xpu", "ZE_AFFINITY_MASK", "7,5,4,2");
+        assert_eq!(found, ["0: 7,5", "1: 7,5", "2: 4,2", "3: 4,2"]);
+        // Two for each task: something has bound them.
+        let found = devices("xpu", "ZE_AFFINITY_MASK", "3,1");
+        assert_eq!(found, ["0: 3,1", "1: 3,1", "2: 3,1", "3: 3,1"]);
+        let found = devices("cpu", "CUDA_VISIBLE_DEVICES", "0");
+        assert_eq!(found, ["0: 0,1", "1: 0,1", "2: 2,3", "3: 2,3"]);
+    }
+}
+
 /// Variables as Open MPI sets them for one of two processes on two hosts.
 fn task_of_two_hosts(launch: Launch) -> Launch {
     let variables = [("RANK", "0"), ("SIZE", "2"), ("LOCAL_SIZE", "1")];

@@ -95,27 +95,29 @@ fn claim_any() -> Result<PortClaim, Problem> {
     })
 }
 
+/// The options with which a line chooses the port of rank 0.
+const CHOOSE_PORT: &str =
+    "choose another port (`--master_port`, `--main_process_port` of accelerate)";
+
 /// Why rank 0 cannot have a port, and what shows who has it.
 fn unusable(port: u16, error: &io::Error) -> Problem {
     let (why, help) = match error.kind() {
         io::ErrorKind::AddrInUse if is_claimed(port) => (
             "is in use: another job of remuda keeps it for its rank 0".to_owned(),
-            "choose another port".to_owned(),
+            CHOOSE_PORT.to_owned(),
         ),
         io::ErrorKind::AddrInUse => (
             "is in use".to_owned(),
             format!(
-                "choose another port; `ss -ltnp 'sport = :{port}'` on this node shows the process that uses it"
+                "{CHOOSE_PORT}; `ss -ltnp 'sport = :{port}'` on this node shows the process that uses it"
             ),
         ),
         io::ErrorKind::PermissionDenied => {
-            ("needs root, as do all ports below 1024".to_owned(), "choose another port".to_owned())
+            ("needs root, as do all ports below 1024".to_owned(), CHOOSE_PORT.to_owned())
         }
-        _ => {
-            (format!("cannot be used: {}", show_io_error(error)), "choose another port".to_owned())
-        }
+        _ => (format!("cannot be used: {}", show_io_error(error)), CHOOSE_PORT.to_owned()),
     };
-    Problem::new(Status::Config, format!("port {port} of rank 0 (--master_port) {why}")).help(help)
+    Problem::new(Status::Config, format!("port {port} of rank 0 {why}")).help(help)
 }
 
 /// Resolves the address that the user chose, if it is an address of this machine.

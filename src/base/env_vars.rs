@@ -150,18 +150,24 @@ pub const SLURMD_NODENAME: &str = "SLURMD_NODENAME";
 pub const SLURM_STEP_ID: &str = "SLURM_STEP_ID";
 /// Slurm: number of a process in its step.
 pub const SLURM_PROCID: &str = "SLURM_PROCID";
+/// Slurm: number of a process among those of its step on its node.
+pub const SLURM_LOCALID: &str = "SLURM_LOCALID";
 /// Open MPI: number of a process in its command.
 pub const OMPI_COMM_WORLD_RANK: &str = "OMPI_COMM_WORLD_RANK";
 /// Open MPI: number of processes of its command.
 pub const OMPI_COMM_WORLD_SIZE: &str = "OMPI_COMM_WORLD_SIZE";
 /// Open MPI: number of processes of its command on this host.
 pub const OMPI_COMM_WORLD_LOCAL_SIZE: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
+/// Open MPI: number of a process among those of its command on its host.
+pub const OMPI_COMM_WORLD_LOCAL_RANK: &str = "OMPI_COMM_WORLD_LOCAL_RANK";
 /// Open MPI: name of its command.
 pub const PMIX_NAMESPACE: &str = "PMIX_NAMESPACE";
 /// MPICH and its relatives: number of processes of its command.
 pub const PMI_SIZE: &str = "PMI_SIZE";
 /// MPICH and its relatives: number of processes of its command on this host.
 pub const MPI_LOCALNRANKS: &str = "MPI_LOCALNRANKS";
+/// MPICH and its relatives: number of a process among those of its command on its host.
+pub const MPI_LOCALRANKID: &str = "MPI_LOCALRANKID";
 /// MPICH and its relatives: number of a process in its command.
 pub const PMI_RANK: &str = "PMI_RANK";
 /// Slurm: GPUs of this node.

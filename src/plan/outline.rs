@@ -14,8 +14,10 @@ const NODE_COUNT: &str = "number of nodes: ";
 
 /// Beginning of the line of an outline with the program.
 const PROGRAM: &str = "program: ";
-/// Beginning of the line of an outline with a variable of `--env`.
-const VARIABLE: &str = "--env ";
+/// Beginning of the line of an outline with a variable that the line sets.
+const VARIABLE: &str = "variable ";
+/// Beginnings of the names of variables whose values are shown: launchers set them, and they are no secrets.
+const SHOWN_VALUES: [&str; 4] = ["ACCELERATE_", "FSDP_", "NCCL_", "OMP_"];
 /// Beginning of the line of an outline with the number of workers of every node.
 const NODE_WORKERS: &str = "workers per node: ";
 /// Beginning of the lines of an outline with the nodes.
@@ -53,9 +55,13 @@ fn lines(plan: &LaunchPlan, size: String, show_node: impl Fn(&NodePlan) -> Strin
         let words = worker.argv().map(|word| word.display().to_string());
         format!("{PROGRAM}{}", words.collect::<Vec<_>>().join(" "))
     });
-    // Values may be secrets, so the outline has their fingerprints only.
+    // Other values may be secrets, so the outline has their fingerprints only.
     let given = flag_variables(plan).map(|(name, value)| {
-        format!("{VARIABLE}{}, value with fingerprint {:04x}", name.display(), fingerprint(&value))
+        let name = name.display().to_string();
+        if SHOWN_VALUES.iter().any(|start| name.starts_with(start)) {
+            return format!("{VARIABLE}{name}={}", value.display());
+        }
+        format!("{VARIABLE}{name}=… (fingerprint of the value: {:04x})", fingerprint(&value))
     });
     let head = program.into_iter().chain([size]).chain(given);
     let lines = head.chain(plan.nodes.iter().map(show_node)).take(LINES_MAX);
@@ -124,9 +130,7 @@ pub fn show_difference(left: NamedOutline<'_>, right: NamedOutline<'_>) -> Strin
     }
     let mut text = String::new();
     let mut omitted = 0;
-    let lines = left.lines.len().max(right.lines.len());
-    for at in 0..lines {
-        let (left_line, right_line) = (left.lines.get(at), right.lines.get(at));
+    for (left_line, right_line) in pairs(left.lines, right.lines) {
         if left_line == right_line {
             continue;
         }
@@ -135,7 +139,7 @@ pub fn show_difference(left: NamedOutline<'_>, right: NamedOutline<'_>) -> Strin
             continue;
         }
         for (side, line) in [(left.name, left_line), (right.name, right_line)] {
-            let line = line.map_or("nothing", String::as_str);
+            let line = line.unwrap_or("nothing");
             let _ = writeln!(text, "  {side} has  {line}");
         }
     }
@@ -147,6 +151,26 @@ pub fn show_difference(left: NamedOutline<'_>, right: NamedOutline<'_>) -> Strin
         text.push_str("  the plans differ in text that is too long to show, such as arguments\n");
     }
     text
+}
+
+/// Lines of two outlines about the same thing, in the order of the first outline; those of the second one alone come
+/// last.
+fn pairs<'a>(
+    left: &'a [String],
+    right: &'a [String],
+) -> impl Iterator<Item = (Option<&'a str>, Option<&'a str>)> {
+    let find = |lines: &'a [String], wanted: &str| {
+        lines.iter().map(String::as_str).find(|line| subject(line) == subject(wanted))
+    };
+    let of_left = left.iter().map(move |line| (Some(line.as_str()), find(right, line)));
+    let of_right_alone = right.iter().filter(move |line| find(left, line).is_none());
+    of_left.chain(of_right_alone.map(|line| (None, Some(line.as_str()))))
+}
+
+/// What a line of an outline is about: a variable, a node, or what stands before the colon.
+fn subject(line: &str) -> &str {
+    let end = if line.starts_with(VARIABLE) { line.find('=') } else { line.find(':') };
+    &line[..end.unwrap_or(line.len())]
 }
 
 #[cfg(test)]
@@ -225,6 +249,19 @@ mod tests {
         );
         assert!(!same(&base, &lines(&[("n0", 2)], &["--lr", "1"])));
         assert!(!same(&base, &lines(&[("n0", 2), ("n2", 2)], &["--lr", "1"])));
+    }
+
+    #[test]
+    fn lines_of_outlines_are_paired_by_what_they_are_about() {
+        let lines = |text: &[&str]| text.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+        let left = lines(&["program: a", "variable A=1", "variable B=2", "node 0: node-0"]);
+        let right = lines(&["program: a", "variable B=3", "node 0: node-0", "variable C=4"]);
+        assert_eq!(
+            show_difference(named("node 0", &left), named("node 1", &right)),
+            "  node 0 has  variable A=1\n  node 1 has  nothing\n  \
+             node 0 has  variable B=2\n  node 1 has  variable B=3\n  \
+             node 0 has  nothing\n  node 1 has  variable C=4\n"
+        );
     }
 
     #[test]

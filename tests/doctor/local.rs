@@ -71,7 +71,7 @@ fn port_in_use_is_an_error_if_it_was_requested() {
     let (doctor, _launch) = on_hosts("n1 slots=1\nn2 slots=1\n");
     let doctor = doctor.word("--no_python").word("--master_port").word(&port.to_string());
     let said = doctor.run().code(1);
-    said.says(&format!("error[D029]: n1: port {port} of rank 0 (--master_port) is in use"));
+    said.says(&format!("error[D029]: n1: port {port} of rank 0 is in use"));
 }
 
 #[test]

@@ -316,9 +316,10 @@ fn hosts_of_deepspeed_that_nothing_names_are_a_warning() {
     const ALONE: &str = "warning: `num_machines` is 2, and nothing names their hosts: the job is this machine \
                          alone, with 2 workers\nhelp: write `deepspeed_hostfile: FILE` under `deepspeed_config` of the \
                          configuration file, or type `-H n1,n2`\n";
-    let screen = |keys: &str| {
-        let launch =
-            face("accelerate").options(["launch", "--config_file", "ds.yaml", "--dry-run"]);
+    let screen = |keys: &str, options: &[&str]| {
+        let launch = face("accelerate")
+            .options(["launch", "--config_file", "ds.yaml", "--dry-run"])
+            .options(options);
         let launch = launch.option("--no_python").env("HF_HOME", "/nonexistent");
         let config = format!(
             "distributed_type: DEEPSPEED\nnum_machines: 2\nnum_processes: 4\ndeepspeed_config:\n{keys}  zero_stage: 2\n"
@@ -327,13 +328,19 @@ fn hosts_of_deepspeed_that_nothing_names_are_a_warning() {
         let dir = launch.dir().to_owned();
         launch.cwd(dir).sh("true").end().code(0).stderr
     };
-    assert_eq!(screen(""), ALONE);
+    assert_eq!(screen("", &[]), ALONE);
+    let on_each = ALONE.replace(
+        "help: write",
+        "help: if you start the line on each machine, write `deepspeed_multinode_launcher: standard` under \
+         `deepspeed_config`; else write",
+    );
+    assert_eq!(screen("", &["--machine_rank=0"]), on_each);
     for (key, carets) in [("deepspeed_hostfil", "^^^^^^^^^^^^^^^^^"), ("hostfile", "^^^^^^^^")] {
         let unknown = format!(
             "warning[A002]: the key `{key}` of `deepspeed_config` is unknown\n --> ds.yaml:5:3\n  |\n5 |   {key}: \
              hosts\n  |   {carets} has no effect\n  |\nhelp: did you mean `deepspeed_hostfile`?\n{ALONE}"
         );
-        assert_eq!(screen(&format!("  {key}: hosts\n")), unknown);
+        assert_eq!(screen(&format!("  {key}: hosts\n"), &[]), unknown);
     }
 }
 
@@ -466,6 +473,33 @@ fn option_typed_after_the_script_is_named() {
     let launch = launch.env("HF_HOME", "/nonexistent").sh(refuse);
     let outcome = launch.program(["-", "--mixed_precision", "no", "x"]).end().code(2);
     outcome.says("--no_python --mixed_precision no -- sh -c").says(" - x`");
+}
+
+#[test]
+fn launcher_that_nobody_has_is_refused_in_the_file() {
+    let launch = face("accelerate").option("launch");
+    let text = "distributed_type: DEEPSPEED\nnum_machines: 2\nnum_processes: 4\ndeepspeed_config:\n  \
+                deepspeed_multinode_launcher: standrd\n";
+    let path = config(&launch, text);
+    let outcome = launch.option("--config_file").option(&path).program(["x.py"]).end().code(65);
+    let expected = format!(
+        "error[A003]: `deepspeed_multinode_launcher` cannot be `standrd`\n --> {}:5:33\n  |\n\
+         5 |   deepspeed_multinode_launcher: standrd\n  |                                 ^^^^^^^ expected one of \
+         standard, nossh, auto, local, ssh, pdsh, slurm, openmpi, mpich, impi, mvapich, pbs, lsf, flux\n  |\n\
+         help: did you mean `standard`?\n",
+        path.display()
+    );
+    assert_eq!(outcome.stderr, expected);
+}
+
+#[test]
+fn deepspeed_and_fsdp_without_gpus_are_a_warning() {
+    for (option, what) in [("--use_deepspeed", "DeepSpeed"), ("--use_fsdp", "FSDP")] {
+        accelerate(&[option, "--num_processes=2", "--dry-run"], "true").end().code(0).says(&format!(
+            "warning: no GPU was found on this machine, and accelerate uses {what} on GPUs: each of the 2 workers may \
+             fail, or train a copy of its own\n"
+        ));
+    }
 }
 
 #[test]

@@ -771,12 +771,13 @@ fn line_of_several_nodes_without_their_number_is_noted() {
         of_variable
             .says("warning: the job is this node alone, and `PET_NODE_RANK=1` has no effect; "),
     );
-    let of_variable = torchrun(&[], "true").env("PET_RDZV_ENDPOINT", "localhost:29555");
+    let of_variable = torchrun(&[], "true").env("PET_RDZV_ENDPOINT", "10.9.8.7:29555");
     of_variable.options(["--dry-run"]).end().code(0).says(
-        "warning: the job is this node alone, and `PET_RDZV_ENDPOINT=localhost:29555` does not make it wait for \
+        "warning: the job is this node alone, and `PET_RDZV_ENDPOINT=10.9.8.7:29555` does not make it wait for \
          others; for a job of several nodes, type `--nnodes N` on each\n",
     );
-    for quiet in [&["--nnodes=1"][..], &["--rdzv-endpoint=localhost:0"], &["--node-rank=0"]] {
+    let (port_0, here) = ("--rdzv-endpoint=n1:0", "--rdzv-endpoint=localhost:29400");
+    for quiet in [&["--nnodes=1"][..], &[port_0], &[here], &["--node-rank=0"]] {
         let options = [&["--rdzv-backend=c10d"], quiet].concat();
         let outcome = torchrun(&options, "true").end().code(0);
         assert!(!outcome.stderr.contains("alone"), "{quiet:?}: {outcome:#?}");

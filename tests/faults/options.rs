@@ -64,8 +64,8 @@ fn master_port_in_use_is_refused_before_the_start() {
     assert_eq!(outcome.stdout_text(), "");
     let screen = outcome.says(&format!(
         "1 of 2 nodes cannot take part; nothing was started\n  \
-        n0: port {port} of rank 0 (--master_port) is in use\nhelp: choose another port; \
-        `ss -ltnp 'sport = :{port}'` on this node shows the process that uses it\n"
+        n0: port {port} of rank 0 is in use\nhelp: choose another port (`--master_port`, `--main_process_port` of \
+        accelerate); `ss -ltnp 'sport = :{port}'` on this node shows the process that uses it\n"
     ));
     assert!(screen.runs().is_empty(), "a job that never began left a record");
 }
@@ -78,8 +78,8 @@ fn port_of_another_job_is_said_to_be_that() {
     let first = line().start();
     first.wait_for_lines("up", 1);
     line().end().code(78).says(&format!(
-        "localhost: port {port} of rank 0 (--master_port) is in use: another job of remuda keeps it for its rank 0\n\
-         help: choose another port\n"
+        "localhost: port {port} of rank 0 is in use: another job of remuda keeps it for its rank 0\n\
+         help: choose another port (`--master_port`, `--main_process_port` of accelerate)\n"
     ));
     first.signal(rustix::process::Signal::TERM);
     first.end().code(143);

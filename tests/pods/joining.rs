@@ -102,9 +102,10 @@ fn different_environment_is_shown_without_its_values() {
     let first = nodes.node(0).option("--env=TOKEN=hunter2").sh("true").start();
     first.wait_for_error("Waiting");
     let second = nodes.node(1).option("--env=TOKEN=hunter3").sh("true").end().code(78);
-    let second = second.says("  node 0 has  --env TOKEN, value with fingerprint ");
-    drop(second.says("  node 1 has  --env TOKEN, value with fingerprint "));
-    let first = first.end().code(78).says("node 1 has  --env TOKEN, value with fingerprint ");
+    let second = second.says("  node 0 has  variable TOKEN=… (fingerprint of the value: ");
+    drop(second.says("  node 1 has  variable TOKEN=… (fingerprint of the value: "));
+    let first =
+        first.end().code(78).says("node 1 has  variable TOKEN=… (fingerprint of the value: ");
     assert!(!format!("{first:?}").contains("hunter3"), "{first:#?}");
 }
 

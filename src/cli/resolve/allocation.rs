@@ -31,6 +31,8 @@ pub(super) enum AllocationSource {
 pub(super) struct StepTask {
     /// Number of the task, from 0.
     pub(in crate::cli) number: u32,
+    /// Number of the task among those on its host, from 0.
+    pub(in crate::cli) local: u32,
     /// Number of tasks.
     pub(in crate::cli) count: usize,
     /// What the tasks belong to: `Slurm step 17.0`.
@@ -116,6 +118,7 @@ fn slurm(options: ReadOptions) -> Result<AllocationSource, LoadError> {
             let nodes = found.reading.hostfile.pool();
             Ok(AllocationSource::OneTaskOfMany(StepTask {
                 number,
+                local: number_of(env_vars::SLURM_LOCALID).parse().unwrap_or(0),
                 count,
                 group: format!("Slurm step {job}.{step}"),
                 run_id: format!("{SLURM_RUN}{job}.{step}"),

@@ -23,6 +23,7 @@ mod selection;
 mod slurm_address;
 mod ssh_wrapper;
 mod start_place;
+mod task_slots;
 mod time_limit;
 mod transport;
 pub(super) mod trust;

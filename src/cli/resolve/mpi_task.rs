@@ -9,28 +9,31 @@ use crate::cli::resolve::master::LOOPBACK;
 use crate::os::process::process_tree::{Stat, env_var_of};
 use crate::transport::manager::kinds::{MPICH, OPEN_MPI};
 
-/// Variables of one MPI: number of this process, number of all, number of those on this host.
-type Variables = [&'static str; 3];
+/// Variables of one MPI: number of this process, number of all, number of those on this host, number of this process
+/// among them.
+type Variables = [&'static str; 4];
 
 /// Those that `mpirun` of Open MPI sets.
 const OPEN_MPI_VARIABLES: Variables = [
     env_vars::OMPI_COMM_WORLD_RANK,
     env_vars::OMPI_COMM_WORLD_SIZE,
     env_vars::OMPI_COMM_WORLD_LOCAL_SIZE,
+    env_vars::OMPI_COMM_WORLD_LOCAL_RANK,
 ];
-/// MPICH and its relatives. The last variable is not one of Slurm, whose tasks have the others too.
+/// MPICH and its relatives. The last two variables are not those of Slurm, whose tasks have the others too.
 const HYDRA_VARIABLES: Variables =
-    [env_vars::PMI_RANK, env_vars::PMI_SIZE, env_vars::MPI_LOCALNRANKS];
+    [env_vars::PMI_RANK, env_vars::PMI_SIZE, env_vars::MPI_LOCALNRANKS, env_vars::MPI_LOCALRANKID];
 
 /// Returns the task that this process is, if the command has several.
 pub(super) fn find() -> Option<StepTask> {
     [OPEN_MPI_VARIABLES, HYDRA_VARIABLES].into_iter().find_map(|names| {
-        let [number, count, local] =
+        let [number, count, of_host, local] =
             names.map(|name| env_vars::get_text(name)?.parse::<u32>().ok());
-        let (number, count, local) = (number?, count?, local?);
-        let is_here = local == count;
+        let (number, count, of_host) = (number?, count?, of_host?);
+        let is_here = of_host == count;
         (1 < count && number < count).then(|| StepTask {
             number,
+            local: local.unwrap_or(0),
             count: count as usize,
             group: "mpirun".to_owned(),
             run_id: run_id(names[0], is_here),

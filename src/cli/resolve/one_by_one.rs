@@ -16,6 +16,7 @@ use crate::cli::resolve::dial::{self, DialArgs, KeySource, NodePorts};
 use crate::cli::resolve::master::MasterOptions;
 use crate::cli::resolve::own_task::own_task;
 use crate::cli::resolve::slurm_address::meeting_address;
+use crate::cli::resolve::task_slots::TaskSlots;
 use crate::cli::resolve::trust::Trust;
 use crate::cli::resolve::wide_allocation::WideAllocation;
 use crate::cli::resolve::{allocation, mpi_task};
@@ -139,7 +140,7 @@ fn origin_text(one: &OneByOne) -> &'static str {
 /// Resolves the tasks of a process manager: each is a node, and task 0 accepts the others.
 pub(super) fn of_step(
     task: &StepTask,
-    slots: &[Slot],
+    TaskSlots { slots, devices }: TaskSlots,
     (args, typed): (&ClusterArgs, &CommandLine),
     terminal: Terminal,
 ) -> Result<ResolvedCluster, CliError> {
@@ -160,7 +161,7 @@ pub(super) fn of_step(
         join_limit: None,
         is_task: true,
     };
-    let found = one_by_one(&one, slots, typed)?;
+    let found = ResolvedCluster { devices, ..one_by_one(&one, &slots, typed)? };
     let StepTask { number, count, group, .. } = task;
     let note = format!(
         "note: this process is task {number} of {count} of {group}: each task is a node with {} (-n); \

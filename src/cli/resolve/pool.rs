@@ -11,12 +11,13 @@ use crate::cli::line::{CommandLine, needs_other};
 use crate::cli::resolve::allocation::{self, AllocationSource, SchedulerAllocation, StepTask};
 use crate::cli::resolve::devices::{Visible, accelerator, too_few_devices, visible};
 use crate::cli::resolve::no_ssh::node_named;
+use crate::cli::resolve::task_slots::{TaskSlots, task_slots};
 use crate::cli::resolve::trust::Trust;
 use crate::cli::resolve::{hostfile, mpi_task, selection};
 use crate::inventory;
 use crate::os::machine::machine_name;
 use crate::plan::Accelerator;
-use crate::pool::{HostSource, Pool, ReadOptions, Reading, SLOTS_MAX, parse_slot_count};
+use crate::pool::{HostSource, Pool, ReadOptions, Reading, SLOTS_MAX, SlotCount, parse_slot_count};
 use crate::report::Terminal;
 use crate::report::diagnostic::show_findings;
 use crate::report::text::{paint_message, show_count};
@@ -64,7 +65,7 @@ pub(super) fn find_pool(
     }
     let is_remuda = typed.program.starts_with("remuda");
     let found = if is_remuda {
-        allocation::find(trust(args), args.slots)
+        allocation::find(trust(args), args.slots.or(typed_workers(args)))
     } else {
         Ok(AllocationSource::NotFound)
     };
@@ -96,12 +97,12 @@ pub(super) fn find_pool(
     }
 }
 
-/// Returns the task that this process is, if the line leaves it to remuda where workers run and a process
+/// Returns the task that this process is, and its slots, if the line leaves it to remuda where workers run and a process
 /// manager has started several tasks.
 pub(super) fn step_task(
     args: &ClusterArgs,
     typed: &CommandLine,
-) -> Result<Option<(StepTask, Vec<Slot>)>, CliError> {
+) -> Result<Option<(StepTask, TaskSlots)>, CliError> {
     let transport = &args.transport;
     let is_open = matches!(transport.launcher, None | Some(LauncherArg::Auto));
     let has_hosts = args.hostfile.is_some() || Path::new(DEFAULT_HOSTFILE).is_file();
@@ -118,8 +119,9 @@ pub(super) fn step_task(
             _ => return Ok(None),
         },
     };
-    let workers = wanted_slots(args, typed)?.unwrap_or(1) as u32;
-    Ok(Some((task, (0..workers).map(Slot).collect())))
+    let workers = wanted_slots(args, typed)?.unwrap_or(1);
+    let slots = task_slots(task.local, workers, &args.devices)?;
+    Ok(Some((task, slots)))
 }
 
 pub(super) fn load_error(error: &hostfile::LoadError, terminal: Terminal) -> CliError {
@@ -284,6 +286,12 @@ fn device_slots(
         None => format!("this machine, {}", show_count(visible.slots.len(), "GPU")),
     };
     Ok((visible, origin))
+}
+
+/// The number of workers of each node that was typed: in an allocation without GPUs that many workers have room.
+fn typed_workers(args: &ClusterArgs) -> Option<SlotCount> {
+    let count = parse_slot_count(args.num_gpus.as_deref()?).ok()??;
+    SlotCount::new(count as u32)
 }
 
 fn first_slots(count: usize) -> Visible {

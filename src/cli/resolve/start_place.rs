@@ -14,7 +14,7 @@ pub(in crate::cli) fn resolve_cluster(
     terminal: Terminal,
 ) -> Result<ResolvedCluster, CliError> {
     if let Some((task, slots)) = pool::step_task(args, typed)? {
-        return one_by_one::of_step(&task, &slots, (args, typed), terminal);
+        return one_by_one::of_step(&task, slots, (args, typed), terminal);
     }
     check::key_file(args, typed)?;
     resolve_hosts(args, typed, terminal)

@@ -288,10 +288,9 @@ mod tests {
         examined_mut(&mut one, 0).report.network.master = address(40001);
         check(&one, &["note[D029] n1: port 29500 is in use: a job would use another one"]);
         one.port = MasterPort::Exact(29500);
-        let problem =
-            Problem::new(Status::Config, "port 29500 of rank 0 (--master_port) is in use");
+        let problem = Problem::new(Status::Config, "port 29500 of rank 0 is in use");
         examined_mut(&mut one, 0).report.network.master = Some(Err(problem));
-        check(&one, &["error[D029] n1: port 29500 of rank 0 (--master_port) is in use"]);
+        check(&one, &["error[D029] n1: port 29500 of rank 0 is in use"]);
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub(in crate::launch) fn help_to_continue_without(
     let (how, conjunction) = match continue_with {
         ContinueWith::Nothing => return None,
         ContinueWith::Hostfile => {
-            (format!("remove {} from the hostfile", hosts.join(", ")), ", and use ")
+            (format!("remove {} from the hosts (`-H`)", hosts.join(", ")), ", and use ")
         }
         ContinueWith::Exclude(left) if left.is_empty() => {
             (format!("--exclude {}", quoted(hosts.join("@"))), " ")
@@ -153,7 +153,7 @@ error[R107]: 2 of 8 hosts cannot be reached; nothing was started
         let hosts = ["n1", "n4"];
         check(&hosts, exclude(""), Some("to continue without them: --exclude n1@n4"));
         check(&hosts, exclude("n2:0"), Some("to continue without them: --exclude n2:0@n1@n4"));
-        let out = "to continue without them: remove n1, n4 from the hostfile";
+        let out = "to continue without them: remove n1, n4 from the hosts (`-H`)";
         check(&hosts, ContinueWith::Hostfile, Some(out));
         check(&hosts, ContinueWith::Nothing, None);
         let kept = |way| {

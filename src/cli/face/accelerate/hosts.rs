@@ -5,7 +5,8 @@ use std::path::Path;
 
 use super::args::AccelerateArgs;
 use super::settings::{Settings, ValuePlace, refuse_setting};
-use crate::base::{Diagnostic, HostName, Slot};
+use crate::base::{Diagnostic, HostName, Slot, nearest, show_typed};
+use crate::cli::args::values::launcher_values;
 use crate::cli::error::CliError;
 use crate::cli::line::{CommandLine, codes};
 use crate::cli::resolve::hostfile::{LoadError, load_value, slots_option};
@@ -83,6 +84,30 @@ pub(super) fn check_slots(args: &AccelerateArgs, typed: &CommandLine) -> Result<
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses a launcher of several machines that neither DeepSpeed nor remuda has.
+pub(super) fn check_launcher(
+    launcher: &str,
+    typed: &CommandLine,
+    file: Option<&ConfigFile>,
+) -> Result<(), CliError> {
+    const NAME: &str = "deepspeed_multinode_launcher";
+    let known = || ["standard", "nossh"].into_iter().chain(launcher_values());
+    if known().any(|name| name == launcher.to_lowercase()) {
+        return Ok(());
+    }
+    let label = format!("expected one of {}", known().collect::<Vec<_>>().join(", "));
+    let near = nearest(launcher, known()).map(|near| format!("did you mean `{near}`?"));
+    Err(refuse_setting(typed, file, NAME, |span, place| {
+        let name = match place {
+            ValuePlace::Line => format!("--{NAME}"),
+            ValuePlace::File => NAME.to_owned(),
+        };
+        let message = format!("`{name}` cannot be `{}`", show_typed(launcher));
+        let refused = Diagnostic::error(place.code(), span, message).label(label);
+        near.into_iter().fold(refused, Diagnostic::help)
+    }))
 }
 
 /// Refuses the hostfile of DeepSpeed's settings if it cannot be read, or if one of its hosts has too few

@@ -10,7 +10,9 @@ use super::environment::{LaunchFacts, WorkerVariable, slow_links, variables};
 use super::hosts::{self, Split};
 use super::machine::{given_rank, machine_number};
 use super::made_lines::{applied_variables, made_line};
-use super::notes::{note_of_cpus, note_of_shares, warning_of_no_gpus, warning_of_no_hosts};
+use super::notes::{
+    note_of_cpus, note_of_shares, warning_of_needed_gpus, warning_of_no_gpus, warning_of_no_hosts,
+};
 use super::settings::{Settings, refuse_setting};
 use crate::base::diagnostic::Severity;
 use crate::base::{Diagnostic, Findings, Slot, Status, env_vars};
@@ -310,6 +312,7 @@ impl<'a> AccelerateJob<'a> {
         let launcher = launcher.unwrap_or_else(|| "pdsh".to_owned());
         let is_deepspeed = self.paradigm == Paradigm::DeepSpeed;
         if is_deepspeed && 1 < self.machines && launcher != "standard" {
+            hosts::check_launcher(&launcher, self.typed, file)?;
             return self.deepspeed_words(&launcher, file).map(StartMethod::DeepSpeed);
         }
         let is_alone = self.processes <= 1 && self.machines == 1 && self.args.hostfile.is_none();
@@ -366,6 +369,10 @@ impl<'a> AccelerateJob<'a> {
             Paradigm::MultiDevice if !has_hosts => {
                 Some(warning_of_no_gpus(self.typed, self.processes))
             }
+            Paradigm::DeepSpeed if !has_hosts && self.machines == 1 => {
+                Some(warning_of_needed_gpus("DeepSpeed", self.processes))
+            }
+            Paradigm::Fsdp if !has_hosts => Some(warning_of_needed_gpus("FSDP", self.processes)),
             Paradigm::MultiDevice | Paradigm::DeepSpeed | Paradigm::Fsdp | Paradigm::Megatron => {
                 None
             }
@@ -396,7 +403,8 @@ impl<'a> AccelerateJob<'a> {
         let hosts = self.args.hostfile.clone().or_else(of_setting);
         if hosts.is_none() && launcher != "nossh" && !resolve::has_usual_hosts(Terminal::detect())?
         {
-            let warning = warning_of_no_hosts(self.machines, split.share());
+            let warning =
+                warning_of_no_hosts(self.machines, split.share(), self.given_rank().is_some());
             print_error(&paint_message(&warning, Terminal::detect().paint));
         }
         // A host may have no number of slots.

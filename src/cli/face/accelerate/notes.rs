@@ -29,10 +29,17 @@ pub(super) fn note_of_cpus(workers: usize, has_hosts: bool) -> String {
 }
 
 /// Returns a warning about several machines of which DeepSpeed's launcher does not know the hosts: it starts this one.
-pub(super) fn warning_of_no_hosts(machines: usize, workers: usize) -> String {
+/// If this machine has a number, the line is probably started on each of them.
+pub(super) fn warning_of_no_hosts(machines: usize, workers: usize, has_number: bool) -> String {
+    let on_each = if has_number {
+        "if you start the line on each machine, write `deepspeed_multinode_launcher: standard` under \
+         `deepspeed_config`; else "
+    } else {
+        ""
+    };
     format!(
         "warning: `num_machines` is {machines}, and nothing names their hosts: the job is this machine alone, with {}\n\
-         help: write `deepspeed_hostfile: FILE` under `deepspeed_config` of the configuration file, or type \
+         help: {on_each}write `deepspeed_hostfile: FILE` under `deepspeed_config` of the configuration file, or type \
          `-H n1,n2`\n",
         show_count(workers, "worker")
     )
@@ -44,6 +51,14 @@ pub(super) fn warning_of_no_gpus(typed: &CommandLine, workers: usize) -> String 
         "warning: no GPU was found on this machine: each of the {workers} workers may train a copy of its own\n\
          help: to train together on CPUs, type `{}`\n",
         line_on_cpus(typed, &workers.to_string())
+    )
+}
+
+/// The same for what needs GPUs and cannot use CPUs: DeepSpeed, FSDP.
+pub(super) fn warning_of_needed_gpus(what: &str, workers: usize) -> String {
+    format!(
+        "warning: no GPU was found on this machine, and accelerate uses {what} on GPUs: each of the {workers} workers may \
+         fail, or train a copy of its own\n"
     )
 }
 

@@ -51,8 +51,12 @@ fn warning_of_forgotten_nodes(
     let rank = values.number("node-rank", args.rendezvous.node_rank.as_deref());
     let rank = rank.filter(|rank| !matches!(rank.text.as_str(), "0" | "-1"));
     let endpoint = values.optional("rdzv-endpoint", args.rendezvous.rdzv_endpoint.as_deref());
-    // Port 0 is how one node gets a port of its own.
-    let endpoint = endpoint.filter(|endpoint| !is_counted && !endpoint.text.ends_with(":0"));
+    // Port 0 is how one node gets a port of its own, and no other node reaches this one as `localhost`.
+    let is_of_one = |text: &str| {
+        let host = text.rsplit_once(':').map_or(text, |(host, _)| host);
+        text.ends_with(":0") || ["localhost", "127.0.0.1", "[::1]"].contains(&host)
+    };
+    let endpoint = endpoint.filter(|endpoint| !is_counted && !is_of_one(&endpoint.text));
     let backend = values.text("rdzv-backend", args.rendezvous.rdzv_backend.as_deref(), "static");
     let what = match (rank, endpoint) {
         (Some(rank), _) => no_effect(&rank.shown()),
