@@ -163,12 +163,32 @@ fn tasks_of_a_step_are_nodes_of_one_job() {
     }
     let slurm = Slurm::start();
     let launch = job().options(["-n", "2", "--master_addr", "127.0.0.1"]);
-    let launch = launch.sh("echo $RANK of $WORLD_SIZE in group $GROUP_RANK");
+    let launch =
+        launch.sh("echo $RANK of $WORLD_SIZE in group $GROUP_RANK, devices $CUDA_VISIBLE_DEVICES");
     let launch = slurm.allocate(launch, &["-N2", "-n3", "srun", "-n3"]);
     let outcome = launch.end().code(0);
-    let line = |rank: usize| format!("{rank} of 6 in group {}", rank / 2);
+    // Two tasks of the first node share its devices.
+    let devices = ["0,1", "2,3", "0,1"];
+    let line =
+        |rank: usize| format!("{rank} of 6 in group {}, devices {}", rank / 2, devices[rank / 2]);
     assert_eq!(lines(&outcome), (0..6).map(line).collect::<Vec<_>>());
     outcome.says("task 0 of 3 of Slurm step 1.0: each task is a node with 2 workers (-n)");
+}
+
+/// A node of an allocation has one task unless something else was typed: no limit for the workers.
+#[test]
+fn workers_are_counted_by_the_line_of_nodes_without_gpus() {
+    if !can_run("workers_are_counted_by_the_line_of_nodes_without_gpus") {
+        return;
+    }
+    let slurm = Slurm::start();
+    for allocation in [&["-N2"][..], &["-N2", "srun", "-N1", "-n1"]] {
+        let launch = job().options(["-n", "3"]).sh("echo $RANK of $WORLD_SIZE");
+        let outcome = slurm.allocate(launch, allocation).end().code(0);
+        let world = if allocation.len() == 1 { 6 } else { 3 };
+        let line = |rank: usize| format!("{rank} of {world}");
+        assert_eq!(lines(&outcome), (0..world).map(line).collect::<Vec<_>>());
+    }
 }
 
 #[test]
