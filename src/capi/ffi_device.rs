@@ -14,65 +14,46 @@ use crate::capi::ffi_arguments::{
 };
 use crate::capi::ffi_message::PeerMessage;
 use crate::capi::started_work::StartedWork;
+use crate::runtime::Group;
 use crate::runtime::device::{
-    CallerMemory, CallerStream, DeviceBackend, DeviceElement, DeviceGroup, DeviceMessage,
-    open_device,
+    CallerStream, DeviceBackend, DeviceCollective, DeviceGroup, DeviceMessage, open_device,
 };
-use crate::runtime::{CollectiveError, Dtype, Group};
-
-/// Runs code with the element type of a code as `T`.
-macro_rules! with_type {
-    ($dtype:expr, $T:ident => $body:expr) => {
-        match $dtype {
-            Dtype::F32 => with_type!(@ f32, $T => $body),
-            Dtype::F64 => with_type!(@ f64, $T => $body),
-            Dtype::I32 => with_type!(@ i32, $T => $body),
-            Dtype::I64 => with_type!(@ i64, $T => $body),
-            Dtype::U8 => with_type!(@ u8, $T => $body),
-            Dtype::F16 => with_type!(@ half::f16, $T => $body),
-            Dtype::Bf16 => with_type!(@ half::bf16, $T => $body),
-        }
-    };
-    (@ $type:ty, $T:ident => $body:expr) => {{
-        type $T = $type;
-        $body
-    }};
-}
 
 /// Memory of a call: the elements of the caller from two addresses, and the stream in which the caller uses them.
 #[derive(Clone, Copy)]
 struct Operands {
     input: (u64, usize),
     output: (u64, usize),
+    dtype: u32,
     stream: *mut c_void,
 }
 
 impl Operands {
-    /// Runs an operation on both, or starts it if the caller wants a handle.
+    /// Memory of an operation in place.
+    fn in_place(data: u64, count: usize, dtype: u32, stream: *mut c_void) -> Self {
+        Self { input: (0, 0), output: (data, count), dtype, stream }
+    }
+
+    /// Runs an operation, or starts it if the caller wants a handle.
     ///
     /// # Safety
     /// As for [`CallerStream::record`], [`CallerStream::memory`] and [`on_call`].
-    unsafe fn run<T: DeviceElement>(
+    unsafe fn run(
         self,
         devices: &DeviceGroup,
+        collective: DeviceCollective,
         work: *mut *mut StartedWork,
-        operation: impl FnOnce(
-            &DeviceGroup,
-            &CallerMemory<'_, T>,
-            &mut CallerMemory<'_, T>,
-        ) -> Result<(), CollectiveError>,
     ) -> CallResult {
+        let dtype = dtype_of(self.dtype)?;
         for (address, count) in [self.input, self.output] {
-            check_address(address, count, size_of::<T>())?;
+            check_address(address, count, dtype.bytes())?;
         }
         let call = |devices: &DeviceGroup| {
             // SAFETY: the caller promises it.
             let stream = unsafe { CallerStream::record(devices, self.stream) }?;
             // SAFETY: the caller promises it.
-            let input = unsafe { stream.memory::<T>(self.input.0, self.input.1) };
-            // SAFETY: the caller promises it.
-            let mut output = unsafe { stream.memory::<T>(self.output.0, self.output.1) };
-            Ok(operation(devices, &input, &mut output)?)
+            let memory = |(address, count)| unsafe { stream.memory(address, count, dtype) };
+            Ok(devices.run(collective, &mut memory(self.input), &mut memory(self.output))?)
         };
         // SAFETY: the caller promises it.
         unsafe { on_call(devices, work, call) }
@@ -170,12 +151,10 @@ pub unsafe extern "C" fn remuda_device_all_reduce(
     work: *mut *mut StartedWork,
 ) -> i32 {
     let call = |devices: &DeviceGroup| {
-        let op = reduction(op)?;
-        let operands = Operands { input: (data, 0), output: (data, count), stream };
+        let collective = DeviceCollective::AllReduce { op: reduction(op)? };
+        let operands = Operands::in_place(data, count, dtype, stream);
         // SAFETY: the caller promises it.
-        with_type!(dtype_of(dtype)?, T => unsafe {
-            operands.run::<T>(devices, work, |devices, _, data| devices.all_reduce(data, op))
-        })
+        unsafe { operands.run(devices, collective, work) }
     };
     // SAFETY: the caller promises it.
     unsafe { on_devices(devices, call) }
@@ -197,12 +176,10 @@ pub unsafe extern "C" fn remuda_device_reduce(
     work: *mut *mut StartedWork,
 ) -> i32 {
     let call = |devices: &DeviceGroup| {
-        let (op, root) = (reduction(op)?, root as usize);
-        let operands = Operands { input: (data, 0), output: (data, count), stream };
+        let collective = DeviceCollective::Reduce { op: reduction(op)?, root: root as usize };
+        let operands = Operands::in_place(data, count, dtype, stream);
         // SAFETY: the caller promises it.
-        with_type!(dtype_of(dtype)?, T => unsafe {
-            operands.run::<T>(devices, work, |devices, _, data| devices.reduce(data, op, root))
-        })
+        unsafe { operands.run(devices, collective, work) }
     };
     // SAFETY: the caller promises it.
     unsafe { on_devices(devices, call) }
@@ -223,12 +200,10 @@ pub unsafe extern "C" fn remuda_device_broadcast(
     work: *mut *mut StartedWork,
 ) -> i32 {
     let call = |devices: &DeviceGroup| {
-        let root = root as usize;
-        let operands = Operands { input: (data, 0), output: (data, count), stream };
+        let collective = DeviceCollective::Broadcast { root: root as usize };
+        let operands = Operands::in_place(data, count, dtype, stream);
         // SAFETY: the caller promises it.
-        with_type!(dtype_of(dtype)?, T => unsafe {
-            operands.run::<T>(devices, work, |devices, _, data| devices.broadcast(data, root))
-        })
+        unsafe { operands.run(devices, collective, work) }
     };
     // SAFETY: the caller promises it.
     unsafe { on_devices(devices, call) }
@@ -250,11 +225,9 @@ pub unsafe extern "C" fn remuda_device_all_gather(
 ) -> i32 {
     let call = |devices: &DeviceGroup| {
         let all = of_all_ranks(devices.group(), count)?;
-        let operands = Operands { input: (input, count), output: (output, all), stream };
+        let operands = Operands { input: (input, count), output: (output, all), dtype, stream };
         // SAFETY: the caller promises it.
-        with_type!(dtype_of(dtype)?, T => unsafe {
-            operands.run::<T>(devices, work, |devices, input, output| devices.all_gather(input, output))
-        })
+        unsafe { operands.run(devices, DeviceCollective::AllGather, work) }
     };
     // SAFETY: the caller promises it.
     unsafe { on_devices(devices, call) }
@@ -276,14 +249,11 @@ pub unsafe extern "C" fn remuda_device_reduce_scatter(
     work: *mut *mut StartedWork,
 ) -> i32 {
     let call = |devices: &DeviceGroup| {
-        let (all, op) = (of_all_ranks(devices.group(), count)?, reduction(op)?);
-        let operands = Operands { input: (input, all), output: (output, count), stream };
+        let all = of_all_ranks(devices.group(), count)?;
+        let collective = DeviceCollective::ReduceScatter { op: reduction(op)? };
+        let operands = Operands { input: (input, all), output: (output, count), dtype, stream };
         // SAFETY: the caller promises it.
-        with_type!(dtype_of(dtype)?, T => unsafe {
-            operands.run::<T>(devices, work, |devices, input, output| {
-                devices.reduce_scatter(input, output, op)
-            })
-        })
+        unsafe { operands.run(devices, collective, work) }
     };
     // SAFETY: the caller promises it.
     unsafe { on_devices(devices, call) }
@@ -306,11 +276,9 @@ pub unsafe extern "C" fn remuda_device_all_to_all(
 ) -> i32 {
     let call = |devices: &DeviceGroup| {
         let all = of_all_ranks(devices.group(), count)?;
-        let operands = Operands { input: (input, all), output: (output, all), stream };
+        let operands = Operands { input: (input, all), output: (output, all), dtype, stream };
         // SAFETY: the caller promises it.
-        with_type!(dtype_of(dtype)?, T => unsafe {
-            operands.run::<T>(devices, work, |devices, input, output| devices.all_to_all(input, output))
-        })
+        unsafe { operands.run(devices, DeviceCollective::AllToAll, work) }
     };
     // SAFETY: the caller promises it.
     unsafe { on_devices(devices, call) }
@@ -332,15 +300,11 @@ pub unsafe extern "C" fn remuda_device_gather(
     work: *mut *mut StartedWork,
 ) -> i32 {
     let call = |devices: &DeviceGroup| {
-        let (group, root) = (devices.group(), root as usize);
-        let all = if group.rank() == root { of_all_ranks(group, count)? } else { 0 };
-        let operands = Operands { input: (input, count), output: (output, all), stream };
+        let root = root as usize;
+        let all = of_root(devices.group(), count, root)?;
+        let operands = Operands { input: (input, count), output: (output, all), dtype, stream };
         // SAFETY: the caller promises it.
-        with_type!(dtype_of(dtype)?, T => unsafe {
-            operands.run::<T>(devices, work, |devices, input, output| {
-                devices.gather(input, output, root)
-            })
-        })
+        unsafe { operands.run(devices, DeviceCollective::Gather { root }, work) }
     };
     // SAFETY: the caller promises it.
     unsafe { on_devices(devices, call) }
@@ -362,15 +326,11 @@ pub unsafe extern "C" fn remuda_device_scatter(
     work: *mut *mut StartedWork,
 ) -> i32 {
     let call = |devices: &DeviceGroup| {
-        let (group, root) = (devices.group(), root as usize);
-        let all = if group.rank() == root { of_all_ranks(group, count)? } else { 0 };
-        let operands = Operands { input: (input, all), output: (output, count), stream };
+        let root = root as usize;
+        let all = of_root(devices.group(), count, root)?;
+        let operands = Operands { input: (input, all), output: (output, count), dtype, stream };
         // SAFETY: the caller promises it.
-        with_type!(dtype_of(dtype)?, T => unsafe {
-            operands.run::<T>(devices, work, |devices, input, output| {
-                devices.scatter(input, output, root)
-            })
-        })
+        unsafe { operands.run(devices, DeviceCollective::Scatter { root }, work) }
     };
     // SAFETY: the caller promises it.
     unsafe { on_devices(devices, call) }
@@ -476,6 +436,11 @@ pub unsafe extern "C" fn remuda_device_release(work: *mut StartedWork) -> i32 {
         }
         Ok(())
     })
+}
+
+/// Number of elements of all ranks' parts on the root; none on other ranks.
+fn of_root(group: &Group, count: usize, root: usize) -> Result<usize, CallError> {
+    if group.rank() == root { of_all_ranks(group, count) } else { Ok(0) }
 }
 
 /// Messages of the caller.

@@ -12,11 +12,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "remuda.h"
 
-enum { RANKS = 2, COUNT = 3000, GROUPS = 5 };
+enum { RANKS = 2, COUNT = 3000, GROUPS = 6, GATE_SECONDS = 30 };
 
 struct stream;
 struct event;
@@ -262,6 +263,37 @@ static void failures_in_flight(remuda_devices *late, remuda_devices *other, uint
 	cuStreamDestroy_v2(stream);
 }
 
+static void wait_at_gate_for_a_while(void *gate)
+{
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += GATE_SECONDS;
+	sem_timedwait(gate, &until);
+}
+
+/* A deadline that was set later holds for work of a device, too: a stream of rank 0 does not go on until long after it. */
+static void deadline_of_a_device(remuda_devices *devices, remuda_group *group, uint32_t rank)
+{
+	struct stream *stream = NULL;
+	float values[COUNT] = {0};
+	sem_t gate;
+	sem_init(&gate, 0, 0);
+	cuStreamCreate(&stream, 1);
+	OK(remuda_barrier(group, NULL));
+	if (rank == 0) {
+		test_enqueue(stream, wait_at_gate_for_a_while, &gate);
+		OK(remuda_set_timeout(group, 2000));
+	}
+	int32_t status = remuda_device_all_reduce(devices, AT(values), COUNT, REMUDA_F32, REMUDA_SUM, stream, NULL);
+	if (rank == 0)
+		expect_error(status, REMUDA_TRANSPORT, -1, "NCCL did not complete the operation within the timeout");
+	else
+		CHECK(status == REMUDA_ABORTED);
+	sem_post(&gate);
+	cuStreamSynchronize(stream);
+	cuStreamDestroy_v2(stream);
+}
+
 static void *rank_of_threads(void *argument)
 {
 	uint32_t rank = (uint32_t)(uintptr_t)argument;
@@ -292,6 +324,8 @@ static void *rank_of_threads(void *argument)
 		OK(remuda_abort(groups[2][1], "out of memory"));
 	}
 	failures_in_flight(devices[3], devices[4], rank);
+	if (uses_nccl)
+		deadline_of_a_device(devices[5], groups[5][rank], rank);
 	for (int i = 0; i < GROUPS; i++)
 		OK(remuda_devices_free(devices[i]));
 	return NULL;

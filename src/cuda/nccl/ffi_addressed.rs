@@ -10,8 +10,7 @@ use cudarc::driver::CudaStream;
 use crate::cuda::device::{DeviceAddress, PeerMemory};
 use crate::cuda::driver::RawStream;
 use crate::cuda::nccl::error::NcclError;
-use crate::cuda::nccl::ffi::Functions;
-use crate::cuda::nccl::ffi_communicator::{Communicator, check_started};
+use crate::cuda::nccl::ffi_communicator::Communicator;
 use crate::cuda::nccl::types::{DataType, Reduction};
 
 const BYTES: c_int = DataType::U8 as c_int;
@@ -109,14 +108,6 @@ impl Communicator {
         // SAFETY: the call ends the group, whether its calls succeeded or not.
         let ended = self.start("ncclGroupEnd", |functions, _| unsafe { (functions.group_end)() });
         outcome.and(ended)
-    }
-
-    fn start(
-        &self,
-        function: &'static str,
-        call: impl FnOnce(&Functions, *mut c_void) -> c_int,
-    ) -> Result<(), NcclError> {
-        check_started(&self.library, function, call(&self.library.functions, self.raw))
     }
 }
 

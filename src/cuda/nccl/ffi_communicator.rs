@@ -1,23 +1,21 @@
 //! NCCL communicator with non-blocking calls: every call starts an operation, and
 //! [`Communicator::progress`] returns its state.
 //!
-//! Lengths are checked here, and memory is passed as `cudarc`'s slices, which wait for earlier users and are
-//! not freed before the stream has finished with them. Therefore none of these functions is unsafe to
-//! call.
+//! Lengths are checked here, and memory is passed as leases, which wait for earlier users and keep the memory until
+//! the stream has finished with it. Therefore none of these functions is unsafe to call.
 
 use std::ffi::{c_int, c_void};
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
+use cudarc::driver::{CudaStream, SyncOnDrop};
 
-use crate::cuda::device::DeviceAddress;
+use crate::cuda::device::{DeviceAddress, PeerMemory};
 use crate::cuda::nccl::error::NcclError;
 use crate::cuda::nccl::ffi::{
     Comm, Config, CudaStreamHandle, Functions, IN_PROGRESS, NcclLibrary, SUCCESS, UniqueId,
 };
-use crate::cuda::nccl::types::{NcclElement, Reduction};
+use crate::cuda::nccl::types::{DataType, Reduction};
 
 /// State of the operation that was started last; see `ncclCommGetAsyncError`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,233 +108,103 @@ impl Communicator {
     }
 
     /// Replaces the data of all ranks by their reduction.
-    pub(crate) fn all_reduce<T: NcclElement>(
+    pub(crate) fn all_reduce(
         &mut self,
-        data: &mut impl DevicePtrMut<T>,
+        data: &BufferLease<'_>,
         op: Reduction,
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
-        let count = data.len();
-        self.in_place(
-            "ncclAllReduce",
-            data,
-            stream,
-            |nccl, Memory { from, to, dtype }, comm, on| {
-                // SAFETY: as documented on `in_place`.
-                unsafe { (nccl.all_reduce)(from, to, count, dtype, op as c_int, comm, on) }
-            },
-        )
+        let (from, to, count, dtype) = (data.to_read(), data.to_write(), data.len, data.code());
+        // SAFETY: the communicator and the stream are live; the lease keeps the memory for the stream.
+        self.start("ncclAllReduce", |nccl, raw| unsafe {
+            (nccl.all_reduce)(from, to, count, dtype, op as c_int, raw, stream_handle(stream))
+        })
     }
 
     /// Replaces the data of all ranks by the root's.
-    pub(crate) fn broadcast<T: NcclElement>(
+    pub(crate) fn broadcast(
         &mut self,
-        data: &mut impl DevicePtrMut<T>,
+        data: &BufferLease<'_>,
         root: usize,
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
-        let count = data.len();
-        self.in_place(
-            "ncclBroadcast",
-            data,
-            stream,
-            |nccl, Memory { from, to, dtype }, comm, on| {
-                // SAFETY: as documented on `in_place`.
-                unsafe { (nccl.broadcast)(from, to, count, dtype, root as c_int, comm, on) }
-            },
-        )
+        let (from, to, count, dtype) = (data.to_read(), data.to_write(), data.len, data.code());
+        // SAFETY: as above.
+        self.start("ncclBroadcast", |nccl, raw| unsafe {
+            (nccl.broadcast)(from, to, count, dtype, root as c_int, raw, stream_handle(stream))
+        })
     }
 
     /// Replaces the root's data by the reduction; the data of other ranks does not change.
-    pub(crate) fn reduce<T: NcclElement>(
+    pub(crate) fn reduce(
         &mut self,
-        data: &mut impl DevicePtrMut<T>,
+        data: &BufferLease<'_>,
         op: Reduction,
         root: usize,
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
-        let count = data.len();
-        self.in_place("ncclReduce", data, stream, |nccl, Memory { from, to, dtype }, comm, on| {
-            // SAFETY: as documented on `in_place`; only the root's memory is written.
-            unsafe { (nccl.reduce)(from, to, count, dtype, op as c_int, root as c_int, comm, on) }
+        let (from, to, count, dtype) = (data.to_read(), data.to_write(), data.len, data.code());
+        let (op, root) = (op as c_int, root as c_int);
+        // SAFETY: as above; only the root's memory is written.
+        self.start("ncclReduce", |nccl, raw| unsafe {
+            (nccl.reduce)(from, to, count, dtype, op, root, raw, stream_handle(stream))
         })
     }
 
-    /// Gathers the `input` of all ranks, in rank order; `output` is world size times as long.
-    pub(crate) fn all_gather<T: NcclElement>(
+    /// Gathers the `input` of all ranks, in rank order; `output` is world size times as long, and may contain the input
+    /// as this rank's part.
+    pub(crate) fn all_gather(
         &mut self,
-        input: &impl DevicePtr<T>,
-        output: &mut impl DevicePtrMut<T>,
+        input: &BufferLease<'_>,
+        output: &BufferLease<'_>,
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
-        let count = input.len();
-        self.out_of_place("ncclAllGather", (input, output), stream, |nccl, memory, comm, on| {
-            let Memory { from, to, dtype } = memory;
-            // SAFETY: as documented on `out_of_place`; the caller has checked the lengths.
-            unsafe { (nccl.all_gather)(from, to, count, dtype, comm, on) }
+        let (from, to, count, dtype) =
+            (input.to_read(), output.to_write(), input.len, input.code());
+        // SAFETY: as above; the caller has checked the lengths.
+        self.start("ncclAllGather", |nccl, raw| unsafe {
+            (nccl.all_gather)(from, to, count, dtype, raw, stream_handle(stream))
         })
     }
 
-    /// Writes this rank's part of the reduction to `output`; `input` is world size times as long.
-    pub(crate) fn reduce_scatter<T: NcclElement>(
+    /// Writes this rank's part of the reduction to `output`; `input` is world size times as long, and may contain the
+    /// output as this rank's part.
+    pub(crate) fn reduce_scatter(
         &mut self,
-        input: &impl DevicePtr<T>,
-        output: &mut impl DevicePtrMut<T>,
+        input: &BufferLease<'_>,
+        output: &BufferLease<'_>,
         op: Reduction,
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
-        let count = output.len();
-        self.out_of_place("ncclReduceScatter", (input, output), stream, |nccl, memory, comm, on| {
-            let Memory { from, to, dtype } = memory;
-            // SAFETY: as documented on `out_of_place`; the caller has checked the lengths.
-            unsafe { (nccl.reduce_scatter)(from, to, count, dtype, op as c_int, comm, on) }
+        let (from, to, count, dtype) =
+            (input.to_read(), output.to_write(), output.len, output.code());
+        // SAFETY: as above; the caller has checked the lengths.
+        self.start("ncclReduceScatter", |nccl, raw| unsafe {
+            (nccl.reduce_scatter)(from, to, count, dtype, op as c_int, raw, stream_handle(stream))
         })
-    }
-
-    /// Gathers part `r` of the data of every rank `r`; the data has an equal part for each rank.
-    pub(crate) fn all_gather_in_place<T: NcclElement>(
-        &mut self,
-        data: &mut impl DevicePtrMut<T>,
-        (rank, world): (usize, usize),
-        stream: &CudaStream,
-    ) -> Result<(), NcclError> {
-        let count = data.len() / world;
-        let starts = InPlace { input: rank * count, output: 0 };
-        self.within("ncclAllGather", (data, starts), stream, |nccl, memory, comm, on| {
-            let Memory { from, to, dtype } = memory;
-            // SAFETY: as documented on `within`; NCCL permits an input that is its part of the output.
-            unsafe { (nccl.all_gather)(from, to, count, dtype, comm, on) }
-        })
-    }
-
-    /// Replaces this rank's part of the data by that part of the reduction; the data has an equal part for each
-    /// rank.
-    pub(crate) fn reduce_scatter_in_place<T: NcclElement>(
-        &mut self,
-        data: &mut impl DevicePtrMut<T>,
-        op: Reduction,
-        (rank, world): (usize, usize),
-        stream: &CudaStream,
-    ) -> Result<(), NcclError> {
-        let count = data.len() / world;
-        let starts = InPlace { input: 0, output: rank * count };
-        self.within("ncclReduceScatter", (data, starts), stream, |nccl, memory, comm, on| {
-            let Memory { from, to, dtype } = memory;
-            // SAFETY: as documented on `within`; NCCL permits an output that is its part of the input.
-            unsafe { (nccl.reduce_scatter)(from, to, count, dtype, op as c_int, comm, on) }
-        })
-    }
-
-    /// Starts an in-place call; the memory outlives the work on the stream.
-    fn in_place<T: NcclElement>(
-        &mut self,
-        function: &'static str,
-        data: &mut impl DevicePtrMut<T>,
-        stream: &CudaStream,
-        call: impl FnOnce(&Functions, Memory, Comm, CudaStreamHandle) -> c_int,
-    ) -> Result<(), NcclError> {
-        self.within(function, (data, InPlace { input: 0, output: 0 }), stream, call)
-    }
-
-    /// Starts a call with input and output in one memory, which outlives the work on the stream.
-    fn within<T: NcclElement>(
-        &mut self,
-        function: &'static str,
-        (data, starts): (&mut impl DevicePtrMut<T>, InPlace),
-        stream: &CudaStream,
-        call: impl FnOnce(&Functions, Memory, Comm, CudaStreamHandle) -> c_int,
-    ) -> Result<(), NcclError> {
-        let (at, _guard) = data.device_ptr_mut(stream);
-        let address = |start: usize| at + (start * size_of::<T>()) as u64;
-        let memory = Memory::of::<T>(address(starts.input), address(starts.output));
-        let code = call(&self.library.functions, memory, self.raw, stream_handle(stream));
-        check_started(&self.library, function, code)
-    }
-
-    /// Starts an out-of-place call, which reads the input and writes the output.
-    fn out_of_place<T: NcclElement>(
-        &mut self,
-        function: &'static str,
-        (input, output): (&impl DevicePtr<T>, &mut impl DevicePtrMut<T>),
-        stream: &CudaStream,
-        call: impl FnOnce(&Functions, Memory, Comm, CudaStreamHandle) -> c_int,
-    ) -> Result<(), NcclError> {
-        let (from, _reads) = input.device_ptr(stream);
-        let (to, _writes) = output.device_ptr_mut(stream);
-        let code = call(
-            &self.library.functions,
-            Memory::of::<T>(from, to),
-            self.raw,
-            stream_handle(stream),
-        );
-        check_started(&self.library, function, code)
     }
 
     /// Sends pieces of `input` to peers and receives pieces of `output` from peers, in one group call.
-    pub(crate) fn exchange<T: NcclElement>(
+    pub(crate) fn exchange(
         &mut self,
-        (input, sends): (&impl DevicePtr<T>, &[PeerSlice]),
-        (output, recvs): (&mut impl DevicePtrMut<T>, &[PeerSlice]),
+        (input, sends): (&BufferLease<'_>, &[PeerSlice]),
+        (output, recvs): (&BufferLease<'_>, &[PeerSlice]),
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
-        let (input, output) =
-            (BufferLease::to_read(input, stream), BufferLease::to_write(output, stream));
-        self.exchange_leased((&input, sends), (&output, recvs), stream)
+        let memory = |lease: &BufferLease<'_>, pieces: &[PeerSlice]| -> Vec<PeerMemory> {
+            let piece = |(peer, range): &PeerSlice| lease.part(range).of_peer(*peer);
+            pieces.iter().map(piece).collect()
+        };
+        self.exchange_on(&memory(input, sends), &memory(output, recvs), stream)
     }
 
-    /// Same as [`Self::exchange`], for memory that is already leased to the stream.
-    pub(crate) fn exchange_leased<T: NcclElement>(
-        &mut self,
-        (input, sends): (&BufferLease<'_, T>, &[PeerSlice]),
-        (output, recvs): (&BufferLease<'_, T>, &[PeerSlice]),
-        stream: &CudaStream,
+    /// Starts a call of the library.
+    pub(super) fn start(
+        &self,
+        function: &'static str,
+        call: impl FnOnce(&Functions, Comm) -> c_int,
     ) -> Result<(), NcclError> {
-        let inside =
-            |len: usize, piece: &PeerSlice| piece.1.start <= piece.1.end && piece.1.end <= len;
-        assert!(sends.iter().all(|piece| inside(input.len, piece)), "a piece exceeds the input");
-        assert!(recvs.iter().all(|piece| inside(output.len, piece)), "a piece exceeds the output");
-        let (from, to) = (input.address, output.address);
-        let functions = &self.library.functions;
-        let address =
-            |start: u64, piece: &PeerSlice| start + (piece.1.start * size_of::<T>()) as u64;
-        let dtype = T::DATA_TYPE as c_int;
-        // SAFETY: the call begins a group of calls of this thread.
-        check_started(&self.library, "ncclGroupStart", unsafe { (functions.group_start)() })?;
-        let mut outcome = Ok(());
-        for piece in sends {
-            let at = address(from, piece) as *const c_void;
-            // SAFETY: the piece was checked above; the memory outlives the work on the stream.
-            let code = unsafe {
-                (functions.send)(
-                    at,
-                    piece.1.len(),
-                    dtype,
-                    piece.0 as c_int,
-                    self.raw,
-                    stream_handle(stream),
-                )
-            };
-            outcome = outcome.and_then(|()| check_started(&self.library, "ncclSend", code));
-        }
-        for piece in recvs {
-            let at = address(to, piece) as *mut c_void;
-            // SAFETY: as for sends.
-            let code = unsafe {
-                (functions.recv)(
-                    at,
-                    piece.1.len(),
-                    dtype,
-                    piece.0 as c_int,
-                    self.raw,
-                    stream_handle(stream),
-                )
-            };
-            outcome = outcome.and_then(|()| check_started(&self.library, "ncclRecv", code));
-        }
-        // SAFETY: the call ends the group, whether its calls succeeded or not.
-        let ended =
-            check_started(&self.library, "ncclGroupEnd", unsafe { (functions.group_end)() });
-        outcome.and(ended)
+        check_started(&self.library, function, call(&self.library.functions, self.raw))
     }
 
     /// Starts to complete all operations and to release the communicator's resources.
@@ -366,66 +234,64 @@ impl Drop for Communicator {
 
 /// Device memory that a stream can use until this is dropped: the stream waits for earlier users, and
 /// later users wait for the stream.
-pub(crate) struct BufferLease<'a, T> {
+pub(crate) struct BufferLease<'a> {
     address: u64,
     len: usize,
+    dtype: DataType,
     #[expect(dead_code, reason = "dropping it releases the memory")]
     guard: SyncOnDrop<'a>,
-    element: PhantomData<T>,
 }
 
-impl<'a, T> BufferLease<'a, T> {
-    /// Leases memory for reading; it cannot be written through the lease.
-    pub(crate) fn to_read(data: &'a impl DevicePtr<T>, stream: &'a CudaStream) -> Self {
-        let (len, (at, guard)) = (data.len(), data.device_ptr(stream));
-        Self { address: at, len, guard, element: PhantomData }
+impl<'a> BufferLease<'a> {
+    /// Leases `len` elements from an address until the guard is dropped.
+    pub(crate) fn new(
+        (address, guard): (u64, SyncOnDrop<'a>),
+        len: usize,
+        dtype: DataType,
+    ) -> Self {
+        Self { address, len, dtype, guard }
     }
 
-    /// Leases memory for reading and writing.
-    pub(crate) fn to_write(data: &'a mut impl DevicePtrMut<T>, stream: &'a CudaStream) -> Self {
-        let len = data.len();
-        let (at, guard) = data.device_ptr_mut(stream);
-        Self { address: at, len, guard, element: PhantomData }
+    /// Address of the first element.
+    pub(crate) fn address(&self) -> u64 {
+        self.address
     }
 
-    /// Address of the first byte.
-    pub(crate) fn address(&self) -> DeviceAddress {
-        DeviceAddress(self.address)
+    /// Number of elements.
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 
     /// Number of bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.len * size_of::<T>()
+        self.len * self.dtype.bytes()
     }
 
     /// Lease of a range of the memory.
-    pub(crate) fn part(&self, range: &Range<usize>) -> BufferLease<'_, T> {
+    pub(crate) fn part(&self, range: &Range<usize>) -> BufferLease<'_> {
         assert!(range.start <= range.end && range.end <= self.len, "a part exceeds its memory");
-        let address = self.address + (range.start * size_of::<T>()) as u64;
+        let address = self.address + (range.start * self.dtype.bytes()) as u64;
         // The lease of the whole memory releases it.
         let guard = SyncOnDrop::Record(None);
-        BufferLease { address, len: range.len(), guard, element: PhantomData }
+        BufferLease { address, len: range.len(), dtype: self.dtype, guard }
     }
-}
 
-/// First elements of input and output in the memory of an in-place call.
-#[derive(Clone, Copy)]
-struct InPlace {
-    input: usize,
-    output: usize,
-}
+    /// The memory as a message to or from a rank.
+    fn of_peer(&self, peer: usize) -> PeerMemory {
+        PeerMemory { peer, at: DeviceAddress(self.address), bytes: self.bytes() }
+    }
 
-/// Addresses and element type of a call, as NCCL expects them.
-struct Memory {
-    from: *const c_void,
-    to: *mut c_void,
-    dtype: c_int,
-}
+    fn to_read(&self) -> *const c_void {
+        self.address as *const c_void
+    }
 
-impl Memory {
-    fn of<T: NcclElement>(from: u64, to: u64) -> Self {
-        let dtype = T::DATA_TYPE as c_int;
-        Self { from: from as *const c_void, to: to as *mut c_void, dtype }
+    fn to_write(&self) -> *mut c_void {
+        self.address as *mut c_void
+    }
+
+    /// The element type, as the library numbers it.
+    fn code(&self) -> c_int {
+        self.dtype as c_int
     }
 }
 

@@ -6,7 +6,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `ffi` | functions of the library |
-//! | `ffi_communicator` | communicators and their operations |
+//! | `ffi_communicator` | communicators and their operations on memory that a stream may use |
 //! | `ffi_addressed` | their operations on memory that is named by its address |
 //! | `ffi_memory` | memory that NCCL allocates; registration of memory |
 //! | `ras` | NCCL's status of a job that hangs |
@@ -28,5 +28,5 @@ pub use ffi::{NcclLibrary, UNIQUE_ID_BYTES, UniqueId};
 pub(crate) use ffi_communicator::{BufferLease, CommProgress, Communicator, PeerSlice};
 pub(super) use ffi_memory::NcclMemory;
 pub(crate) use ffi_memory::Registered;
-pub(crate) use types::{DataType, NcclElement, Reduction};
+pub(crate) use types::{DataType, Reduction};
 pub use version::Version;

@@ -13,6 +13,18 @@ pub(crate) enum DataType {
     Bf16 = 9,
 }
 
+impl DataType {
+    /// Returns the size of an element in bytes.
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Self::U8 => 1,
+            Self::F16 | Self::Bf16 => 2,
+            Self::I32 | Self::F32 => 4,
+            Self::I64 | Self::F64 => 8,
+        }
+    }
+}
+
 /// `ncclRedOp_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -22,9 +34,4 @@ pub(crate) enum Reduction {
     Max = 2,
     Min = 3,
     Avg = 4,
-}
-
-/// Number type that NCCL can send and reduce.
-pub(crate) trait NcclElement {
-    const DATA_TYPE: DataType;
 }

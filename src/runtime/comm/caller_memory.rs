@@ -12,44 +12,8 @@ use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::host::gather::Counts;
 use crate::runtime::comm::host::region::{CallMemory, PostOp, SourceMemory};
 use crate::runtime::comm::work::Work;
-use crate::runtime::dtype::element::{Dtype, ReduceOp};
-use crate::runtime::dtype::half::{Bf16, F16};
-
-/// Evaluates an expression with the element type `$type` of a [`Dtype`].
-macro_rules! with_type {
-    ($dtype:expr, $type:ident => $body:expr) => {
-        match $dtype {
-            Dtype::F32 => {
-                type $type = f32;
-                $body
-            }
-            Dtype::F64 => {
-                type $type = f64;
-                $body
-            }
-            Dtype::I32 => {
-                type $type = i32;
-                $body
-            }
-            Dtype::I64 => {
-                type $type = i64;
-                $body
-            }
-            Dtype::U8 => {
-                type $type = u8;
-                $body
-            }
-            Dtype::F16 => {
-                type $type = F16;
-                $body
-            }
-            Dtype::Bf16 => {
-                type $type = Bf16;
-                $body
-            }
-        }
-    };
-}
+use crate::runtime::dtype::element::ReduceOp;
+use crate::runtime::dtype::with_type::with_type;
 
 /// Body of an operation, which the backend runs on memory.
 type RawOperation<M> =

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::panic::resume_unwind;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
+use crate::base::lock;
 use crate::os::process::peak_memory::{ProcessPeak, peak_memory};
 use crate::runtime::comm::bootstrap::join::{self, Links, Membership};
 use crate::runtime::comm::bootstrap::meet::{KeyValue, Meeting};
@@ -86,6 +87,8 @@ pub(crate) struct GroupInner {
     links: Links,
     agent: Option<Arc<AgentLink>>,
     options: InitOptions,
+    /// Time limit of operations, at first that of the options.
+    timeout: Mutex<Duration>,
     between_nodes: Option<BetweenNodes>,
     pub(crate) traffic: Arc<TrafficCounters>,
     /// Group from which this one was split. It owns the connections, so it must live as long.
@@ -248,6 +251,7 @@ impl Group {
             agent,
             links,
             options: options.clone(),
+            timeout: Mutex::new(options.timeout),
             between_nodes,
             parent: None,
         };
@@ -379,6 +383,7 @@ impl Group {
             links: Links::default(),
             agent,
             options: options.clone(),
+            timeout: Mutex::new(options.timeout),
             between_nodes,
             founder,
             meetings: Meetings::default(),
@@ -447,6 +452,7 @@ impl Group {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn set_timeout(&self, timeout: Duration) {
+        *lock(&self.inner.timeout) = timeout;
         self.inner.executor.run_after_current(|backend| backend.set_timeout(timeout));
     }
 
@@ -511,10 +517,10 @@ impl Group {
         self.inner.segment.abort_record().map(|record| self.inner.roster.abort_cause(record))
     }
 
-    /// Time limit of every operation.
+    /// Time limit of the operations that begin now.
     #[cfg(feature = "nccl")]
-    pub(crate) fn timeout(&self) -> std::time::Duration {
-        self.inner.options.timeout
+    pub(crate) fn timeout(&self) -> Duration {
+        *lock(&self.inner.timeout)
     }
 
     /// Reports the worker that caused the error to the launcher, and to the groups from which this one

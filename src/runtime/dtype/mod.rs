@@ -5,3 +5,4 @@ pub(crate) mod half;
 #[cfg(any(test, feature = "nccl"))]
 pub(crate) mod reference;
 pub(crate) mod rounding;
+pub(crate) mod with_type;

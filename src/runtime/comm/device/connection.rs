@@ -14,7 +14,7 @@ use crate::runtime::comm::device::ffi_kernels::KernelCache;
 use crate::runtime::comm::device::nccl::Nccl;
 use crate::runtime::comm::device::wait::{DeviceDeadline, OperationFailure};
 use crate::runtime::comm::group::Group;
-use crate::runtime::dtype::element::Element;
+use crate::runtime::dtype::element::Dtype;
 
 /// Time limit for the other ranks to finalize a communicator when it is dropped.
 const FINALIZE_MAX: Duration = Duration::from_secs(10);
@@ -73,9 +73,9 @@ impl DeviceConnection {
     }
 
     /// Counts an operation that was enqueued.
-    pub(super) fn count<T: Element>(&self, call: OperationCall) {
+    pub(super) fn count(&self, call: OperationCall, dtype: Dtype) {
         let (rank, world) = (self.group.rank(), self.group.world_size());
-        self.traffic.record(call.op, call.received_bytes(size_of::<T>(), rank, world));
+        self.traffic.record(call.op, call.received_bytes(dtype.bytes(), rank, world));
     }
 
     /// Runs `work` with the kernels on gradients, which are compiled when they are first needed.

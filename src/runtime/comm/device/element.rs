@@ -2,7 +2,7 @@
 
 use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
 
-use crate::cuda::nccl::{DataType, NcclElement, Reduction};
+use crate::cuda::nccl::{DataType, Reduction};
 use crate::runtime::dtype::element::{Dtype, Element, ReduceOp};
 
 /// Number type for collectives on devices.
@@ -10,16 +10,18 @@ pub trait DeviceElement: Element + DeviceRepr + ValidAsZeroBits {}
 
 impl<T: Element + DeviceRepr + ValidAsZeroBits> DeviceElement for T {}
 
-impl<T: Element> NcclElement for T {
-    const DATA_TYPE: DataType = match T::DTYPE {
-        Dtype::U8 => DataType::U8,
-        Dtype::I32 => DataType::I32,
-        Dtype::I64 => DataType::I64,
-        Dtype::F16 => DataType::F16,
-        Dtype::F32 => DataType::F32,
-        Dtype::F64 => DataType::F64,
-        Dtype::Bf16 => DataType::Bf16,
-    };
+impl From<Dtype> for DataType {
+    fn from(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::U8 => Self::U8,
+            Dtype::I32 => Self::I32,
+            Dtype::I64 => Self::I64,
+            Dtype::F16 => Self::F16,
+            Dtype::F32 => Self::F32,
+            Dtype::F64 => Self::F64,
+            Dtype::Bf16 => Self::Bf16,
+        }
+    }
 }
 
 impl From<ReduceOp> for Reduction {

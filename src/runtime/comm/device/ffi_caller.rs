@@ -2,25 +2,23 @@
 //! uses the memory.
 
 use std::ffi::c_void;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
-use cudarc::driver::{
-    CudaEvent, CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop, result,
-};
+use cudarc::driver::{CudaEvent, CudaStream, SyncOnDrop, result};
 
 use crate::base::lock;
 use crate::cuda::driver::driver_message;
+use crate::cuda::nccl::BufferLease;
 use crate::runtime::comm::core::error::CollectiveError;
-use crate::runtime::comm::device::element::DeviceElement;
 use crate::runtime::comm::device::ffi_work::DeviceWork;
 use crate::runtime::comm::device::group::DeviceGroup;
+use crate::runtime::comm::device::operand::DeviceOperand;
+use crate::runtime::dtype::element::Dtype;
 use crate::runtime::error::{Error, Result};
 
 /// Point in a stream of the caller, after which an operation may use the memory of the caller.
 pub struct CallerStream {
-    stream: Arc<CudaStream>,
     ready: CudaEvent,
 }
 
@@ -55,15 +53,15 @@ impl CallerStream {
     /// # Errors
     /// If the driver cannot record an event.
     pub unsafe fn record(devices: &DeviceGroup, stream: *mut c_void) -> Result<Self> {
-        let own = devices.stream().clone();
+        let context = devices.stream().context();
         let failed = |error| {
             Error::Device(format!("cannot order the streams of a GPU: {}", driver_message(error)))
         };
-        let ready = own.context().new_event(None).map_err(failed)?;
+        let ready = context.new_event(None).map_err(failed)?;
         // SAFETY: the event lives, and the caller promises that the stream does.
         unsafe { result::event::record(ready.cu_event(), stream.cast::<_>() as CUstream) }
             .map_err(failed)?;
-        Ok(Self { stream: own, ready })
+        Ok(Self { ready })
     }
 
     /// Memory of the caller.
@@ -71,8 +69,8 @@ impl CallerStream {
     /// # Safety
     /// Until the operation with this memory has ended, `len` elements from `address` are on the device of the
     /// group, and no other code uses them, except for work that the stream had when it was recorded.
-    pub unsafe fn memory<T: DeviceElement>(&self, address: u64, len: usize) -> CallerMemory<'_, T> {
-        CallerMemory { stream: self, address, len, element: PhantomData }
+    pub unsafe fn memory(&self, address: u64, len: usize, dtype: Dtype) -> CallerMemory<'_> {
+        CallerMemory { stream: self, address, len, dtype }
     }
 
     /// Makes the stream of an operation wait for the caller's work. The caller itself waits for the operation, so its
@@ -83,33 +81,25 @@ impl CallerStream {
 }
 
 /// Elements of the caller on a device.
-pub struct CallerMemory<'a, T> {
+pub struct CallerMemory<'a> {
     stream: &'a CallerStream,
     address: CUdeviceptr,
     len: usize,
-    element: PhantomData<T>,
+    dtype: Dtype,
 }
 
-impl<T> DeviceSlice<T> for CallerMemory<'_, T> {
-    fn len(&self) -> usize {
+impl DeviceOperand for CallerMemory<'_> {
+    fn count(&self) -> usize {
         self.len
     }
 
-    fn stream(&self) -> &Arc<CudaStream> {
-        &self.stream.stream
+    fn dtype(&self) -> Dtype {
+        self.dtype
     }
-}
 
-impl<T> DevicePtr<T> for CallerMemory<'_, T> {
-    fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
+    fn lease<'a>(&'a mut self, stream: &'a CudaStream) -> BufferLease<'a> {
         self.stream.order(stream);
-        (self.address, SyncOnDrop::Record(None))
-    }
-}
-
-impl<T> DevicePtrMut<T> for CallerMemory<'_, T> {
-    fn device_ptr_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
-        self.stream.order(stream);
-        (self.address, SyncOnDrop::Record(None))
+        let memory = (self.address, SyncOnDrop::Record(None));
+        BufferLease::new(memory, self.len, self.dtype.into())
     }
 }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::{CudaSlice, CudaStream, CudaViewMut, DriverError, PushKernelArg as _};
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtrMut as _, DriverError, PushKernelArg as _};
 
-use crate::runtime::comm::device::element::DeviceElement;
+use crate::cuda::nccl::BufferLease;
 use crate::runtime::comm::device::ffi_kernels::{DeviceKernel, KernelCache, grid_of};
 use crate::runtime::comm::device::fold_kernel::FoldKernel;
 use crate::runtime::comm::device::wait::OperationFailure;
+use crate::runtime::dtype::element::Dtype;
 
 /// Runs folds on one device.
 pub(crate) struct FoldExecutor {
@@ -27,22 +28,20 @@ impl FoldExecutor {
     }
 
     /// Scratch memory of at least `len` elements, with arbitrary content.
-    pub(crate) fn scratch<T: DeviceElement>(
-        &mut self,
+    pub(crate) fn scratch<'a>(
+        &'a mut self,
         len: usize,
-        stream: &Arc<CudaStream>,
-    ) -> Result<CudaViewMut<'_, T>, DriverError> {
-        let bytes = (len * size_of::<T>()).max(1);
+        dtype: Dtype,
+        stream: &'a Arc<CudaStream>,
+    ) -> Result<BufferLease<'a>, DriverError> {
+        let bytes = (len * dtype.bytes()).max(1);
         if self.scratch.as_ref().is_none_or(|scratch| scratch.len() < bytes) {
             // The old memory is freed first: there may not be room for both.
             self.scratch = None;
             self.scratch = Some(stream.alloc_zeros(bytes)?);
         }
         let scratch = self.scratch.as_mut().expect("allocated above");
-        // SAFETY: the element types are plain old data, for which all bits are valid; memory of the
-        // driver is aligned for all of them.
-        let view = unsafe { scratch.transmute_mut(len) };
-        Ok(view.expect("the memory has at least `bytes` bytes"))
+        Ok(BufferLease::new(scratch.device_ptr_mut(stream), len, dtype.into()))
     }
 
     /// Loads a kernel: a device does so only when it is idle.
@@ -55,7 +54,7 @@ impl FoldExecutor {
 
     /// Starts the fold of the parts of the scratch memory, `stride` elements each, into its first
     /// `len` elements.
-    pub(crate) fn fold<T: DeviceElement>(
+    pub(crate) fn fold(
         &mut self,
         kernel: FoldKernel,
         (stride, len): (usize, usize),
@@ -67,9 +66,10 @@ impl FoldExecutor {
         assert!(len <= stride && stride.is_multiple_of(kernel.pack()), "a pack exceeds its part");
         let function = self.kernels.function(DeviceKernel::Fold(kernel))?;
         let (stride, packs) = (stride as u64, len.div_ceil(kernel.pack()) as u64);
-        let mut parts = self.scratch::<T>(kernel.parts * stride as usize, stream)?;
+        let parts = self.scratch(kernel.parts * stride as usize, kernel.dtype, stream)?;
+        let at = parts.address();
         let mut launch = stream.launch_builder(&function);
-        launch.arg(&mut parts).arg(&stride).arg(&packs);
+        launch.arg(&at).arg(&stride).arg(&packs);
         // SAFETY: the arguments are those of the kernel; it accesses only memory of `parts`.
         unsafe { launch.launch(grid_of(packs))? };
         Ok(())

@@ -84,7 +84,7 @@ impl DeviceGroup {
         let compare = move |host: &mut HostBackend, _: OperationCall, deadline| {
             compare_messages(host, (&compared.0, &compared.1), deadline)
         };
-        self.run_with::<u8>(call, Box::new(compare), &mut |backend, deadline| {
+        self.run_with(call, Dtype::U8, Box::new(compare), &mut |backend, deadline| {
             after.order(deadline.stream);
             match backend {
                 ActiveBackend::Nccl(nccl) => {

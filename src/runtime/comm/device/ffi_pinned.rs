@@ -1,18 +1,16 @@
 //! Calls of the CUDA driver.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use cudarc::driver::{
-    CudaContext, CudaEvent, CudaStream, DevicePtr, DevicePtrMut, DriverError, SyncOnDrop, result,
-    sys,
-};
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result, sys};
 
 use crate::cuda::driver::driver_message;
-use crate::runtime::comm::device::pipeline::{ChunkBuffer, Copier};
+use crate::cuda::nccl::BufferLease;
+use crate::runtime::comm::device::chunk::ChunkBuffer;
+use crate::runtime::comm::device::operand::DeviceOperand;
+use crate::runtime::comm::device::pipeline::Copier;
 use crate::runtime::comm::shm::buffer::Buffer;
-use crate::runtime::dtype::element::Element;
 use crate::runtime::error::{Error, Result};
 
 /// Opens device `ordinal` of the devices that this process can use.
@@ -87,8 +85,8 @@ impl PinnedSlots {
     }
 
     /// Number of elements that a slot holds.
-    pub(crate) const fn slot_len<T>() -> usize {
-        SLOT_BYTES / size_of::<T>()
+    pub(crate) const fn slot_len(element_bytes: usize) -> usize {
+        SLOT_BYTES / element_bytes
     }
 }
 
@@ -104,79 +102,90 @@ impl Drop for PinnedSlots {
 }
 
 /// Device memory of one operation: input and output.
-pub(crate) struct OperandMemory<'a, T> {
-    input: (sys::CUdeviceptr, usize),
-    output: (sys::CUdeviceptr, usize),
-    /// Guards that make streams which use the memory later wait for this operation.
+pub(crate) struct OperandMemory<'a> {
+    input: DeviceElements,
+    output: DeviceElements,
+    element_bytes: usize,
+    /// Streams that use the memory later wait for this operation.
     #[expect(dead_code, reason = "dropping them ends the operation's use of the memory")]
-    guards: Vec<SyncOnDrop<'a>>,
-    element: PhantomData<T>,
+    leases: Vec<BufferLease<'a>>,
 }
 
-impl<'a, T: Element> OperandMemory<'a, T> {
-    /// Memory that is both input and output.
-    pub(crate) fn in_place(data: &'a mut impl DevicePtrMut<T>, stream: &'a CudaStream) -> Self {
-        let all = 0..data.len();
-        Self::within(data, (&all, &all), stream)
-    }
+/// Elements at an address of the device.
+#[derive(Clone, Copy)]
+struct DeviceElements {
+    address: sys::CUdeviceptr,
+    len: usize,
+}
 
+impl<'a> OperandMemory<'a> {
     /// Memory of which a range is the input and a range is the output.
     pub(crate) fn within(
-        data: &'a mut impl DevicePtrMut<T>,
+        data: &'a mut dyn DeviceOperand,
         (input, output): (&Range<usize>, &Range<usize>),
         stream: &'a CudaStream,
     ) -> Self {
-        let len = data.len();
-        let (at, guard) = data.device_ptr_mut(stream);
-        let part = |range: &Range<usize>| (Self::address((at, len), range), range.len());
-        Self { input: part(input), output: part(output), guards: vec![guard], element: PhantomData }
+        let element_bytes = data.dtype().bytes();
+        let lease = data.lease(stream);
+        let part = |range: &Range<usize>| DeviceElements::of(&lease.part(range));
+        Self { input: part(input), output: part(output), element_bytes, leases: vec![lease] }
     }
 
     /// Separate memory for input and output.
     pub(crate) fn out_of_place(
-        (input, to_host): (&'a impl DevicePtr<T>, &'a CudaStream),
-        (output, to_device): (&'a mut impl DevicePtrMut<T>, &'a CudaStream),
+        (input, to_host): (&'a mut dyn DeviceOperand, &'a CudaStream),
+        (output, to_device): (&'a mut dyn DeviceOperand, &'a CudaStream),
     ) -> Self {
-        let (input_len, output_len) = (input.len(), output.len());
-        let (from, reads) = input.device_ptr(to_host);
-        let (to, writes) = output.device_ptr_mut(to_device);
+        let element_bytes = output.dtype().bytes();
+        let (read, written) = (input.lease(to_host), output.lease(to_device));
         Self {
-            input: (from, input_len),
-            output: (to, output_len),
-            guards: vec![reads, writes],
-            element: PhantomData,
+            input: DeviceElements::of(&read),
+            output: DeviceElements::of(&written),
+            element_bytes,
+            leases: vec![read, written],
         }
     }
 
-    fn address((start, len): (sys::CUdeviceptr, usize), range: &Range<usize>) -> sys::CUdeviceptr {
-        assert!(range.start <= range.end && range.end <= len, "a range exceeds its memory");
-        start + (range.start * size_of::<T>()) as u64
+    /// Size of an element.
+    pub(crate) fn element_bytes(&self) -> usize {
+        self.element_bytes
+    }
+
+    /// Address of the first element of a range, and the number of its bytes.
+    fn bytes(&self, all: DeviceElements, range: &Range<usize>) -> (sys::CUdeviceptr, usize) {
+        assert!(range.start <= range.end && range.end <= all.len, "a range exceeds its memory");
+        let address = all.address + (range.start * self.element_bytes) as u64;
+        (address, range.len() * self.element_bytes)
+    }
+}
+
+impl DeviceElements {
+    fn of(lease: &BufferLease<'_>) -> Self {
+        Self { address: lease.address(), len: lease.len() }
     }
 }
 
 /// Copies of one operation between its device memory and the slots.
-pub(crate) struct DeviceCopier<'a, T: Element> {
+pub(crate) struct DeviceCopier<'a> {
     pinned: &'a mut PinnedSlots,
-    slots: Vec<ChunkBuffer<T>>,
+    slots: Vec<ChunkBuffer>,
     to_host: &'a Arc<CudaStream>,
     to_device: &'a Arc<CudaStream>,
     filled: Vec<Option<CudaEvent>>,
     emptied: Vec<Option<CudaEvent>>,
-    operands: OperandMemory<'a, T>,
+    operands: OperandMemory<'a>,
 }
 
-impl<'a, T: Element> DeviceCopier<'a, T> {
+impl<'a> DeviceCopier<'a> {
     /// Reserves the slots for one operation.
     pub(crate) fn new(
         pinned: &'a mut PinnedSlots,
         (to_host, to_device): (&'a Arc<CudaStream>, &'a Arc<CudaStream>),
-        operands: OperandMemory<'a, T>,
+        operands: OperandMemory<'a>,
     ) -> Self {
         let bytes = pinned.slots.take().expect("operations of a group run one after the other");
-        let slot = |(input, output): (Buffer<u8>, Buffer<u8>)| ChunkBuffer {
-            input: input.cast(),
-            output: output.cast(),
-        };
+        let element_bytes = operands.element_bytes;
+        let slot = |(input, output)| ChunkBuffer { input, output, element_bytes };
         Self {
             slots: bytes.into_iter().map(slot).collect(),
             pinned,
@@ -189,18 +198,19 @@ impl<'a, T: Element> DeviceCopier<'a, T> {
     }
 }
 
-impl<T: Element> Drop for DeviceCopier<'_, T> {
+impl Drop for DeviceCopier<'_> {
     fn drop(&mut self) {
         // The device must not access memory that may be reused.
         let _ = self.to_host.synchronize();
         let _ = self.to_device.synchronize();
-        let bytes = |slot: ChunkBuffer<T>| (slot.input.cast(), slot.output.cast());
-        self.pinned.slots = Some(self.slots.drain(..).map(bytes).collect());
+        self.pinned.slots =
+            Some(self.slots.drain(..).map(|slot| (slot.input, slot.output)).collect());
     }
 }
 
-impl<T: Element> Copier<T> for DeviceCopier<'_, T> {
+impl Copier for DeviceCopier<'_> {
     type Error = DriverError;
+    type Slot = ChunkBuffer;
 
     fn slots(&self) -> usize {
         SLOTS
@@ -213,12 +223,12 @@ impl<T: Element> Copier<T> for DeviceCopier<'_, T> {
     ) -> Result<(), DriverError> {
         let mut at = 0;
         for range in ranges {
-            let to = &mut self.slots[slot].input[at..at + range.len()];
-            let from = OperandMemory::<T>::address(self.operands.input, range);
+            let (from, bytes) = self.operands.bytes(self.operands.input, range);
+            let to = &mut self.slots[slot].input[at..at + bytes];
             // SAFETY: both ranges were checked; the slot is not accessed before the event below has
             // occurred, and lives until the stream has finished with it.
             unsafe { result::memcpy_dtoh_async(to, from, self.to_host.cu_stream())? };
-            at += range.len();
+            at += bytes;
         }
         self.filled[slot] = Some(self.to_host.record_event(None)?);
         Ok(())
@@ -228,7 +238,7 @@ impl<T: Element> Copier<T> for DeviceCopier<'_, T> {
         self.filled[slot].as_ref().map_or(Ok(true), CudaEvent::try_is_complete)
     }
 
-    fn slot(&mut self, slot: usize) -> &mut ChunkBuffer<T> {
+    fn slot(&mut self, slot: usize) -> &mut ChunkBuffer {
         &mut self.slots[slot]
     }
 
@@ -240,13 +250,13 @@ impl<T: Element> Copier<T> for DeviceCopier<'_, T> {
     ) -> Result<(), DriverError> {
         let mut at = 0;
         for range in ranges {
+            let (to, bytes) = self.operands.bytes(self.operands.output, range);
             let slot = &self.slots[slot];
             let from = if is_in_place { &slot.input } else { &slot.output };
-            let from = &from[at..at + range.len()];
-            let to = OperandMemory::<T>::address(self.operands.output, range);
-            // SAFETY: as for `begin_out`.
+            let from = &from[at..at + bytes];
+            // SAFETY: as for `start_copy_to_host`.
             unsafe { result::memcpy_htod_async(to, from, self.to_device.cu_stream())? };
-            at += range.len();
+            at += bytes;
         }
         self.emptied[slot] = Some(self.to_device.record_event(None)?);
         Ok(())

@@ -20,12 +20,12 @@ use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::OperationCall;
 use crate::runtime::comm::core::pending::{Outcome, PendingOperation};
 use crate::runtime::comm::device::connection::SharedBackend;
-use crate::runtime::comm::device::element::DeviceElement;
 use crate::runtime::comm::device::pending::is_complete;
 use crate::runtime::comm::device::wait::{OperationFailure, nccl_timeout_message, pause};
 use crate::runtime::comm::executor::PendingOutcome;
 use crate::runtime::comm::group::Group;
 use crate::runtime::comm::host::backend::HostBackend;
+use crate::runtime::dtype::element::Dtype;
 use crate::runtime::error::{Error, Result};
 
 /// How ranks compare their calls.
@@ -98,13 +98,14 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Waits for the calls of the other ranks, then for the end of the operation.
-    pub(super) fn run<T: DeviceElement>(
+    pub(super) fn run(
         self,
         host: &mut HostBackend,
         call: OperationCall,
+        dtype: Dtype,
         compare: Box<Comparison>,
     ) -> Result<(), CollectiveError> {
-        let outcome = host.run_uncounted::<T>(call, |host, call, deadline| {
+        let outcome = host.run_of(call, dtype.bytes(), |host, call, deadline| {
             compare(host, call, deadline)?;
             self.wait(host, deadline.until.saturating_duration_since(deadline.since))
         });

@@ -89,7 +89,7 @@ impl<T: DeviceElement + GradientElement> GradientCollectives<T> for DeviceGroup 
             .try_for_each(|op| {
                 self.connection.with_kernels(|kernels| kernels.load_gradient_kernel::<T>(op))
             })
-            .and_then(|()| self.load_kernels::<T>(call, &mut self.connection.lock()));
+            .and_then(|()| self.load_kernels(call, T::DTYPE, &mut self.connection.lock()));
         match loaded {
             // Ranks may share a device, which must be idle until all of them have loaded.
             Ok(()) => Ok(self.group().barrier()?),

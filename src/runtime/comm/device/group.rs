@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use cudarc::driver::{CudaContext, CudaEvent, CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
+use cudarc::driver::{CudaContext, CudaEvent, CudaSlice, CudaStream};
 
 use crate::base::{clock, lock};
-use crate::cuda::nccl::{NcclLibrary, PeerSlice};
+use crate::cuda::nccl::NcclLibrary;
 use crate::runtime::comm::core::error::CollectiveError;
-use crate::runtime::comm::core::operation::{DividedReduction, Operation, OperationCall};
+use crate::runtime::comm::core::operation::{Operation, OperationCall};
 use crate::runtime::comm::core::pending::PendingOperation;
 use crate::runtime::comm::core::traffic::Traffic;
 use crate::runtime::comm::device::active::{ActiveBackend, BackendOperation};
@@ -25,9 +25,8 @@ use crate::runtime::comm::device::wait::{
 use crate::runtime::comm::executor::OperationEvent;
 use crate::runtime::comm::group::Group;
 use crate::runtime::comm::host::backend::HostBackend;
-use crate::runtime::dtype::element::{ReduceOp, ReduceOrder};
+use crate::runtime::dtype::element::{Dtype, ReduceOrder};
 use crate::runtime::error::Result;
-use crate::runtime::schedule::device_slices::Goal;
 
 /// By how much the submission of an operation may outlast its deadline: the thread that compares the calls knows which
 /// ranks are late, and ends it.
@@ -143,223 +142,6 @@ impl DeviceGroup {
         }
     }
 
-    /// See [`Group::all_reduce`]. NCCL sums in its own order unless
-    /// [`Self::in_canonical_order`] was called.
-    pub fn all_reduce<T: DeviceElement>(
-        &self,
-        data: &mut impl DevicePtrMut<T>,
-        op: ReduceOp,
-    ) -> Result<(), CollectiveError> {
-        let call =
-            OperationCall { reduce: op, ..OperationCall::new(Operation::AllReduce, data.len()) };
-        self.run::<T>(call, |backend, deadline| match backend {
-            ActiveBackend::Nccl(nccl) => nccl.reduce(data, op, Goal::All, deadline),
-            ActiveBackend::Staged(staged) => {
-                let whole = DividedReduction { op, divisor: 1 };
-                staged.all_reduce(&self.connection.group, data, whole, deadline)
-            }
-        })
-    }
-
-    /// See [`Group::reduce`].
-    pub fn reduce<T: DeviceElement>(
-        &self,
-        data: &mut impl DevicePtrMut<T>,
-        op: ReduceOp,
-        root: usize,
-    ) -> Result<(), CollectiveError> {
-        self.connection.group.check_rank(Operation::Reduce, root)?;
-        let call = OperationCall::new(Operation::Reduce, data.len());
-        self.run::<T>(
-            OperationCall { reduce: op, root: Some(root), ..call },
-            |backend, deadline| match backend {
-                ActiveBackend::Nccl(nccl) => nccl.reduce(data, op, Goal::Root(root), deadline),
-                ActiveBackend::Staged(staged) => {
-                    staged.reduce(&self.connection.group, data, op, root, deadline)
-                }
-            },
-        )
-    }
-
-    /// See [`Group::broadcast`].
-    pub fn broadcast<T: DeviceElement>(
-        &self,
-        data: &mut impl DevicePtrMut<T>,
-        root: usize,
-    ) -> Result<(), CollectiveError> {
-        self.connection.group.check_rank(Operation::Broadcast, root)?;
-        let call = OperationCall {
-            root: Some(root),
-            ..OperationCall::new(Operation::Broadcast, data.len())
-        };
-        self.run::<T>(call, |backend, deadline| match backend {
-            ActiveBackend::Nccl(nccl) => {
-                Ok(nccl.communicator.broadcast(data, root, &self.connection.stream)?)
-            }
-            ActiveBackend::Staged(staged) => {
-                staged.broadcast(&self.connection.group, data, root, deadline)
-            }
-        })
-    }
-
-    /// See [`Group::all_gather`].
-    pub fn all_gather<T: DeviceElement>(
-        &self,
-        input: &impl DevicePtr<T>,
-        output: &mut impl DevicePtrMut<T>,
-    ) -> Result<(), CollectiveError> {
-        self.connection.group.check_parts(Operation::AllGather, output.len(), input.len())?;
-        let call = OperationCall::new(Operation::AllGather, input.len());
-        self.run::<T>(call, |backend, deadline| match backend {
-            ActiveBackend::Nccl(nccl) => {
-                Ok(nccl.communicator.all_gather(input, output, &self.connection.stream)?)
-            }
-            ActiveBackend::Staged(staged) => {
-                staged.all_gather(&self.connection.group, input, output, deadline)
-            }
-        })
-    }
-
-    /// See [`Group::reduce_scatter`].
-    pub fn reduce_scatter<T: DeviceElement>(
-        &self,
-        input: &impl DevicePtr<T>,
-        output: &mut impl DevicePtrMut<T>,
-        op: ReduceOp,
-    ) -> Result<(), CollectiveError> {
-        self.connection.group.check_parts(Operation::ReduceScatter, input.len(), output.len())?;
-        let call = OperationCall {
-            reduce: op,
-            ..OperationCall::new(Operation::ReduceScatter, input.len())
-        };
-        self.run::<T>(call, |backend, deadline| match backend {
-            ActiveBackend::Nccl(nccl) => nccl.reduce_scatter(input, output, op, deadline),
-            ActiveBackend::Staged(staged) => {
-                let whole = DividedReduction { op, divisor: 1 };
-                staged.reduce_scatter(&self.connection.group, input, output, whole, deadline)
-            }
-        })
-    }
-
-    /// See [`Group::gather`]; `output` is ignored on all ranks except the root.
-    pub fn gather<T: DeviceElement>(
-        &self,
-        input: &impl DevicePtr<T>,
-        output: &mut impl DevicePtrMut<T>,
-        root: usize,
-    ) -> Result<(), CollectiveError> {
-        self.connection.group.check_root_parts(
-            Operation::Gather,
-            output.len(),
-            input.len(),
-            root,
-        )?;
-        let call = OperationCall {
-            root: Some(root),
-            ..OperationCall::new(Operation::Gather, input.len())
-        };
-        let parts =
-            if root == self.connection.group.rank() { self.parts(input.len()) } else { Vec::new() };
-        let sends = [(root, 0..input.len())];
-        self.run::<T>(call, |backend, deadline| match backend {
-            ActiveBackend::Nccl(nccl) => Ok(nccl.communicator.exchange(
-                (input, &sends),
-                (output, &parts),
-                &self.connection.stream,
-            )?),
-            ActiveBackend::Staged(staged) => {
-                staged.gather(&self.connection.group, input, output, root, deadline)
-            }
-        })
-    }
-
-    /// See [`Group::scatter`]; `input` is ignored on all ranks except the root.
-    pub fn scatter<T: DeviceElement>(
-        &self,
-        input: &impl DevicePtr<T>,
-        output: &mut impl DevicePtrMut<T>,
-        root: usize,
-    ) -> Result<(), CollectiveError> {
-        self.connection.group.check_root_parts(
-            Operation::Scatter,
-            input.len(),
-            output.len(),
-            root,
-        )?;
-        let call = OperationCall {
-            root: Some(root),
-            ..OperationCall::new(Operation::Scatter, output.len())
-        };
-        let parts = if root == self.connection.group.rank() {
-            self.parts(output.len())
-        } else {
-            Vec::new()
-        };
-        let recvs = [(root, 0..output.len())];
-        self.run::<T>(call, |backend, deadline| match backend {
-            ActiveBackend::Nccl(nccl) => Ok(nccl.communicator.exchange(
-                (input, &parts),
-                (output, &recvs),
-                &self.connection.stream,
-            )?),
-            ActiveBackend::Staged(staged) => {
-                staged.scatter(&self.connection.group, input, output, root, deadline)
-            }
-        })
-    }
-
-    /// See [`Group::all_to_all`].
-    pub fn all_to_all<T: DeviceElement>(
-        &self,
-        input: &impl DevicePtr<T>,
-        output: &mut impl DevicePtrMut<T>,
-    ) -> Result<(), CollectiveError> {
-        let part = input.len() / self.connection.group.world_size();
-        self.connection.group.check_parts(Operation::AllToAll, input.len(), part)?;
-        self.connection.group.check_parts(Operation::AllToAll, output.len(), part)?;
-        let received = input.len() - part;
-        let call =
-            OperationCall { received, ..OperationCall::new(Operation::AllToAll, input.len()) };
-        let parts = self.parts(part);
-        self.run::<T>(call, |backend, deadline| match backend {
-            ActiveBackend::Nccl(nccl) => Ok(nccl.communicator.exchange(
-                (input, &parts),
-                (output, &parts),
-                &self.connection.stream,
-            )?),
-            ActiveBackend::Staged(staged) => {
-                staged.all_to_all(&self.connection.group, input, output, deadline)
-            }
-        })
-    }
-
-    /// See [`Group::send_recv`]: sends `input` to rank `to` and receives `output` from rank `from`. Here,
-    /// every rank of the group must call it at the same time.
-    pub fn send_recv<T: DeviceElement>(
-        &self,
-        input: &impl DevicePtr<T>,
-        to: usize,
-        output: &mut impl DevicePtrMut<T>,
-        from: usize,
-    ) -> Result<(), CollectiveError> {
-        self.connection.group.check_rank(Operation::SendRecv, to)?;
-        self.connection.group.check_rank(Operation::SendRecv, from)?;
-        let (sends, recvs) = ([(to, 0..input.len())], [(from, 0..output.len())]);
-        let received = if from == self.connection.group.rank() { 0 } else { output.len() };
-        let longest = input.len().max(output.len());
-        let call = OperationCall { received, ..OperationCall::new(Operation::SendRecv, longest) };
-        self.run::<T>(call, |backend, deadline| match backend {
-            ActiveBackend::Nccl(nccl) => Ok(nccl.communicator.exchange(
-                (input, &sends),
-                (output, &recvs),
-                &self.connection.stream,
-            )?),
-            ActiveBackend::Staged(staged) => {
-                staged.send_recv(&self.connection.group, (input, to), (output, from), deadline)
-            }
-        })
-    }
-
     /// Waits until every rank has called it.
     pub fn barrier(&self) -> Result<(), CollectiveError> {
         self.connection.group.barrier()
@@ -376,83 +158,68 @@ impl DeviceGroup {
         Ok(part.map(Self::of))
     }
 
-    /// One part of `len` elements for every rank.
-    fn parts(&self, len: usize) -> Vec<PeerSlice> {
-        (0..self.connection.group.world_size())
-            .map(|rank| (rank, rank * len..(rank + 1) * len))
-            .collect()
-    }
-
-    /// Compares the calls of all ranks and performs the operation. A failure aborts the group.
-    fn run<T: DeviceElement>(
-        &self,
-        call: OperationCall,
-        mut operation: impl FnMut(&mut ActiveBackend, &DeviceDeadline) -> Result<(), OperationFailure>,
-    ) -> Result<(), CollectiveError> {
-        self.run_with::<T>(call, Box::new(HostBackend::sync_round::<T>), &mut operation)
-    }
-
     /// Performs an operation that ranks compare in a way of its own, or starts it.
-    pub(super) fn run_with<T: DeviceElement>(
+    pub(super) fn run_with(
         &self,
         call: OperationCall,
+        dtype: Dtype,
         compare: Box<Comparison>,
         operation: &mut BackendOperation<'_>,
     ) -> Result<(), CollectiveError> {
         match &self.started {
             Some(started) if self.is_nccl() => {
-                let work = self.start_compared::<T>(call, compare, operation)?;
+                let work = self.start_compared(call, dtype, compare, operation)?;
                 *lock(started) = Some(work);
                 Ok(())
             }
-            _ => self.run_compared::<T>(call, compare, operation),
+            _ => self.run_compared(call, dtype, compare, operation),
         }
     }
 
-    /// One copy of this code for each type is enough: it is long, and the time of an operation is far above that
-    /// of an indirect call.
-    fn run_compared<T: DeviceElement>(
+    fn run_compared(
         &self,
         call: OperationCall,
+        dtype: Dtype,
         compare: Box<Comparison>,
         operation: &mut BackendOperation<'_>,
     ) -> Result<(), CollectiveError> {
         let _turn = self.connection.take_turn();
         let mut backend = self.connection.lock();
-        let bytes = (call.count * size_of::<T>()) as u64;
-        if let Err(trouble) = self.load_kernels::<T>(call, &mut backend) {
+        let bytes = (call.count * dtype.bytes()) as u64;
+        if let Err(trouble) = self.load_kernels(call, dtype, &mut backend) {
             return Err(self.connection.abandon(backend, (call.op, bytes), trouble));
         }
-        self.connection.group.run_blocking(|host| host.run_uncounted::<T>(call, compare))?;
+        self.connection.group.run_blocking(|host| host.run_of(call, dtype.bytes(), compare))?;
         let deadline = DeviceDeadline::new(&self.connection.group, &self.connection.stream);
         let ended = self.enqueue(backend.as_mut(), &deadline, operation).and_then(|event| {
             let Some(event) = event else { return Ok(()) };
             deadline.wait(&mut || is_complete(&event, backend.as_ref()), nccl_timeout_message)
         });
         ended
-            .map(|()| self.connection.count::<T>(call))
+            .map(|()| self.connection.count(call, dtype))
             .map_err(|trouble| self.connection.abandon(backend, (call.op, bytes), trouble))
     }
 
     /// Submits an operation to NCCL and has it watched.
-    fn start_compared<T: DeviceElement>(
+    fn start_compared(
         &self,
         call: OperationCall,
+        dtype: Dtype,
         compare: Box<Comparison>,
         operation: &mut BackendOperation<'_>,
     ) -> Result<DeviceWork, CollectiveError> {
         let (connection, group) = (&self.connection, self.group());
-        let bytes = (call.count * size_of::<T>()) as u64;
+        let bytes = (call.count * dtype.bytes()) as u64;
         let _turn = lock(&connection.turn);
         let mut backend = connection.lock();
-        if let Err(trouble) = self.load_kernels::<T>(call, &mut backend) {
+        if let Err(trouble) = self.load_kernels(call, dtype, &mut backend) {
             return Err(connection.abandon(backend, (call.op, bytes), trouble));
         }
         drop(backend);
         let (submitted, end) = mpsc::sync_channel(1);
         let context = connection.stream.context().clone();
         let watch = Watch { context, backend: connection.backend.clone(), end };
-        let watched = move |host: &mut HostBackend| watch.run::<T>(host, call, compare);
+        let watched = move |host: &mut HostBackend| watch.run(host, call, dtype, compare);
         let mut pending = group.start_on_thread(call.op, watched, |_: OperationEvent| {});
 
         let mut deadline = DeviceDeadline::new(group, &connection.stream);
@@ -463,7 +230,7 @@ impl DeviceGroup {
                 let end = event.map(Arc::new);
                 // Sending fails if the ranks have found a difference meanwhile.
                 let _ = submitted.send(end.clone());
-                connection.count::<T>(call);
+                connection.count(call, dtype);
                 return Ok(DeviceWork::new(pending, end, group));
             }
             Err(trouble) => trouble,
@@ -483,9 +250,10 @@ impl DeviceGroup {
     }
 
     /// Loads the kernels of a call, which a device does only when it is idle: before the ranks meet for the call.
-    pub(super) fn load_kernels<T: DeviceElement>(
+    pub(super) fn load_kernels(
         &self,
         call: OperationCall,
+        dtype: Dtype,
         backend: &mut Option<ActiveBackend>,
     ) -> Result<(), OperationFailure> {
         let reduces =
@@ -493,7 +261,7 @@ impl DeviceGroup {
         match backend {
             Some(ActiveBackend::Nccl(nccl)) if reduces => {
                 self.connection.stream.context().bind_to_thread()?;
-                nccl.prepare::<T>(call.reduce, self.connection.group.world_size())
+                nccl.prepare(call.reduce, dtype, self.connection.group.world_size())
             }
             _ => Ok(()),
         }

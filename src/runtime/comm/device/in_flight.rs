@@ -17,6 +17,7 @@ use crate::runtime::comm::device::active::ActiveBackend;
 use crate::runtime::comm::device::element::DeviceElement;
 use crate::runtime::comm::device::group::DeviceGroup;
 use crate::runtime::comm::device::memory::{DeviceBuffer, LentDevice};
+use crate::runtime::comm::device::operand::{read, written};
 use crate::runtime::comm::device::pending::PendingDevice;
 use crate::runtime::comm::device::pieces::reduce_scatter_of_pieces;
 use crate::runtime::comm::device::wait::{DeviceDeadline, OperationFailure};
@@ -64,7 +65,7 @@ impl DeviceGroup {
                 operation(backend, &mut memory, &deadline)
             })
         });
-        let submitted = submitted.inspect(|_| self.connection.count::<T>(call));
+        let submitted = submitted.inspect(|_| self.connection.count(call, T::DTYPE));
         let (until, memory) = (deadline.until, Arc::new(Mutex::new(Some(memory))));
         let outcome = match submitted {
             Ok(Some(event)) => {
@@ -166,11 +167,11 @@ impl<T: DeviceElement> Collectives<T> for DeviceGroup {
         let submission = Submission { call, memory: data, on_event };
         self.submit::<T, _, _>(checked, submission, |backend, data, deadline| match backend {
             ActiveBackend::Nccl(nccl) => {
-                nccl.reduce(data, reduction.op, Goal::All, deadline)?;
+                nccl.reduce(&mut written(data), reduction.op, Goal::All, deadline)?;
                 self.divide(data, 0..elements, reduction.divisor)
             }
             ActiveBackend::Staged(staged) => {
-                staged.all_reduce(deadline.group, data, reduction, deadline)
+                staged.all_reduce(&mut written(data), reduction, deadline)
             }
         })
     }
@@ -189,12 +190,16 @@ impl<T: DeviceElement> Collectives<T> for DeviceGroup {
         self.submit::<T, _, _>(checked, submission, |backend, (input, output), deadline| {
             match backend {
                 ActiveBackend::Nccl(nccl) => {
-                    nccl.reduce_scatter(input, output, reduction.op, deadline)?;
+                    let (from, to) = (&mut read(input), &mut written(output));
+                    nccl.reduce_scatter(from, to, reduction.op, deadline)?;
                     self.divide(output, 0..part, reduction.divisor)
                 }
-                ActiveBackend::Staged(staged) => {
-                    staged.reduce_scatter(deadline.group, input, output, reduction, deadline)
-                }
+                ActiveBackend::Staged(staged) => staged.reduce_scatter(
+                    &mut read(input),
+                    &mut written(output),
+                    reduction,
+                    deadline,
+                ),
             }
         })
     }
@@ -210,13 +215,13 @@ impl<T: DeviceElement> Collectives<T> for DeviceGroup {
         let submission = Submission { call, memory: data, on_event: ignore };
         self.submit::<T, _, _>(checked, submission, |backend, data, deadline| match backend {
             ActiveBackend::Nccl(nccl) => {
-                nccl.reduce_scatter_in_place(data, reduction.op, deadline)?;
+                nccl.reduce_scatter_in_place(&mut written(data), reduction.op, deadline)?;
                 let (rank, world) = deadline.ranks();
                 let part = elements / world;
                 self.divide(data, rank * part..(rank + 1) * part, reduction.divisor)
             }
             ActiveBackend::Staged(staged) => {
-                staged.reduce_scatter_in_place(deadline.group, data, reduction, deadline)
+                staged.reduce_scatter_in_place(&mut written(data), reduction, deadline)
             }
         })
     }
@@ -255,10 +260,10 @@ impl<T: DeviceElement> Collectives<T> for DeviceGroup {
         self.submit::<T, _, _>(checked, submission, |backend, (input, output), deadline| {
             match backend {
                 ActiveBackend::Nccl(nccl) => {
-                    Ok(nccl.communicator.all_gather(input, output, deadline.stream)?)
+                    nccl.all_gather(&mut read(input), &mut written(output), deadline)
                 }
                 ActiveBackend::Staged(staged) => {
-                    staged.all_gather(deadline.group, input, output, deadline)
+                    staged.all_gather(&mut read(input), &mut written(output), deadline)
                 }
             }
         })
@@ -270,9 +275,9 @@ impl<T: DeviceElement> Collectives<T> for DeviceGroup {
         let checked = self.group().check_divisible(call.op, elements);
         let submission = Submission { call, memory: data, on_event: ignore };
         self.submit::<T, _, _>(checked, submission, |backend, data, deadline| match backend {
-            ActiveBackend::Nccl(nccl) => nccl.all_gather_in_place(data, deadline),
+            ActiveBackend::Nccl(nccl) => nccl.all_gather_in_place(&mut written(data), deadline),
             ActiveBackend::Staged(staged) => {
-                staged.all_gather_in_place(deadline.group, data, deadline)
+                staged.all_gather_in_place(&mut written(data), deadline)
             }
         })
     }
@@ -283,10 +288,8 @@ impl<T: DeviceElement> Collectives<T> for DeviceGroup {
         let checked = self.group().check_rank(call.op, root);
         let submission = Submission { call, memory: data, on_event: ignore };
         self.submit::<T, _, _>(checked, submission, move |backend, data, deadline| match backend {
-            ActiveBackend::Nccl(nccl) => {
-                Ok(nccl.communicator.broadcast(data, root, deadline.stream)?)
-            }
-            ActiveBackend::Staged(staged) => staged.broadcast(deadline.group, data, root, deadline),
+            ActiveBackend::Nccl(nccl) => nccl.broadcast(&mut written(data), root, deadline),
+            ActiveBackend::Staged(staged) => staged.broadcast(&mut written(data), root, deadline),
         })
     }
 

@@ -22,7 +22,9 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `group` | the group and its blocking operations |
+//! | `group` | the group, and how it runs an operation |
+//! | `operations`, `collective` | its blocking operations: methods, execution by the backends |
+//! | `operand` | memory of an operation |
 //! | `in_flight`, `pending` | operations in flight: submission, completion |
 //! | `ffi_work` | operations of the group that are started: handle, watch |
 //! | `ffi_messages` | messages on memory of another library |
@@ -36,12 +38,14 @@
 //! | `ffi_kernels` | compiled kernels |
 //! | `registered` | memory that is registered with NCCL |
 //! | `pieces` | reduction of lanes of which ranks have several, through host memory |
-//! | `pipeline`, `staged` | operations through host memory, in chunks that overlap |
+//! | `pipeline`, `chunk`, `staged` | operations through host memory, in chunks that overlap |
 //! | `stream_exchange` | operations of training, in a stream of the device |
 //! | `wait` | waits with a deadline |
 //! | `ffi_pinned` | CUDA driver, pinned memory |
 
 mod active;
+mod chunk;
+mod collective;
 mod connect;
 mod connection;
 mod element;
@@ -59,6 +63,8 @@ mod in_flight;
 mod memory;
 mod nccl;
 mod nccl_id;
+mod operand;
+mod operations;
 mod pending;
 mod pieces;
 mod pipeline;
@@ -70,6 +76,7 @@ mod wait;
 
 pub use cudarc;
 
+pub use collective::DeviceCollective;
 pub use element::DeviceElement;
 pub use ffi_caller::{CallerMemory, CallerStream};
 pub use ffi_messages::DeviceMessage;

@@ -1,16 +1,14 @@
 //! Device operations through NCCL. NCCL reduces in its own order; for the canonical order, ranks exchange
 //! slices and fold them on the device.
 
-use std::sync::Arc;
-
-use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut};
+use std::ops::Range;
 
 use crate::cuda::nccl::{BufferLease, Communicator};
-use crate::runtime::comm::device::element::DeviceElement;
 use crate::runtime::comm::device::ffi_fold::FoldExecutor;
 use crate::runtime::comm::device::fold_kernel::FoldKernel;
+use crate::runtime::comm::device::operand::DeviceOperand;
 use crate::runtime::comm::device::wait::{DeviceDeadline, OperationFailure};
-use crate::runtime::dtype::element::{ReduceOp, ReduceOrder};
+use crate::runtime::dtype::element::{Dtype, ReduceOp, ReduceOrder};
 use crate::runtime::schedule::device_slices::{Goal, ReductionRound, plan_rounds};
 
 /// Bytes of scratch memory of a device for reductions in the canonical order.
@@ -29,105 +27,113 @@ impl Nccl {
     }
 
     /// Loads what a reduction needs, before an operation is in flight.
-    pub(crate) fn prepare<T: DeviceElement>(
+    pub(crate) fn prepare(
         &mut self,
         op: ReduceOp,
+        dtype: Dtype,
         parts: usize,
     ) -> Result<(), OperationFailure> {
         match &mut self.fold_executor {
-            Some(executor) => executor.load(FoldKernel { dtype: T::DTYPE, op, parts }),
+            Some(executor) => executor.load(FoldKernel { dtype, op, parts }),
             None => Ok(()),
         }
     }
 
     /// Reduces the data of all ranks; all of them or the root receive the result.
-    pub(crate) fn reduce<T: DeviceElement>(
+    pub(crate) fn reduce(
         &mut self,
-        data: &mut impl DevicePtrMut<T>,
+        data: &mut dyn DeviceOperand,
         op: ReduceOp,
         goal: Goal,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), OperationFailure> {
-        let (stream, len) = (deadline.stream, data.len());
-        let Some(executor) = &mut self.fold_executor else {
-            let nccl = &mut self.communicator;
+        let (dtype, stream) = (data.dtype(), deadline.stream);
+        let (nccl, data) = (&mut self.communicator, data.lease(stream));
+        let Some(fold_executor) = &mut self.fold_executor else {
             let started = match goal {
-                Goal::Root(root) => nccl.reduce(data, op.into(), root, stream),
-                Goal::All | Goal::Parts => nccl.all_reduce(data, op.into(), stream),
+                Goal::Root(root) => nccl.reduce(&data, op.into(), root, stream),
+                Goal::All | Goal::Parts => nccl.all_reduce(&data, op.into(), stream),
             };
             return Ok(started?);
         };
-        let data = BufferLease::to_write(data, stream);
-        let mut fold = CanonicalReduction {
-            nccl: &mut self.communicator,
-            fold_executor: executor,
-            op,
-            deadline,
-        };
-        let ranks = deadline.ranks();
-        plan_rounds(goal, ranks, len, SCRATCH_BYTES / size_of::<T>())
-            .try_for_each(|turn| fold.run_round(&turn, &data, &data))
+        let kernel = fold_of(dtype, op, deadline);
+        let mut reduction = CanonicalReduction { nccl, fold_executor, kernel, deadline };
+        reduction.run(goal, data.len(), [&data, &data])
+    }
+
+    /// Replaces the data of all ranks by the root's.
+    pub(crate) fn broadcast(
+        &mut self,
+        data: &mut dyn DeviceOperand,
+        root: usize,
+        deadline: &DeviceDeadline<'_>,
+    ) -> Result<(), OperationFailure> {
+        let data = data.lease(deadline.stream);
+        Ok(self.communicator.broadcast(&data, root, deadline.stream)?)
+    }
+
+    /// Gathers the `input` of all ranks.
+    pub(crate) fn all_gather(
+        &mut self,
+        input: &mut dyn DeviceOperand,
+        output: &mut dyn DeviceOperand,
+        deadline: &DeviceDeadline<'_>,
+    ) -> Result<(), OperationFailure> {
+        let (input, output) = (input.lease(deadline.stream), output.lease(deadline.stream));
+        Ok(self.communicator.all_gather(&input, &output, deadline.stream)?)
     }
 
     /// Reduces so that rank `r` receives part `r`.
-    pub(crate) fn reduce_scatter<T: DeviceElement>(
+    pub(crate) fn reduce_scatter(
         &mut self,
-        input: &impl DevicePtr<T>,
-        output: &mut impl DevicePtrMut<T>,
+        input: &mut dyn DeviceOperand,
+        output: &mut dyn DeviceOperand,
         op: ReduceOp,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), OperationFailure> {
-        let (stream, len) = (deadline.stream, output.len());
-        let Some(executor) = &mut self.fold_executor else {
-            return Ok(self.communicator.reduce_scatter(input, output, op.into(), stream)?);
-        };
-        let (input, output) =
-            (BufferLease::to_read(input, stream), BufferLease::to_write(output, stream));
-        let mut fold = CanonicalReduction {
-            nccl: &mut self.communicator,
-            fold_executor: executor,
-            op,
-            deadline,
-        };
-        let ranks = deadline.ranks();
-        plan_rounds(Goal::Parts, ranks, len, SCRATCH_BYTES / size_of::<T>())
-            .try_for_each(|turn| fold.run_round(&turn, &input, &output))
+        let kernel = fold_of(input.dtype(), op, deadline);
+        let (input, output) = (input.lease(deadline.stream), output.lease(deadline.stream));
+        self.reduce_scatter_leased(kernel, &input, &output, deadline)
     }
 
     /// Reduces so that part `r` of the data of rank `r` becomes that part of the reduction. Rounds are ranges of
     /// every part, so that no round reads what an earlier one has written.
-    pub(crate) fn reduce_scatter_in_place<T: DeviceElement>(
+    pub(crate) fn reduce_scatter_in_place(
         &mut self,
-        data: &mut impl DevicePtrMut<T>,
+        data: &mut dyn DeviceOperand,
         op: ReduceOp,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), OperationFailure> {
-        let (stream, ranks @ (rank, world)) = (deadline.stream, deadline.ranks());
-        let Some(executor) = &mut self.fold_executor else {
-            let nccl = &mut self.communicator;
-            return Ok(nccl.reduce_scatter_in_place(data, op.into(), ranks, stream)?);
-        };
-        let len = data.len() / world;
-        let data = BufferLease::to_write(data, stream);
-        let own_part = data.part(&(rank * len..(rank + 1) * len));
-        let mut fold = CanonicalReduction {
-            nccl: &mut self.communicator,
-            fold_executor: executor,
-            op,
-            deadline,
-        };
-        plan_rounds(Goal::Parts, ranks, len, SCRATCH_BYTES / size_of::<T>())
-            .try_for_each(|turn| fold.run_round(&turn, &data, &own_part))
+        let kernel = fold_of(data.dtype(), op, deadline);
+        let data = data.lease(deadline.stream);
+        let own_part = data.part(&own_range(data.len(), deadline));
+        self.reduce_scatter_leased(kernel, &data, &own_part, deadline)
     }
 
     /// Gathers part `r` of the data of every rank `r`.
-    pub(crate) fn all_gather_in_place<T: DeviceElement>(
+    pub(crate) fn all_gather_in_place(
         &mut self,
-        data: &mut impl DevicePtrMut<T>,
+        data: &mut dyn DeviceOperand,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), OperationFailure> {
-        let DeviceDeadline { stream, .. } = deadline;
-        Ok(self.communicator.all_gather_in_place(data, deadline.ranks(), stream)?)
+        let data = data.lease(deadline.stream);
+        let own_part = data.part(&own_range(data.len(), deadline));
+        Ok(self.communicator.all_gather(&own_part, &data, deadline.stream)?)
+    }
+
+    fn reduce_scatter_leased(
+        &mut self,
+        kernel: FoldKernel,
+        input: &BufferLease<'_>,
+        output: &BufferLease<'_>,
+        deadline: &DeviceDeadline<'_>,
+    ) -> Result<(), OperationFailure> {
+        let nccl = &mut self.communicator;
+        let Some(fold_executor) = &mut self.fold_executor else {
+            return Ok(nccl.reduce_scatter(input, output, kernel.op.into(), deadline.stream)?);
+        };
+        let mut reduction = CanonicalReduction { nccl, fold_executor, kernel, deadline };
+        reduction.run(Goal::Parts, output.len(), [input, output])
     }
 }
 
@@ -135,35 +141,52 @@ impl Nccl {
 struct CanonicalReduction<'a> {
     nccl: &'a mut Communicator,
     fold_executor: &'a mut FoldExecutor,
-    op: ReduceOp,
+    kernel: FoldKernel,
     deadline: &'a DeviceDeadline<'a>,
 }
 
 impl CanonicalReduction<'_> {
-    /// Enqueues one round on the stream.
-    fn run_round<T: DeviceElement>(
+    /// Enqueues the reduction of `len` elements, from input to output, on the stream.
+    fn run(
+        &mut self,
+        goal: Goal,
+        len: usize,
+        operands: [&BufferLease<'_>; 2],
+    ) -> Result<(), OperationFailure> {
+        plan_rounds(goal, self.deadline.ranks(), len, SCRATCH_BYTES / self.kernel.dtype.bytes())
+            .try_for_each(|turn| self.run_round(&turn, operands))
+    }
+
+    /// Enqueues one round.
+    fn run_round(
         &mut self,
         turn: &ReductionRound,
-        input: &BufferLease<'_, T>,
-        output: &BufferLease<'_, T>,
+        [input, output]: [&BufferLease<'_>; 2],
     ) -> Result<(), OperationFailure> {
-        let stream: &Arc<CudaStream> = self.deadline.stream;
-        let (_, parts) = self.deadline.ranks();
-        let kernel = FoldKernel { dtype: T::DTYPE, op: self.op, parts };
+        let (stream, dtype) = (self.deadline.stream, self.kernel.dtype);
         {
-            let mut scratch = self.fold_executor.scratch::<T>(turn.scratch(), stream)?;
-            let scratch = BufferLease::to_write(&mut scratch, stream);
-            self.nccl.exchange_leased((input, &turn.sends), (&scratch, &turn.recvs), stream)?;
+            let scratch = self.fold_executor.scratch(turn.scratch(), dtype, stream)?;
+            self.nccl.exchange((input, &turn.sends), (&scratch, &turn.recvs), stream)?;
         }
         self.deadline.wait_enqueued(self.nccl)?;
-        self.fold_executor.fold::<T>(kernel, (turn.stride, turn.len), stream)?;
-        let scratch = self.fold_executor.scratch::<T>(turn.scratch(), stream)?;
-        let scratch = BufferLease::to_read(&scratch, stream);
-        self.nccl.exchange_leased(
-            (&scratch, &turn.result_sends),
-            (output, &turn.result_recvs),
-            stream,
-        )?;
+        self.fold_executor.fold(self.kernel, (turn.stride, turn.len), stream)?;
+        let scratch = self.fold_executor.scratch(turn.scratch(), dtype, stream)?;
+        let (results, places) =
+            ((&scratch, &turn.result_sends[..]), (output, &turn.result_recvs[..]));
+        self.nccl.exchange(results, places, stream)?;
         self.deadline.wait_enqueued(self.nccl)
     }
+}
+
+/// Kernel of a reduction over all ranks.
+fn fold_of(dtype: Dtype, op: ReduceOp, deadline: &DeviceDeadline<'_>) -> FoldKernel {
+    let (_, parts) = deadline.ranks();
+    FoldKernel { dtype, op, parts }
+}
+
+/// This rank's part of `len` elements.
+fn own_range(len: usize, deadline: &DeviceDeadline<'_>) -> Range<usize> {
+    let (rank, world) = deadline.ranks();
+    let part = len / world;
+    rank * part..(rank + 1) * part
 }

@@ -3,21 +3,13 @@
 
 use std::ops::Range;
 
-use crate::runtime::comm::shm::buffer::Buffer;
-use crate::runtime::dtype::element::Element;
-
-/// Host memory of one chunk.
-pub(crate) struct ChunkBuffer<T: Element> {
-    /// Data from the device.
-    pub(crate) input: Buffer<T>,
-    /// Data for the device, for operations that are not in place.
-    pub(crate) output: Buffer<T>,
-}
-
 /// Copies between a device and slots of the host. All of them may be in progress at once; the host
 /// may access a slot from when it is filled until the copy back begins.
-pub(crate) trait Copier<T: Element> {
+pub(crate) trait Copier {
     type Error;
+
+    /// Host memory of one chunk.
+    type Slot;
 
     fn slots(&self) -> usize;
 
@@ -30,7 +22,7 @@ pub(crate) trait Copier<T: Element> {
 
     fn is_filled(&mut self, slot: usize) -> Result<bool, Self::Error>;
 
-    fn slot(&mut self, slot: usize) -> &mut ChunkBuffer<T>;
+    fn slot(&mut self, slot: usize) -> &mut Self::Slot;
 
     /// Starts to copy a slot's input or output to ranges of this rank's output.
     fn start_copy_to_device(
@@ -123,12 +115,12 @@ pub(crate) enum AwaitedCopy {
 
 /// Runs all steps. `work` processes a chunk on the host between its two copies; `wait` returns when
 /// the condition that it receives holds, or with an error.
-pub(crate) fn run<T: Element, C: Copier<T>, E: From<C::Error>>(
+pub(crate) fn run<C: Copier, E: From<C::Error>>(
     copier: &mut C,
     steps: &[ChunkStep],
     is_in_place: bool,
     mut wait: impl FnMut(AwaitedCopy, &mut dyn FnMut() -> Result<bool, E>) -> Result<(), E>,
-    mut work: impl FnMut(&ChunkStep, &mut ChunkBuffer<T>) -> Result<(), E>,
+    mut work: impl FnMut(&ChunkStep, &mut C::Slot) -> Result<(), E>,
 ) -> Result<(), E> {
     let slots = copier.slots();
     let ahead = slots - 1;
@@ -156,14 +148,21 @@ pub(crate) fn run<T: Element, C: Copier<T>, E: From<C::Error>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::comm::shm::buffer::Buffer;
     use crate::runtime::{Error, Group, ReduceOp};
+
+    /// Host memory of one chunk.
+    struct Slot {
+        input: Buffer<f32>,
+        output: Buffer<f32>,
+    }
 
     /// A device that does everything as late as possible: a copy takes place when its completion is
     /// queried for the second time.
     struct LazyDevice {
         given: Vec<f32>,
         taken: Vec<f32>,
-        slots: Vec<ChunkBuffer<f32>>,
+        slots: Vec<Slot>,
         out: Vec<Option<Copy>>,
         back: Vec<Option<Copy>>,
         /// Copies in both directions, in the order in which they were started.
@@ -190,7 +189,7 @@ mod tests {
     impl LazyDevice {
         fn new(group: &Group, given: Vec<f32>, taken: usize) -> Result<Self, Error> {
             let slot = || {
-                Ok::<_, Error>(ChunkBuffer {
+                Ok::<_, Error>(Slot {
                     input: group.alloc(SLOT_LEN)?,
                     output: group.alloc(SLOT_LEN)?,
                 })
@@ -206,8 +205,9 @@ mod tests {
         }
     }
 
-    impl Copier<f32> for LazyDevice {
+    impl Copier for LazyDevice {
         type Error = Error;
+        type Slot = Slot;
 
         fn slots(&self) -> usize {
             3
@@ -237,7 +237,7 @@ mod tests {
             Ok(true)
         }
 
-        fn slot(&mut self, slot: usize) -> &mut ChunkBuffer<f32> {
+        fn slot(&mut self, slot: usize) -> &mut Slot {
             assert!(self.out[slot].is_none(), "slot {slot} is being filled");
             &mut self.slots[slot]
         }
@@ -314,7 +314,7 @@ mod tests {
             assert_eq!(steps.len(), 3, "two of each part fit a slot");
             run(&mut device, &steps, false, spin_until, |step, slot| {
                 let len = step.len;
-                let ChunkBuffer { input, output } = slot;
+                let Slot { input, output } = slot;
                 Ok::<_, Error>(group.all_gather(&input[..len], &mut output[..3 * len])?)
             })?;
             Ok(device.taken)

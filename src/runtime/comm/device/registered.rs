@@ -4,10 +4,12 @@ use std::ops::{Deref, DerefMut};
 
 use cudarc::driver::CudaSlice;
 
-use crate::cuda::nccl::{BufferLease, Registered};
+use crate::cuda::device::DeviceAddress;
+use crate::cuda::nccl::Registered;
 use crate::runtime::comm::device::active::ActiveBackend;
 use crate::runtime::comm::device::connection::DeviceConnection;
 use crate::runtime::comm::device::element::DeviceElement;
+use crate::runtime::comm::device::operand::{DeviceOperand, written};
 use crate::runtime::error::{Error, Result};
 
 /// Device memory that NCCL can read and write without a copy, if the connection between the connection
@@ -24,8 +26,10 @@ impl<'a, T: DeviceElement> RegisteredSlice<'a, T> {
         let stream = connection.stream.clone();
         let registered = match &mut *connection.lock() {
             Some(ActiveBackend::Nccl(nccl)) => {
-                let memory = BufferLease::to_write(&mut slice, &stream);
-                let registered = nccl.communicator.register_at(memory.address(), memory.bytes());
+                let mut memory = written(&mut slice);
+                let lease = memory.lease(&stream);
+                let at = DeviceAddress(lease.address());
+                let registered = nccl.communicator.register_at(at, lease.bytes());
                 registered.map_err(|error| Error::Device(error.to_string()))?
             }
             Some(ActiveBackend::Staged(_)) | None => None,

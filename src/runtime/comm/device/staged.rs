@@ -3,25 +3,25 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut};
+use cudarc::driver::{CudaContext, CudaStream};
 
 use crate::cuda::driver::driver_message;
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::operation::DividedReduction;
-use crate::runtime::comm::device::element::DeviceElement;
+use crate::runtime::comm::device::chunk::ChunkBuffer;
 use crate::runtime::comm::device::ffi_pinned::{DeviceCopier, OperandMemory, PinnedSlots};
-use crate::runtime::comm::device::pipeline::{
-    AwaitedCopy, BufferSide, ChunkBuffer, ChunkStep, run, steps,
-};
+use crate::runtime::comm::device::operand::DeviceOperand;
+use crate::runtime::comm::device::pipeline::{AwaitedCopy, BufferSide, ChunkStep, run, steps};
 use crate::runtime::comm::device::wait::{DeviceDeadline, OperationFailure};
 use crate::runtime::comm::group::Group;
-use crate::runtime::comm::host::region::{CallMemory, PostOp, SharedMemory, SourceMemory};
-use crate::runtime::dtype::element::{Element, ReduceOp};
+use crate::runtime::comm::host::gather::Counts;
+use crate::runtime::comm::host::region::{CallMemory, PostOp, SourceMemory};
+use crate::runtime::dtype::element::{Dtype, ReduceOp};
+use crate::runtime::dtype::with_type::with_type;
 use crate::runtime::error::{Error, Result};
 
 /// What the host's group does with a chunk.
-type ChunkWork<'a, T> =
-    dyn FnMut(&ChunkStep, &mut ChunkBuffer<T>) -> Result<(), CollectiveError> + 'a;
+type ChunkWork<'a> = dyn FnMut(&ChunkStep, &mut ChunkBuffer) -> Result<(), CollectiveError> + 'a;
 
 /// Staged backend of a device group: streams and pinned memory.
 pub(crate) struct Staged {
@@ -57,202 +57,200 @@ impl Staged {
         self.pinned.refusal()
     }
 
-    pub(crate) fn all_reduce<T: DeviceElement>(
+    pub(crate) fn all_reduce(
         &mut self,
-        group: &Group,
-        data: &mut impl DevicePtrMut<T>,
+        data: &mut dyn DeviceOperand,
         reduction: DividedReduction,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), OperationFailure> {
-        let post_op = PostOp::of(reduction);
-        self.in_place(data, (true, true), deadline, |memory| {
-            group.run_blocking(|host| host.all_reduce(memory, reduction.op, post_op))
+        let (op, post_op, dtype) = (reduction.op, PostOp::of(reduction), data.dtype());
+        self.in_place(data, (true, true), deadline, &mut |step, slot| {
+            deadline.group.run_blocking(|host| {
+                with_type!(dtype, T => {
+                    host.all_reduce(CallMemory::<T>::Shared(slot.input(step.len)), op, post_op)
+                })
+            })
         })
     }
 
-    pub(crate) fn reduce<T: DeviceElement>(
+    pub(crate) fn reduce(
         &mut self,
-        group: &Group,
-        data: &mut impl DevicePtrMut<T>,
+        data: &mut dyn DeviceOperand,
         op: ReduceOp,
         root: usize,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), OperationFailure> {
-        let is_root = group.rank() == root;
-        self.in_place(data, (true, is_root), deadline, |memory| {
-            group.run_blocking(|host| host.reduce(memory, op, root))
+        let (dtype, is_root) = (data.dtype(), deadline.group.rank() == root);
+        self.in_place(data, (true, is_root), deadline, &mut |step, slot| {
+            deadline.group.run_blocking(|host| {
+                with_type!(dtype, T => {
+                    host.reduce(CallMemory::<T>::Shared(slot.input(step.len)), op, root)
+                })
+            })
         })
     }
 
-    pub(crate) fn broadcast<T: DeviceElement>(
+    pub(crate) fn broadcast(
         &mut self,
-        group: &Group,
-        data: &mut impl DevicePtrMut<T>,
+        data: &mut dyn DeviceOperand,
         root: usize,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), OperationFailure> {
-        let is_root = group.rank() == root;
-        self.in_place(data, (is_root, !is_root), deadline, |memory| {
-            group.run_blocking(|host| host.broadcast(memory, root))
+        let (dtype, is_root) = (data.dtype(), deadline.group.rank() == root);
+        self.in_place(data, (is_root, !is_root), deadline, &mut |step, slot| {
+            deadline.group.run_blocking(|host| {
+                with_type!(dtype, T => {
+                    host.broadcast(CallMemory::<T>::Shared(slot.input(step.len)), root)
+                })
+            })
         })
     }
 
-    pub(crate) fn all_gather<T: DeviceElement>(
+    pub(crate) fn all_gather(
         &mut self,
-        group: &Group,
-        input: &impl DevicePtr<T>,
-        output: &mut impl DevicePtrMut<T>,
+        input: &mut dyn DeviceOperand,
+        output: &mut dyn DeviceOperand,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), OperationFailure> {
-        let (world, part) = (group.world_size(), input.len());
-        let chunking =
-            Chunking::out_of_place(BufferSide::Whole(part), BufferSide::Parts(world, part), world);
-        self.out_of_place((input, output), chunking, deadline, |step, slot| {
-            gather_chunk(group, step, slot)
+        let (dtype, chunking) = (input.dtype(), gathering(deadline.group, input.count()));
+        self.out_of_place((input, output), chunking, deadline, &mut |step, slot| {
+            gather_chunk(deadline.group, dtype, step, slot)
         })
     }
 
     /// Gathers part `r` of the data of every rank `r`.
-    pub(crate) fn all_gather_in_place<T: DeviceElement>(
+    pub(crate) fn all_gather_in_place(
         &mut self,
-        group: &Group,
-        data: &mut impl DevicePtrMut<T>,
+        data: &mut dyn DeviceOperand,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), OperationFailure> {
-        let (world, part) = (group.world_size(), data.len() / group.world_size());
+        let (group, dtype) = (deadline.group, data.dtype());
+        let (world, part) = (group.world_size(), data.count() / group.world_size());
         let own = group.rank() * part..(group.rank() + 1) * part;
         let [out, back] = self.streams.clone();
         let ends = OperandMemory::within(data, (&own, &(0..world * part)), &out);
-        let chunking =
-            Chunking::out_of_place(BufferSide::Whole(part), BufferSide::Parts(world, part), world);
+        let chunking = gathering(group, part);
         self.run(ends, (&out, &back), chunking, deadline, &mut |step, slot| {
-            gather_chunk(group, step, slot)
+            gather_chunk(group, dtype, step, slot)
         })
     }
 
-    pub(crate) fn reduce_scatter<T: DeviceElement>(
+    pub(crate) fn reduce_scatter(
         &mut self,
-        group: &Group,
-        input: &impl DevicePtr<T>,
-        output: &mut impl DevicePtrMut<T>,
+        input: &mut dyn DeviceOperand,
+        output: &mut dyn DeviceOperand,
         reduction: DividedReduction,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), OperationFailure> {
-        let (world, part) = (group.world_size(), output.len());
-        let chunking =
-            Chunking::out_of_place(BufferSide::Parts(world, part), BufferSide::Whole(part), world);
-        self.out_of_place((input, output), chunking, deadline, |step, slot| {
-            scatter_chunk(group, step, slot, reduction)
+        let (dtype, chunking) = (input.dtype(), scattering(deadline.group, output.count()));
+        self.out_of_place((input, output), chunking, deadline, &mut |step, slot| {
+            scatter_chunk(deadline.group, (dtype, reduction), step, slot)
         })
     }
 
     /// Reduces so that part `r` of the data of rank `r` becomes that part of the reduction. Chunks are ranges of
     /// every part, so that no chunk contains what an earlier one has written.
-    pub(crate) fn reduce_scatter_in_place<T: DeviceElement>(
+    pub(crate) fn reduce_scatter_in_place(
         &mut self,
-        group: &Group,
-        data: &mut impl DevicePtrMut<T>,
+        data: &mut dyn DeviceOperand,
         reduction: DividedReduction,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), OperationFailure> {
-        let (world, part) = (group.world_size(), data.len() / group.world_size());
+        let (group, dtype) = (deadline.group, data.dtype());
+        let (world, part) = (group.world_size(), data.count() / group.world_size());
         let own = group.rank() * part..(group.rank() + 1) * part;
         let [out, back] = self.streams.clone();
         let ends = OperandMemory::within(data, (&(0..world * part), &own), &out);
-        let chunking =
-            Chunking::out_of_place(BufferSide::Parts(world, part), BufferSide::Whole(part), world);
+        let chunking = scattering(group, part);
         self.run(ends, (&out, &back), chunking, deadline, &mut |step, slot| {
-            scatter_chunk(group, step, slot, reduction)
+            scatter_chunk(group, (dtype, reduction), step, slot)
         })
     }
 
-    pub(crate) fn gather<T: DeviceElement>(
+    pub(crate) fn gather(
         &mut self,
-        group: &Group,
-        input: &impl DevicePtr<T>,
-        output: &mut impl DevicePtrMut<T>,
+        input: &mut dyn DeviceOperand,
+        output: &mut dyn DeviceOperand,
         root: usize,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), OperationFailure> {
-        let (world, part) = (group.world_size(), input.len());
-        let is_root = group.rank() == root;
-        let back = if is_root { BufferSide::Parts(world, part) } else { BufferSide::None };
-        let chunking = Chunking::out_of_place(BufferSide::Whole(part), back, world);
-        self.out_of_place((input, output), chunking, deadline, |step, slot| {
-            let output_len = if is_root { world * step.len } else { 0 };
-            group.gather(&slot.input[..step.len], &mut slot.output[..output_len], root)
+        let (group, part) = (deadline.group, input.count());
+        let parts = if group.rank() == root { group.world_size() } else { 0 };
+        let mut chunking = gathering(group, part);
+        if parts == 0 {
+            chunking.output = BufferSide::None;
+        }
+        self.out_of_place((input, output), chunking, deadline, &mut |step, slot| {
+            let (input, output) = slot.bytes(step.len, parts * step.len);
+            group.run_blocking(|host| host.gather(input, output, root))
         })
     }
 
-    pub(crate) fn scatter<T: DeviceElement>(
+    pub(crate) fn scatter(
         &mut self,
-        group: &Group,
-        input: &impl DevicePtr<T>,
-        output: &mut impl DevicePtrMut<T>,
+        input: &mut dyn DeviceOperand,
+        output: &mut dyn DeviceOperand,
         root: usize,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), OperationFailure> {
-        let (world, part) = (group.world_size(), output.len());
-        let is_root = group.rank() == root;
-        let out = if is_root { BufferSide::Parts(world, part) } else { BufferSide::None };
-        let chunking = Chunking::out_of_place(out, BufferSide::Whole(part), world);
-        self.out_of_place((input, output), chunking, deadline, |step, slot| {
-            let input_len = if is_root { world * step.len } else { 0 };
-            group.scatter(&slot.input[..input_len], &mut slot.output[..step.len], root)
+        let (group, part) = (deadline.group, output.count());
+        let parts = if group.rank() == root { group.world_size() } else { 0 };
+        let mut chunking = scattering(group, part);
+        if parts == 0 {
+            chunking.input = BufferSide::None;
+        }
+        self.out_of_place((input, output), chunking, deadline, &mut |step, slot| {
+            let (input, output) = slot.bytes(parts * step.len, step.len);
+            group.run_blocking(|host| host.scatter(input, output, root))
         })
     }
 
-    pub(crate) fn all_to_all<T: DeviceElement>(
+    pub(crate) fn all_to_all(
         &mut self,
-        group: &Group,
-        input: &impl DevicePtr<T>,
-        output: &mut impl DevicePtrMut<T>,
+        input: &mut dyn DeviceOperand,
+        output: &mut dyn DeviceOperand,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), OperationFailure> {
-        let world = group.world_size();
-        let side = BufferSide::Parts(world, input.len() / world);
-        self.out_of_place(
-            (input, output),
-            Chunking::out_of_place(side, side, world),
-            deadline,
-            |step, slot| {
-                let len = world * step.len;
-                group.all_to_all(&slot.input[..len], &mut slot.output[..len])
-            },
-        )
+        let (group, world) = (deadline.group, deadline.group.world_size());
+        let side = BufferSide::Parts(world, input.count() / world);
+        let chunking = Chunking::out_of_place(side, side, world);
+        self.out_of_place((input, output), chunking, deadline, &mut |step, slot| {
+            let (input, output) = slot.bytes(world * step.len, world * step.len);
+            let counts = Counts::Equal(input.len() / world);
+            group.run_blocking(|host| host.all_to_all(input, output, counts))
+        })
     }
 
-    pub(crate) fn send_recv<T: DeviceElement>(
+    pub(crate) fn send_recv(
         &mut self,
-        group: &Group,
-        (input, to): (&impl DevicePtr<T>, usize),
-        (output, from): (&mut impl DevicePtrMut<T>, usize),
+        (input, to): (&mut dyn DeviceOperand, usize),
+        (output, from): (&mut dyn DeviceOperand, usize),
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), OperationFailure> {
-        let chunking = Chunking::out_of_place(
-            BufferSide::Whole(input.len()),
-            BufferSide::Whole(output.len()),
-            1,
-        );
-        self.out_of_place((input, output), chunking, deadline, |step, slot| {
+        let (sent, received) = (input.count(), output.count());
+        let chunking =
+            Chunking::out_of_place(BufferSide::Whole(sent), BufferSide::Whole(received), 1);
+        self.out_of_place((input, output), chunking, deadline, &mut |step, slot| {
             // Peers may have more or fewer chunks than this rank: empty ones are not sent.
             let (sent, received) = (total_len(&step.input_ranges), total_len(&step.output_ranges));
-            let sends = [(to, &slot.input[..sent])];
-            let recvs = vec![(from, &mut slot.output[..received])];
+            let (input, output) = slot.bytes(sent, received);
+            let sends = [(to, &*input)];
             let sends = if sent == 0 { &[][..] } else { &sends[..] };
-            group.exchange(sends, if received == 0 { Vec::new() } else { recvs })
+            let recvs = if received == 0 { Vec::new() } else { vec![(from, output)] };
+            deadline.group.exchange(sends, recvs)
         })
     }
 
     /// Runs an operation on memory that is input, output, or both.
-    fn in_place<T: DeviceElement>(
+    fn in_place(
         &mut self,
-        data: &mut impl DevicePtrMut<T>,
+        data: &mut dyn DeviceOperand,
         (is_input, is_output): (bool, bool),
         deadline: &DeviceDeadline<'_>,
-        mut work: impl FnMut(CallMemory<'_, T>) -> Result<(), CollectiveError>,
+        work: &mut ChunkWork<'_>,
     ) -> Result<(), OperationFailure> {
-        let side = |is_used| if is_used { BufferSide::Whole(data.len()) } else { BufferSide::None };
+        let len = data.count();
+        let side = |is_used| if is_used { BufferSide::Whole(len) } else { BufferSide::None };
         let chunking = Chunking {
             input: side(is_input),
             output: side(is_output),
@@ -260,37 +258,34 @@ impl Staged {
             is_in_place: true,
         };
         let [out, back] = self.streams.clone();
-        let ends = OperandMemory::in_place(data, &out);
-        self.run(ends, (&out, &back), chunking, deadline, &mut |step, slot| {
-            work(CallMemory::Shared(SharedMemory(slot.input.window().part(&(0..step.len)))))
-        })
+        let ends = OperandMemory::within(data, (&(0..len), &(0..len)), &out);
+        self.run(ends, (&out, &back), chunking, deadline, work)
     }
 
     /// Runs an operation from one memory to another.
-    fn out_of_place<T: DeviceElement>(
+    fn out_of_place(
         &mut self,
-        (input, output): (&impl DevicePtr<T>, &mut impl DevicePtrMut<T>),
+        (input, output): (&mut dyn DeviceOperand, &mut dyn DeviceOperand),
         chunking: Chunking,
         deadline: &DeviceDeadline<'_>,
-        mut work: impl FnMut(&ChunkStep, &mut ChunkBuffer<T>) -> Result<(), CollectiveError>,
+        work: &mut ChunkWork<'_>,
     ) -> Result<(), OperationFailure> {
         let [out, back] = self.streams.clone();
         let ends = OperandMemory::out_of_place((input, &out), (output, &back));
-        self.run(ends, (&out, &back), chunking, deadline, &mut work)
+        self.run(ends, (&out, &back), chunking, deadline, work)
     }
 
-    /// Runs `work` on every chunk between its copy to the host and its copy back. There is one copy of this code for
-    /// each type, not for each operation.
-    fn run<T: DeviceElement>(
+    /// Runs `work` on every chunk between its copy to the host and its copy back.
+    fn run(
         &mut self,
-        ends: OperandMemory<'_, T>,
+        ends: OperandMemory<'_>,
         streams: (&Arc<CudaStream>, &Arc<CudaStream>),
         chunking: Chunking,
         deadline: &DeviceDeadline<'_>,
-        work: &mut ChunkWork<'_, T>,
+        work: &mut ChunkWork<'_>,
     ) -> Result<(), OperationFailure> {
-        let steps =
-            steps(chunking.input, chunking.output, chunking.parts, PinnedSlots::slot_len::<T>());
+        let slot_len = PinnedSlots::slot_len(ends.element_bytes());
+        let steps = steps(chunking.input, chunking.output, chunking.parts, slot_len);
         let steps: Vec<ChunkStep> = steps.collect();
         let timeout_message =
             || "the GPU did not complete a copy within the timeout of the group".to_owned();
@@ -312,35 +307,47 @@ impl Chunking {
     }
 }
 
+/// Chunks of an operation from one part to a part of every rank.
+fn gathering(group: &Group, part: usize) -> Chunking {
+    let world = group.world_size();
+    Chunking::out_of_place(BufferSide::Whole(part), BufferSide::Parts(world, part), world)
+}
+
+/// Chunks of an operation from a part of every rank to one part.
+fn scattering(group: &Group, part: usize) -> Chunking {
+    let world = group.world_size();
+    Chunking::out_of_place(BufferSide::Parts(world, part), BufferSide::Whole(part), world)
+}
+
 /// All-gather of a chunk from the input of its slot to the output.
-fn gather_chunk<T: Element>(
+fn gather_chunk(
     group: &Group,
+    dtype: Dtype,
     step: &ChunkStep,
-    slot: &ChunkBuffer<T>,
+    slot: &ChunkBuffer,
 ) -> Result<(), CollectiveError> {
-    let own_part = slot.input.window().part(&(0..step.len));
-    let all = slot.output.window().part(&(0..group.world_size() * step.len));
+    let all = group.world_size() * step.len;
     group.run_blocking(|host| {
-        host.all_gather(
-            SourceMemory::Shared(SharedMemory(own_part)),
-            CallMemory::Shared(SharedMemory(all)),
-        )
+        with_type!(dtype, T => {
+            let input = SourceMemory::<T>::Shared(slot.input(step.len));
+            host.all_gather(input, CallMemory::Shared(slot.output(all)))
+        })
     })
 }
 
 /// Reduce-scatter of a chunk from the input of its slot to the output.
-fn scatter_chunk<T: Element>(
+fn scatter_chunk(
     group: &Group,
+    (dtype, reduction): (Dtype, DividedReduction),
     step: &ChunkStep,
-    slot: &ChunkBuffer<T>,
-    reduction: DividedReduction,
+    slot: &ChunkBuffer,
 ) -> Result<(), CollectiveError> {
-    let (op, post_op) = (reduction.op, PostOp::of(reduction));
-    let all = slot.input.window().part(&(0..group.world_size() * step.len));
-    let own_part = slot.output.window().part(&(0..step.len));
+    let (op, post_op, all) = (reduction.op, PostOp::of(reduction), group.world_size() * step.len);
     group.run_blocking(|host| {
-        let (all, own_part) = (SharedMemory(all), SharedMemory(own_part));
-        host.reduce_scatter(SourceMemory::Shared(all), CallMemory::Shared(own_part), op, post_op)
+        with_type!(dtype, T => {
+            let input = SourceMemory::<T>::Shared(slot.input(all));
+            host.reduce_scatter(input, CallMemory::Shared(slot.output(step.len)), op, post_op)
+        })
     })
 }
 

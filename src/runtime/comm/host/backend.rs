@@ -25,7 +25,7 @@ use crate::runtime::comm::shm::fold::Workspace;
 use crate::runtime::comm::shm::segment::{Segment, staging_bytes};
 use crate::runtime::comm::shm::window::Window;
 use crate::runtime::comm::store::wait_graph::WaitReporter;
-use crate::runtime::dtype::element::{Element, ReduceOrder};
+use crate::runtime::dtype::element::{Dtype, Element, ReduceOrder};
 use crate::runtime::schedule::tree::Fold;
 
 /// State of a group that runs operations one after the other, behind the lock of the group.
@@ -132,6 +132,16 @@ impl HostBackend {
         call: OperationCall,
         body: impl FnOnce(&mut Self, OperationCall, Deadline) -> Result<(), Cause>,
     ) -> Result<(), CollectiveError> {
+        self.run_of(call, size_of::<T>(), body)
+    }
+
+    /// [`Self::run_uncounted`] for elements of `element_bytes`.
+    pub(crate) fn run_of(
+        &mut self,
+        call: OperationCall,
+        element_bytes: usize,
+        body: impl FnOnce(&mut Self, OperationCall, Deadline) -> Result<(), Cause>,
+    ) -> Result<(), CollectiveError> {
         self.calls += 1;
         let since = clock::now();
         let until = clock::after(since, self.timeout);
@@ -148,7 +158,7 @@ impl HostBackend {
         outcome.map_err(|cause| CollectiveError {
             op: call.op,
             seq: self.calls,
-            bytes: (call.count * size_of::<T>()) as u64,
+            bytes: (call.count * element_bytes) as u64,
             rank: self.roster.own_job_rank(),
             cause,
             earlier,
@@ -214,11 +224,11 @@ impl HostBackend {
     }
 
     /// Fingerprint of the next round of a call; counts the round.
-    pub(crate) fn fingerprint<T: Element>(&mut self, call: OperationCall) -> Fingerprint {
+    pub(crate) fn fingerprint(&mut self, call: OperationCall, dtype: Dtype) -> Fingerprint {
         self.rounds += 1;
         Fingerprint {
             op: call.op,
-            dtype: T::DTYPE,
+            dtype,
             reduce: call.reduce,
             order: self.order_of(call.op),
             root: call.root.map_or(Rank(0), |root| self.roster.job_rank(root)),
@@ -240,14 +250,15 @@ impl HostBackend {
 
     /// Begins a round; returns its fingerprint and what `read` makes of the locations of all ranks' data, in
     /// local order.
-    pub(super) fn enter_round<T: Element, V>(
+    pub(super) fn enter_round<V>(
         &mut self,
         call: OperationCall,
+        dtype: Dtype,
         location: BufferLocation,
         deadline: Deadline,
         read: impl FnOnce(&Arc<Segment>, &[BufferLocation]) -> V,
     ) -> Result<(Fingerprint, V), Cause> {
-        let fingerprint = self.fingerprint::<T>(call);
+        let fingerprint = self.fingerprint(call, dtype);
         let Self { node, inter_node, roster, .. } = self;
         let segment = node.segment.clone();
         let work =
@@ -270,7 +281,7 @@ impl HostBackend {
             let window = |location: &BufferLocation| peer_window(segment, *location, len);
             Ok::<_, Cause>((locations.iter().map(window).collect::<Result<_, Cause>>()?, len))
         };
-        let (fingerprint, read) = self.enter_round::<T, _>(call, location, deadline, read)?;
+        let (fingerprint, read) = self.enter_round(call, T::DTYPE, location, deadline, read)?;
         let (windows, len) = read?;
         Ok(Round { fingerprint, windows, len, deadline })
     }

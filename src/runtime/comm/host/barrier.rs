@@ -4,24 +4,27 @@ use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::{Operation, OperationCall};
 use crate::runtime::comm::host::backend::HostBackend;
-use crate::runtime::dtype::element::Element;
+use crate::runtime::comm::shm::cells::BufferLocation;
+use crate::runtime::dtype::element::Dtype;
 
 impl HostBackend {
     /// Waits until all ranks have called it.
     pub(crate) fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.run::<u8>(OperationCall::new(Operation::Barrier, 0), Self::sync_round::<u8>)
+        let call = OperationCall::new(Operation::Barrier, 0);
+        self.run::<u8>(call, |host, call, deadline| host.sync_round(call, Dtype::U8, deadline))
     }
 
     /// Waits until all ranks have made this call; fails if a rank has made a different call.
-    pub(crate) fn sync_round<T: Element>(
+    pub(crate) fn sync_round(
         &mut self,
         call: OperationCall,
+        dtype: Dtype,
         deadline: Deadline,
     ) -> Result<(), Cause> {
-        let nothing = self.staging::<T>().part(&(0..0));
-        let round = self.begin_round(call, &nothing, deadline)?;
+        let nothing = BufferLocation::Staged(self.staging::<u8>().offset());
+        let (fingerprint, ()) = self.enter_round(call, dtype, nothing, deadline, |_, _| ())?;
         let Some(inter_node) = &mut self.inter_node else { return Ok(()) };
-        inter_node.sync_nodes(round.fingerprint, &self.node, deadline)?;
+        inter_node.sync_nodes(fingerprint, &self.node, deadline)?;
         self.local_barrier(deadline)
     }
 }

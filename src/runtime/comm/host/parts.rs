@@ -85,7 +85,7 @@ impl HostBackend {
                 .collect::<Result<_, Cause>>()?;
             Ok::<_, Cause>((windows, layouts, range))
         };
-        let (fingerprint, read) = self.enter_round::<T, _>(call, location, deadline, read)?;
+        let (fingerprint, read) = self.enter_round(call, T::DTYPE, location, deadline, read)?;
         let (windows, layouts, range) = read?;
         let round = Round { fingerprint, windows, len: range.len(), deadline };
         Ok(PartsRound { round, range, layouts })

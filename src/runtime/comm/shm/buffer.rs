@@ -28,12 +28,6 @@ impl<T: Element> Buffer<T> {
     pub(crate) fn window(&self) -> Window<T> {
         self.window.clone()
     }
-
-    /// Converts the buffer to elements of another type, as many as fit.
-    #[cfg(feature = "nccl")]
-    pub(crate) fn cast<U: Element>(self) -> Buffer<U> {
-        Buffer { window: self.window.cast() }
-    }
 }
 
 impl<T: Element> Deref for Buffer<T> {
