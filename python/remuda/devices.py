@@ -1,7 +1,7 @@
 """Collectives on memory of GPUs, given by addresses: that of ``tensor.data_ptr()``, or of any other library.
 
-Experimental: they have not run on a GPU yet. They need a C library that was built with the feature ``nccl``; that of the
-wheel was not.
+Experimental: they have not run on a GPU yet. They need a C library that was built with the feature ``nccl``, as that of
+the wheel was.
 """
 
 import ctypes

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""torch over remuda and over gloo: all-reduces, and steps of DistributedDataParallel.
+"""torch over remuda and over gloo: all-reduces, and steps of DistributedDataParallel and of FSDP2.
 
 Both backends are groups of the same processes and alternate in every round, so that other load on the machine affects
 both alike; the figures are ratios of a round's times, gloo's divided by remuda's, and medians over rounds. `in place`
-are tensors of `remuda.torch.empty`. DDP is an MLP with one bucket for every few layers.
+are tensors of `remuda.torch.empty`, and for FSDP2 memory that it takes from its group. DDP is an MLP with one bucket
+for every few layers; FSDP2 is a GPT of which every block is a unit, with its optimizer.
 
 The name of the file begins with `bench_`: a file `torch.py` would stand for torch in its neighbours.
 """
@@ -18,6 +19,9 @@ import time
 
 SIZES = [1 << 10, 256 << 10, 16 << 20, 64 << 20]
 HIDDEN = [256, 1024]
+#: The GPT of FSDP2, and the sequences of a step of a rank.
+GPT = {"layers": 4, "heads": 4, "width": 128}
+SEQUENCES, LENGTH = 4, 64
 
 
 # ---- one rank ------------------------------------------------------------------------------------
@@ -76,6 +80,47 @@ def ddp_steps(torch, clock, gloo, rounds):
     return found
 
 
+def fsdp_steps(torch, clock, gloo, rounds):
+    from torch.distributed.device_mesh import DeviceMesh
+
+    import torch_worker
+
+    world = torch.distributed.group.WORLD
+    modules = torch_worker.load_modules()
+    tokens = torch.randint(256, (SEQUENCES, LENGTH + 1))
+    calls = {}
+    for name, group in (("gloo", gloo), ("remuda", world), ("in place", world)):
+        torch.manual_seed(1)
+        net = modules.Gpt(256, LENGTH, is_gpt2=False, **GPT)
+        parameters = sum(one.numel() for one in net.parameters())
+        calls[name] = fsdp_step(torch, net, DeviceMesh.from_group(group, "cpu"), tokens, name == "in place")
+    losses = {name: float(call()) for name, call in calls.items()}
+    if max(losses.values()) - min(losses.values()) > 1e-4:
+        sys.exit(f"the losses differ: {losses}")
+    return {f"FSDP2, GPT of {parameters / 1e6:.1f} M": clock.rounds(calls, rounds)}
+
+
+def fsdp_step(torch, net, mesh, tokens, in_place):
+    """A step of a model whose blocks are sharded; returns the loss."""
+    from torch.distributed.fsdp import fully_shard
+
+    net.forward = net.loss
+    for unit in (*net.h, net):
+        fully_shard(unit, mesh=mesh)
+        if in_place:
+            unit.set_allocate_memory_from_process_group_for_comm(True)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+
+    def step():
+        optimizer.zero_grad()
+        loss = net(tokens[:, :-1], tokens[:, 1:])
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
 def worker(rounds, budget_s):
     import torch
 
@@ -83,7 +128,8 @@ def worker(rounds, budget_s):
     torch.distributed.init_process_group("remuda")
     gloo = torch.distributed.new_group(backend="gloo")
     clock = Clock(torch, budget_s)
-    found = {**all_reduces(torch, clock, gloo, rounds), **ddp_steps(torch, clock, gloo, rounds)}
+    cases = (all_reduces, ddp_steps, fsdp_steps)
+    found = {name: case for measured in cases for name, case in measured(torch, clock, gloo, rounds).items()}
     if torch.distributed.get_rank() == 0:
         print(json.dumps(found), flush=True)
     torch.distributed.destroy_process_group()

@@ -221,7 +221,7 @@ int32_t remuda_exchange(const remuda_group *group, const remuda_message *sends, 
 /* ---- GPUs ------------------------------------------------------------------------------------------------------- */
 
 /* Experimental: these functions have not run on a GPU yet, and may change without a new REMUDA_ABI. A library has them if
- * it was built with the feature `nccl`; that of the wheel was not.
+ * it was built with the feature `nccl`, as that of the wheel was.
  *
  * Addresses are those of the device, in its primary context, which other libraries use too. `stream` is the stream in
  * which the caller uses the memory, a CUstream or cudaStream_t; NULL is the default stream. An operation begins after the
