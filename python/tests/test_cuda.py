@@ -2,6 +2,7 @@
 memory is that of the process, so tensors of the host are taken for those of GPUs. Two ranks are threads."""
 
 import ctypes
+import functools
 import os
 import pathlib
 import subprocess
@@ -221,9 +222,11 @@ def messages(own, rank):
 
 def asynchronous(own, rank):
     """A gate in the current stream holds the operation; nothing holds the program, and other streams wait."""
+    # As torch's functions in Python call it: before 2.14, others get Works of C++, for which the program waits.
+    all_reduce = functools.partial(backend._Operations.allreduce, own)
     gate, values, taken = threading.Event(), floats(rank, 2), []
     cuda.streams.enqueue(gate.wait)
-    work = own.allreduce([values], dist.AllreduceOptions())
+    work = all_reduce([values], dist.AllreduceOptions())
     # As long as the gate is closed, the operation has not ended.
     is_early = any(work.is_completed() or time.sleep(0.002) for _ in range(30))
     with cuda.streams.stream(cuda.streams.make()):
@@ -235,9 +238,9 @@ def asynchronous(own, rank):
     gate.set()
     cuda.streams.driver.cuStreamSynchronize(stream)
     # A future ends with the operation.
-    future = own.allreduce([values], dist.AllreduceOptions()).get_future()
+    future = all_reduce([values], dist.AllreduceOptions()).get_future()
     future.wait()
-    dropped = own.allreduce([values], dist.AllreduceOptions())
+    dropped = all_reduce([values], dist.AllreduceOptions())
     del dropped
     own.barrier().wait()
     return is_early, before, kept, taken, values.tolist()
