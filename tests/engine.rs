@@ -18,7 +18,8 @@ use remuda::runtime::optim::{
 };
 use remuda::runtime::{Group, Operation, RandomStream};
 use remuda::train::{
-    GptArchitecture, GptOptions, MlpOptions, ModelOptions, Threads, TrainOptions, train,
+    GptArchitecture, GptOptions, MlpOptions, ModelOptions, Threads, TrainEvent, TrainOptions, TrainOutcome,
+    train,
 };
 
 #[expect(dead_code, reason = "a test calls the function that the main function calls")]
@@ -26,6 +27,8 @@ use remuda::train::{
 mod own_model;
 
 use crate::support::proof::{Random, proof_cases};
+use crate::support::scratch::Scratch;
+use crate::support::shards::write_shard;
 
 const STEPS: u64 = 4;
 
@@ -57,16 +60,18 @@ fn ways(world: usize, accumulate: usize, sharding: Sharding) -> Split {
     }
 }
 
-/// A GPT with units of 48 blocks of the norm.
-fn gpt() -> ModelOptions {
+/// A GPT with units of 48 blocks of the norm. Its data are short: the last tenth is evaluated after the last step.
+fn gpt(scratch: &Scratch) -> ModelOptions {
+    let (file, vocabulary) = (scratch.path("tokens.bin"), 61);
+    write_shard(&file, (0..900_u32).map(|at| at * at % 61));
     ModelOptions::Gpt(GptOptions {
         architecture: GptArchitecture::Plain,
         block: 8,
         layers: 3,
         heads: 2,
         width: 64,
-        data: Vec::new(),
-        vocabulary: None,
+        data: vec![file],
+        vocabulary: Some(vocabulary),
     })
 }
 
@@ -127,8 +132,10 @@ fn options(model: &ModelOptions, precision: Precision, split: &Split) -> TrainOp
     }
 }
 
-/// Digest of parameters and moments, and the bits of the last loss.
-fn outcome(model: &ModelOptions, precision: Precision, split: &Split) -> (String, Option<u32>) {
+/// Digest of parameters and moments, and the bits of the last loss and of that of the held-out part.
+type Outcome = (String, Option<u32>, Option<u64>);
+
+fn outcome(model: &ModelOptions, precision: Precision, split: &Split) -> Outcome {
     let options = options(model, precision, split);
     let groups = Group::threads_on(&split.nodes).expect("a group on threads");
     let outcomes: Vec<_> = thread::scope(|scope| {
@@ -144,7 +151,9 @@ fn outcome(model: &ModelOptions, precision: Precision, split: &Split) -> (String
     let found: Vec<_> = outcomes
         .into_iter()
         .map(|outcome| outcome.unwrap_or_else(|error| panic!("{split:?}: {error}")))
-        .map(|outcome| (outcome.digest, outcome.summary.loss.map(f32::to_bits)))
+        .map(|TrainOutcome { digest, summary, .. }| {
+            (digest, summary.loss.map(f32::to_bits), summary.val_loss.map(f64::to_bits))
+        })
         .collect();
     assert!(found.iter().all(|other| *other == found[0]), "ranks disagree: {split:?}");
     found[0].clone()
@@ -167,8 +176,10 @@ fn check(model: &ModelOptions, precision: Precision, world: usize, accumulate: u
 
 #[test]
 fn stages_change_no_bit() {
+    let scratch = Scratch::new("train", "stages");
+    let gpt = gpt(&scratch);
     for (world, accumulate) in [(2, 6), (3, 4), (4, 3)] {
-        check(&gpt(), Precision::F32, world, accumulate);
+        check(&gpt, Precision::F32, world, accumulate);
     }
     for (world, accumulate) in [(1, 12), (2, 1), (3, 1), (4, 2), (6, 2), (8, 3)] {
         check(&mlp(), Precision::F32, world, accumulate);
@@ -177,6 +188,8 @@ fn stages_change_no_bit() {
 
 #[test]
 fn shard_groups_change_no_bit() {
+    let scratch = Scratch::new("train", "shard-groups");
+    let gpt = gpt(&scratch);
     for (nodes, accumulate, size) in [
         (vec![4], 3, 2),
         (vec![2, 2], 6, 2),
@@ -186,7 +199,7 @@ fn shard_groups_change_no_bit() {
         (vec![2], 4, 2),
     ] {
         let world = nodes.iter().sum();
-        let alone = outcome(&gpt(), Precision::Bf16, &ways(1, world * accumulate, Sharding::None));
+        let alone = outcome(&gpt, Precision::Bf16, &ways(1, world * accumulate, Sharding::None));
         for persistent_len_max in [0, 10_000] {
             let split = Split {
                 nodes: nodes.clone(),
@@ -194,7 +207,7 @@ fn shard_groups_change_no_bit() {
                 persistent_len_max,
                 ..ways(world, accumulate, Sharding::Parameters)
             };
-            assert_eq!(outcome(&gpt(), Precision::Bf16, &split), alone, "{split:?}");
+            assert_eq!(outcome(&gpt, Precision::Bf16, &split), alone, "{split:?}");
         }
     }
 }
@@ -243,16 +256,17 @@ fn shard_groups_that_do_not_fit_are_errors() {
 
 #[test]
 fn offload_to_files_changes_no_bit_and_leaves_no_file() {
-    let dir = std::env::temp_dir().join(format!("remuda-offload-{}", std::process::id()));
+    let scratch = Scratch::new("train", "offload");
+    let (gpt, dir) = (gpt(&scratch), scratch.path("state"));
     fs::create_dir(&dir).expect("a new directory");
     for (precision, shard_group) in [(Precision::F32, None), (Precision::F16, Some(2))] {
-        let expected = outcome(&gpt(), precision, &ways(1, 4, Sharding::None));
+        let expected = outcome(&gpt, precision, &ways(1, 4, Sharding::None));
         let offload =
             Offload { optimizer: StatePlace::Files(dir.clone()), parameters: Some(dir.clone()) };
         for sharding in Sharding::ALL {
             let shard_group = shard_group.filter(|_| sharding == Sharding::Parameters);
             let split = Split { offload: offload.clone(), shard_group, ..ways(4, 1, sharding) };
-            assert_eq!(outcome(&gpt(), precision, &split), expected, "{split:?}");
+            assert_eq!(outcome(&gpt, precision, &split), expected, "{split:?}");
         }
     }
     fs::remove_dir(&dir).expect("nothing is in it");
@@ -279,8 +293,10 @@ fn offload_to_a_missing_directory_is_an_error() {
 
 #[test]
 fn stages_change_no_bit_in_16_bit_types() {
+    let scratch = Scratch::new("train", "stages-in-16-bit");
+    let gpt = gpt(&scratch);
     for precision in [Precision::Bf16, Precision::F16] {
-        check(&gpt(), precision, 2, 2);
+        check(&gpt, precision, 2, 2);
         check(&mlp(), precision, 3, 2);
     }
 }
@@ -339,10 +355,11 @@ fn draw(stream: &mut RandomStream, lanes: usize) -> Split {
 /// `scripts/prove`.
 #[test]
 fn prove_same_bits() {
+    let scratch = Scratch::new("train", "same-bits");
     let mut random = Random::from_seed();
     for case in 0..proof_cases(6) {
         let mut stream = RandomStream::new(&[random.below(usize::MAX) as u64]);
-        let model = if stream.below(2) == 0 { gpt() } else { mlp() };
+        let model = if stream.below(2) == 0 { gpt(&scratch) } else { mlp() };
         let precision = pick(&mut stream, &[Precision::F32, Precision::Bf16, Precision::F16]);
         let lanes = pick(&mut stream, &[12, 24]);
         let (one, other) = (draw(&mut stream, lanes), draw(&mut stream, lanes));
@@ -357,6 +374,40 @@ fn lanes_that_are_no_power_of_two_change_no_bit() {
     check(&mlp(), Precision::F32, 3, 3);
     check(&mlp(), Precision::Bf16, 3, 5);
     check(&mlp(), Precision::F32, 6, 3);
+}
+
+/// Ranks gather the parameters for every token of the text that the model writes.
+#[test]
+fn text_of_divided_parameters_is_that_of_one_rank() {
+    let scratch = Scratch::new("train", "text");
+    scratch.write("text", "a word of a text. ".repeat(40));
+    let model = ModelOptions::Gpt(GptOptions {
+        architecture: GptArchitecture::Gpt2,
+        block: 4,
+        layers: 1,
+        heads: 1,
+        width: 8,
+        data: vec![scratch.path("text")],
+        vocabulary: None,
+    });
+    let text = |world, sharding| {
+        let options = options(&model, Precision::F32, &ways(world, 4 / world, sharding));
+        let of_ranks = Group::on_threads(world, |group| {
+            let mut text = String::new();
+            let mut on_event = |event: &TrainEvent| {
+                if let TrainEvent::Sampled(sampled) = event {
+                    text.clone_from(sampled);
+                }
+            };
+            train(group, &options, &|| false, &mut on_event).expect("the run succeeds");
+            Ok(text)
+        });
+        of_ranks.expect("a group on threads").swap_remove(0)
+    };
+    let expected = text(1, Sharding::None);
+    assert!(expected.len() > 100, "{expected}");
+    assert_eq!(text(2, Sharding::Parameters), expected);
+    assert_eq!(text(4, Sharding::Parameters), expected);
 }
 
 #[test]

@@ -57,7 +57,7 @@ static int run_launch(const Kernel &kernel, u64 seed, bool counts) {
         fail("a block has at most %zu bytes of shared memory, not %zu", SHARED_BYTES_MAX, m.shared_bytes);
     m.fibers.resize(threads);
     m.warps.resize((threads + WARP_LANES - 1) / WARP_LANES);
-    if (!map_memory())
+    if (!reserve_memory())
         fail("no memory for %zu threads", threads);
     kernel.note(m.arguments);
     if (counts)
@@ -85,11 +85,13 @@ static int launch(const Kernel &kernel, const Request &request, char *message, s
     made->shared_bytes = request.shared_bytes;
     made->message = message;
     made->message_bytes = message_bytes;
+    made->workspace = take_workspace();
     machine = made.get();
     const int status = run_launch(kernel, request.seed, request.traffic != nullptr);
     if (request.traffic)
         end_count(*request.traffic);
     machine = nullptr;
+    give_back(std::move(made->workspace));
     return status;
 }
 

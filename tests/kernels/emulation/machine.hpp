@@ -85,6 +85,46 @@ struct Fiber {
 
 typedef void (*Entry)(void **arguments);
 
+// Memory of a block: stacks of its threads, each above memory without access, and shared memory, which ends at such
+// memory. Launches use it one after the other, because mapping it takes longer than most of them.
+struct Workspace {
+    size_t threads = 0;   // with a stack
+    unsigned char *stacks = nullptr, *shared_pages = nullptr;
+
+    unsigned char *shared_end() const { return shared_pages + PAGE + SHARED_BYTES_MAX; }
+    // Has memory for this number of threads; returns false if there is none.
+    bool reserve(size_t count) {
+        if (count <= threads && shared_pages)
+            return true;
+        unmap();
+        const int access = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        void *of_stacks = mmap(nullptr, count * (STACK_BYTES + STACK_GUARD_BYTES), access, flags, -1, 0);
+        void *shared = mmap(nullptr, SHARED_BYTES_MAX + 2 * PAGE, access, flags, -1, 0);
+        if (of_stacks != MAP_FAILED)
+            stacks = (unsigned char *)of_stacks, threads = count;
+        if (shared != MAP_FAILED)
+            shared_pages = (unsigned char *)shared;
+        if (!stacks || !shared_pages)
+            return false;
+        for (size_t thread = 0; thread < count; thread++)
+            mprotect(stacks + thread * (STACK_BYTES + STACK_GUARD_BYTES), STACK_GUARD_BYTES, PROT_NONE);
+        mprotect(shared_pages, PAGE, PROT_NONE);
+        mprotect(shared_end(), PAGE, PROT_NONE);
+        return true;
+    }
+    ~Workspace() { unmap(); }
+
+private:
+    void unmap() {
+        if (stacks)
+            munmap(stacks, threads * (STACK_BYTES + STACK_GUARD_BYTES));
+        if (shared_pages)
+            munmap(shared_pages, SHARED_BYTES_MAX + 2 * PAGE);
+        stacks = shared_pages = nullptr;
+        threads = 0;
+    }
+};
+
 // One launch.
 struct Machine {
     const char *kernel;
@@ -101,7 +141,8 @@ struct Machine {
     unsigned alive = 0, at_barrier = 0;
     int barrier_line = 0;
     Fiber *now = nullptr;
-    unsigned char *stacks = nullptr, *shared_pages = nullptr, *shared = nullptr;
+    std::unique_ptr<Workspace> workspace;
+    unsigned char *shared = nullptr;
     size_t shared_bytes, shared_slack = 0;
     char *message;
     size_t message_bytes;
@@ -111,14 +152,25 @@ struct Machine {
 #else
     ucontext_t home_context;
 #endif
-
-    ~Machine() {
-        if (stacks)
-            munmap(stacks, fibers.size() * (STACK_BYTES + STACK_GUARD_BYTES));
-        if (shared_pages)
-            munmap(shared_pages, SHARED_BYTES_MAX + 2 * PAGE);
-    }
 };
+
+// Workspaces that no launch uses. There are at most as many as host threads that launch at the same time.
+static std::mutex idle_lock;
+static std::vector<std::unique_ptr<Workspace>> idle;
+
+static std::unique_ptr<Workspace> take_workspace() {
+    const std::lock_guard<std::mutex> guard(idle_lock);
+    if (idle.empty())
+        return std::unique_ptr<Workspace>(new Workspace);
+    std::unique_ptr<Workspace> taken = std::move(idle.back());
+    idle.pop_back();
+    return taken;
+}
+
+static void give_back(std::unique_ptr<Workspace> workspace) {
+    const std::lock_guard<std::mutex> guard(idle_lock);
+    idle.push_back(std::move(workspace));
+}
 
 // Each host thread has its own launch; this model of thread-local storage needs no function call.
 static thread_local Machine *machine __attribute__((tls_model("initial-exec"))) = nullptr;
@@ -356,7 +408,7 @@ static void prepare_block(Dim index) {
         fiber.wait = Wait::Nothing;
         fiber.copies.clear();
         fiber.sealed = 0;
-        prepare_fiber(fiber, m.stacks + number * (STACK_BYTES + STACK_GUARD_BYTES) + STACK_GUARD_BYTES);
+        prepare_fiber(fiber, m.workspace->stacks + number * (STACK_BYTES + STACK_GUARD_BYTES) + STACK_GUARD_BYTES);
     }
 }
 
@@ -377,25 +429,13 @@ static void run_block(Dim index, u64 seed) {
         }
 }
 
-// Memory for stacks, each above memory without access, and shared memory, which ends at such a page.
-static bool map_memory() {
+// Reserves memory for all threads of a block, and shared memory at its end.
+static bool reserve_memory() {
     Machine &m = *machine;
-    const int access = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    void *stacks = mmap(nullptr, m.fibers.size() * (STACK_BYTES + STACK_GUARD_BYTES), access, flags, -1, 0);
-    void *shared = mmap(nullptr, SHARED_BYTES_MAX + 2 * PAGE, access, flags, -1, 0);
-    if (stacks != MAP_FAILED)
-        m.stacks = (unsigned char *)stacks;
-    if (shared != MAP_FAILED)
-        m.shared_pages = (unsigned char *)shared;
-    if (!m.stacks || !m.shared_pages)
+    if (!m.workspace->reserve(m.fibers.size()))
         return false;
-    for (size_t fiber = 0; fiber < m.fibers.size(); fiber++)
-        mprotect(m.stacks + fiber * (STACK_BYTES + STACK_GUARD_BYTES), STACK_GUARD_BYTES, PROT_NONE);
-    mprotect(m.shared_pages, PAGE, PROT_NONE);
-    unsigned char *end = m.shared_pages + PAGE + SHARED_BYTES_MAX;
-    mprotect(end, PAGE, PROT_NONE);
     m.shared_slack = -m.shared_bytes % SHARED_ALIGNMENT;
-    m.shared = end - m.shared_slack - m.shared_bytes;
+    m.shared = m.workspace->shared_end() - m.shared_slack - m.shared_bytes;
     return true;
 }
 

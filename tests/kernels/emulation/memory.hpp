@@ -83,11 +83,12 @@ static struct sigaction action_before;
 // Describes an access that was not allowed.
 static void describe_access(const unsigned char *address, char *to, size_t bytes) {
     const Machine &m = *machine;
-    const unsigned char *stack = m.stacks + m.now->number * (STACK_BYTES + STACK_GUARD_BYTES);
+    const unsigned char *const shared_pages = m.workspace->shared_pages;
+    const unsigned char *stack = m.workspace->stacks + m.now->number * (STACK_BYTES + STACK_GUARD_BYTES);
     snprintf(to, bytes, "touches memory that was not allocated, at %p", (const void *)address);
     if (stack <= address && address < stack + STACK_GUARD_BYTES)
         snprintf(to, bytes, "needs more than %zu bytes of stack", STACK_BYTES);
-    if (m.shared_pages <= address && address < m.shared_pages + SHARED_BYTES_MAX + 2 * PAGE)
+    if (shared_pages <= address && address < shared_pages + SHARED_BYTES_MAX + 2 * PAGE)
         snprintf(to, bytes, "touches byte %td of %zu bytes of shared memory", address - m.shared, m.shared_bytes);
     const std::lock_guard<std::mutex> guard(allocations_lock);
     for (const Allocation &one : allocations)
