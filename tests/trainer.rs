@@ -154,6 +154,15 @@ fn write_configurations(scratch: &Scratch) {
         \"zero_hpz_partition_size\": 4}}",
     );
     scratch.write(
+        "segments.json",
+        "{\"train_batch_size\": 8,\n \"activation_checkpointing\": {\"number_checkpoints\": 2}}",
+    );
+    scratch.write(
+        "kept.yaml",
+        "distributed_type: FSDP\nuse_cpu: true\nfsdp_config:\n  \
+        fsdp_activation_checkpointing: false\n",
+    );
+    scratch.write(
         "hybrid.yaml",
         "distributed_type: FSDP\nuse_cpu: true\nfsdp_config:\n  \
         fsdp_sharding_strategy: HYBRID_SHARD\n",
@@ -241,6 +250,9 @@ const REFUSED: &[&str] = &[
     "--num_gpus 2 --deepspeed_config sgd.json --beta2 0.9",
     "--num_gpus 2 --deepspeed_config sgd.json --batch_size 3",
     "--num_gpus 2 --deepspeed_config sgd.json --decay_steps 5",
+    "--num_gpus 2 --deepspeed_config segments.json --activation_checkpointing",
+    "--num_gpus 4 --deepspeed_config groups.json --shard_group 2",
+    "--num_gpus 2 --config kept.yaml --activation_checkpointing",
     "--num_gpus 2 --config files.json",
     "--num_gpus 2 --config mistyped.json",
     "--num_gpus 2 --config groups.json",

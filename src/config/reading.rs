@@ -8,7 +8,7 @@ use super::codes::CONFIG_NOT_TEXT;
 use super::hjson::parse_hjson;
 use super::inputs::ConfigInputs;
 use super::resolve::{Resolution, ResolvedValue, WorldSize, resolve};
-use super::training::{ShardGroupConfig, TrainingConfig};
+use super::training::{RecomputeConfig, ShardGroupConfig, TrainingConfig};
 use crate::base::order;
 use crate::base::{Diagnostic, Findings, NotUtf8, Source, Span, decode_text};
 
@@ -176,11 +176,14 @@ fn read_accelerate(source: Source, inputs: &ConfigInputs) -> ConfigReading {
         }
         super::resolve::note_shards_of_node(&mut reading.values);
     }
-    if let Some(recomputation) = recomputes {
+    if let Some((recomputation, place)) = recomputes {
+        reading.places.insert("fsdp_config.fsdp_activation_checkpointing".to_owned(), place);
         if let Some(config) = &mut reading.config {
-            config.recomputation = recomputation;
+            config.recomputation = Some(recomputation);
         }
-        super::resolve::note_recomputation(&mut reading.values);
+        if recomputation == RecomputeConfig::EveryBlock {
+            super::resolve::note_recomputation(&mut reading.values);
+        }
     }
     finish(reading)
 }

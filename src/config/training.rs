@@ -22,8 +22,8 @@ pub struct TrainingConfig {
     pub communication: Option<CommunicationType>,
     /// What is sharded over the ranks, and where it is.
     pub zero: ZeroConfig,
-    /// Which activations are computed again in the backward pass.
-    pub recomputation: RecomputeConfig,
+    /// Which activations are computed again in the backward pass; `None`: the file leaves it to the program.
+    pub recomputation: Option<RecomputeConfig>,
     /// What is printed and written during training.
     pub reports: ReportConfig,
 }

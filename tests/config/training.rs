@@ -35,7 +35,7 @@ fn plain(world_size: u64, batch: BatchSizes) -> TrainingConfig {
             optimizer_memory: ShardMemory::Device,
             parameter_memory: ShardMemory::Device,
         },
-        recomputation: RecomputeConfig::Off,
+        recomputation: None,
         reports: ReportConfig { tensorboard: None, csv: None },
     }
 }
@@ -113,7 +113,7 @@ fn every_key_that_works_is_in_the_result() {
             optimizer_memory: ShardMemory::Files("/local/nvme".into()),
             parameter_memory: ShardMemory::Host,
         },
-        recomputation: RecomputeConfig::Segments(4),
+        recomputation: Some(RecomputeConfig::Segments(4)),
         reports: ReportConfig {
             tensorboard: monitor("runs", "gpt"),
             csv: monitor("csv", "DeepSpeedJobName"),

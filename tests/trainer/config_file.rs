@@ -86,6 +86,22 @@ fn options_fill_what_a_file_leaves_open() {
     assert!(shown.contains("1 worker × 1 micro-batch × 8"), "{shown}");
 }
 
+/// Activations are computed again if a file does not decide on it, or decides the same.
+#[test]
+fn activations_are_computed_again_beside_a_file() {
+    let scratch = scratch_with_text("recomputed-beside-file");
+    scratch.write("open.json", "{\"train_batch_size\": 8}");
+    let of_file = "{\"train_batch_size\": 8, \"activation_checkpointing\": {\"number_checkpoints\": 3}}";
+    scratch.write("blocks.json", of_file);
+    let line = "--layers 3 --width 256 --num_gpus 2 --dry-run --deepspeed_config";
+    let shown = |end: &str| text(&scratch.run(&format!("{line} {end}")).stdout);
+    let [kept, of_file] = [shown("open.json"), shown("blocks.json")];
+    assert_ne!(kept, of_file, "a worker needs less memory");
+    for file in ["open.json", "blocks.json"] {
+        assert_eq!(shown(&format!("{file} --activation_checkpointing")), of_file, "{file}");
+    }
+}
+
 /// The number of workers of a file of accelerate is used where the line gives none.
 #[test]
 fn file_of_accelerate_gives_the_number_of_workers() {

@@ -15,7 +15,7 @@ pub(in crate::config) struct AccelerateTree {
     pub(in crate::config) ineffective: Vec<Ineffective>,
     /// Values that the file does not have, with where they come from.
     pub(in crate::config) implied: Vec<(&'static str, &'static str)>,
-    pub(in crate::config) recomputes: Option<RecomputeConfig>,
+    pub(in crate::config) recomputes: Option<(RecomputeConfig, Span)>,
     /// Whether the parameters of stage 3 are divided over the ranks of a node only.
     pub(in crate::config) shards_within_node: bool,
     /// `num_processes`.
@@ -292,6 +292,9 @@ impl<'a> Builder<'a> {
             let Some(entry) = get(name) else { continue };
             match truth(&entry.node.value) {
                 None => self.bad_value(entry, "`true` or `false`"),
+                Some(false) if name == "activation_checkpointing" => {
+                    self.tree.recomputes = Some((RecomputeConfig::Off, entry.node.span));
+                }
                 Some(false) => {}
                 Some(true) => self.fsdp_switch(name, entry),
             }
@@ -354,7 +357,7 @@ impl<'a> Builder<'a> {
                 }
             }
             "activation_checkpointing" => {
-                self.tree.recomputes = Some(RecomputeConfig::EveryBlock);
+                self.tree.recomputes = Some((RecomputeConfig::EveryBlock, entry.node.span));
             }
             _ => self.refuse(
                 entry.key_span,

@@ -238,9 +238,9 @@ impl Resolver<'_> {
         }
     }
 
-    fn recomputation(&mut self) -> RecomputeConfig {
+    fn recomputation(&mut self) -> Option<RecomputeConfig> {
         let found = self.section("activation_checkpointing").count_or_none("number_checkpoints");
-        found.map_or(RecomputeConfig::Off, RecomputeConfig::Segments)
+        found.map(RecomputeConfig::Segments)
     }
 
     fn reports(&mut self) -> ReportConfig {

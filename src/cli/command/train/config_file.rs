@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::args::{DeviceArg, PrecisionArg, TrainArgs};
 use super::codes::{CONFIG_DIFFERS, NOT_IN_ENGINE};
 use super::config_places::ConfigPlaces;
-use super::engine_config::{NotInEngine, OwnSettings, engine_config};
+use super::engine_config::{NotInEngine, OwnSettings, blocks_of_segment, engine_config};
 use super::typed_line::TypedLine;
 use crate::base::shell::quoted;
 use crate::base::{Findings, Status};
@@ -15,12 +15,14 @@ use crate::cli::error::CliError;
 use crate::cli::resolve::ResolvedCluster;
 use crate::config::{
     ComputeType, ConfigCommand, ConfigDialect, ConfigInputs, ConfigReading, Ineffective,
-    NO_OTHER_MEMORY, OptimizerConfig, PrecisionConfig, ReportConfig, ScheduleConfig,
-    TrainingConfig, UpdateRule, WorldSize, ZeroStage, read_config,
+    NO_OTHER_MEMORY, OptimizerConfig, PrecisionConfig, RecomputeConfig, ReportConfig,
+    ScheduleConfig, ShardGroupConfig, TrainingConfig, UpdateRule, WorldSize, ZeroStage, read_config,
 };
 use crate::report::diagnostic::{Paint, show_place, show_problems};
 use crate::train::{ScalarFormat, ScalarNames, ScalarOutput};
 
+/// What `--activation_checkpointing` computes again.
+const EVERY_BLOCK: &str = "every block";
 /// Keys without effect that a note lists.
 const KEYS_SHOWN_MAX: usize = 12;
 
@@ -36,11 +38,11 @@ pub(super) fn apply(
     let reading = read(&path, &inputs(line, args, cluster.workers()))?;
     let Some(config) = &reading.config else { return Err(refused(reading.findings)) };
     args.config_places = Some(ConfigPlaces::of(&reading));
-    check_agreement(line, args, config, cluster.workers())?;
+    check_agreement(line, args, config, cluster)?;
     let own = OwnSettings {
         otherwise: args.engine(0),
         steps: args.schedule_steps(),
-        blocks: args.layers.map_or(4, NonZeroUsize::get),
+        blocks: blocks_of(args),
         workers_per_node: cluster.workers_per_node(),
     };
     let engine =
@@ -128,14 +130,20 @@ fn check_agreement(
     line: &TypedLine<'_>,
     args: &TrainArgs,
     config: &TrainingConfig,
-    workers: usize,
+    cluster: &ResolvedCluster,
 ) -> Result<(), CliError> {
-    for OptionOfBoth { flag, keys, typed, in_file } in options_of_both(args, config, workers) {
+    let settings = options_of_both(args, config, cluster.workers())
+        .into_iter()
+        .chain(options_of_memory(args, config, cluster.workers_per_node()));
+    for OptionOfBoth { flag, keys, typed, in_file } in settings {
         let Some(in_file) = in_file.filter(|in_file| *in_file != typed) else { continue };
         if line.0.last(flag).is_none() {
             continue;
         }
-        let option = format!("`--{flag} {typed}`");
+        let option = match flag {
+            "activation_checkpointing" => format!("`--{flag}`"),
+            _ => format!("`--{flag} {typed}`"),
+        };
         let help = match flag {
             "warmup" | "min_lr" | "decay_steps" => {
                 format!("leave `--{flag}` out: the file decides the schedule")
@@ -232,6 +240,49 @@ fn options_of_both(args: &TrainArgs, config: &TrainingConfig, workers: usize) ->
         option("weight_decay", DECAY, args.weight_decay.to_string(), decay),
         option("clip", &["gradient_clipping"], args.clip.to_string(), Some(clip)),
     ]
+}
+
+/// Options that change no result: what the memory of a worker has.
+fn options_of_memory(
+    args: &TrainArgs,
+    config: &TrainingConfig,
+    workers_per_node: Option<usize>,
+) -> [OptionOfBoth; 2] {
+    let of_node = || workers_per_node.map_or("the workers of a node".to_owned(), |n| n.to_string());
+    let shard_group = match config.zero.shard_group {
+        ShardGroupConfig::All => None,
+        ShardGroupConfig::Ranks(ranks) => Some(ranks.to_string()),
+        ShardGroupConfig::Node => Some(of_node()),
+    };
+    let blocks = blocks_of(args);
+    let recomputed = |found| match (blocks_of_segment(found, blocks), found) {
+        (1, _) => EVERY_BLOCK.to_owned(),
+        (_, RecomputeConfig::Segments(count)) => format!("{count} segments"),
+        _ => "no recomputation".to_owned(),
+    };
+    let group = args.shard_group.map_or(0, NonZeroUsize::get);
+    [
+        OptionOfBoth {
+            flag: "shard_group",
+            keys: &["zero_optimization.zero_hpz_partition_size"],
+            typed: group.to_string(),
+            in_file: shard_group,
+        },
+        OptionOfBoth {
+            flag: "activation_checkpointing",
+            keys: &[
+                "activation_checkpointing.number_checkpoints",
+                "fsdp_config.fsdp_activation_checkpointing",
+            ],
+            typed: EVERY_BLOCK.to_owned(),
+            in_file: config.recomputation.map(recomputed),
+        },
+    ]
+}
+
+/// Number of blocks of the model.
+fn blocks_of(args: &TrainArgs) -> usize {
+    args.layers.map_or(4, NonZeroUsize::get)
 }
 
 fn keys_of_precision(config: &TrainingConfig) -> &'static [&'static str] {

@@ -90,14 +90,21 @@ pub fn engine_config(
         plan: PlanOptions {
             prefetch: Prefetch::Elements(found.zero.prefetch_bucket as usize),
             reduce_max: found.zero.reduce_bucket as usize,
-            recompute: match found.recomputation {
-                RecomputeConfig::Off => 0,
-                RecomputeConfig::EveryBlock => 1,
-                RecomputeConfig::Segments(count) => blocks.div_ceil(count.max(1) as usize),
-            },
+            recompute: found
+                .recomputation
+                .map_or(otherwise.plan.recompute, |found| blocks_of_segment(found, *blocks)),
         },
         seed: otherwise.seed,
     })
+}
+
+/// Blocks whose activations are computed again together; 0: they are kept.
+pub(super) fn blocks_of_segment(found: RecomputeConfig, blocks: usize) -> usize {
+    match found {
+        RecomputeConfig::Off => 0,
+        RecomputeConfig::EveryBlock => 1,
+        RecomputeConfig::Segments(count) => blocks.div_ceil(count.max(1) as usize),
+    }
 }
 
 /// Places of the state that is offloaded. Parts of parameters are in the memory of the host anyway.
