@@ -203,6 +203,12 @@ impl EmulatedStreams {
         self.lock().pinned.len()
     }
 
+    /// Bytes of each part of the memory of the host that is pinned.
+    pub(super) fn pinned_bytes(&self) -> Vec<usize> {
+        let bytes = |part: &Arc<Mutex<Vec<u8>>>| part.lock().expect("no thread panics").len();
+        self.lock().pinned.iter().map(bytes).collect()
+    }
+
     /// How often memory was allocated or released, for which a driver may wait until the device is idle.
     pub(super) fn memory_changes(&self) -> usize {
         self.lock().memory_changes

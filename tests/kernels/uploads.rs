@@ -1,15 +1,15 @@
-//! Copies of large batches through pinned memory, which emulated devices read as late as events allow.
+//! Large copies through pinned memory, which emulated devices read as late as events allow.
 
 use std::sync::Arc;
 
 use remuda::cuda::device::{Device, StreamId, UploadRing};
 use remuda::runtime::Group;
-use remuda::runtime::engine::{Engine, Precision};
+use remuda::runtime::engine::{Engine, EngineConfig, EngineError, Precision, Sharding};
 use remuda::train::{DeviceMlp, Samples};
 
 use super::emulated_streams::{EmulatedStreams, Order};
 use super::stages::Faulty;
-use super::training::{adam, config};
+use super::training::{adam, config, emulated, samples_of};
 use crate::support::proof::has;
 
 /// Bytes of a copy that a driver does not keep in the stream.
@@ -19,6 +19,27 @@ const COPIES: usize = 20;
 const GROWS_AFTER: usize = 3;
 /// Most parts of a ring.
 const PARTS_MAX: usize = 8;
+
+/// Copies of more than the ring takes at once arrive in parts, whose pinned memory has a limit.
+#[test]
+fn copies_larger_than_a_part_of_the_ring_arrive() {
+    if !has("compiler", "copies_larger_than_a_part_of_the_ring_arrive") {
+        return;
+    }
+    let part = 4 << 20;
+    let bytes: Vec<u8> = (0..3 * part + LARGE).map(|at| (at % 251) as u8).collect();
+    for order in [Order::Early, Order::Late] {
+        let device = EmulatedStreams::new(order);
+        let stream = device.create_stream().expect("a stream");
+        let memory = device.alloc(bytes.len()).expect("memory");
+        let mut ring = UploadRing::new(Arc::new(device.clone()));
+        ring.upload(stream, &bytes, memory.address()).expect("it is submitted");
+        let mut found = vec![0; bytes.len()];
+        device.download(stream, memory.address(), &mut found).expect("the device works");
+        assert!(found == bytes, "{order:?}");
+        assert!(device.pinned_bytes().iter().all(|bytes| *bytes <= part), "{order:?}");
+    }
+}
 
 /// Whether copies, one after the other, bring the bytes that they were given.
 fn copies_are_right(device: &Arc<dyn Device>) -> bool {
@@ -88,6 +109,54 @@ fn samples(step: usize, lane: usize) -> Samples<f32> {
     let value = |at: usize| ((at * 7 + step * 31 + lane * 17) % 13) as f32 / 13.0 - 0.5;
     let classes = (0..SAMPLES).map(|sample| ((sample * sample + step + lane) % 5) as u8);
     Samples { inputs: (0..SAMPLES * SIZES[0]).map(value).collect(), classes: classes.collect() }
+}
+
+/// Features of a model with two units of more than 64 KiB in each of two parts.
+const UNITS: [usize; 4] = [300, 140, 300, 5];
+
+/// Outcomes and digest of two ranks that exchange weights and gradients in the memory of the host. The device of rank 0
+/// is `first`.
+fn exchanged(sharding: Sharding, first: &Arc<dyn Device>, order: Order) -> String {
+    let mut config = EngineConfig { sharding, ..config(1, adam(), Precision::F32) };
+    // All reductions are in flight together: those that end are copied back one after the other.
+    config.plan.reduce_max = usize::MAX;
+    let of_ranks = Group::on_threads(2, |group| {
+        let device = match group.rank() {
+            0 => first.clone(),
+            _ => emulated(order),
+        };
+        let run = || -> Result<String, EngineError> {
+            let model = DeviceMlp::new(device.clone(), &UNITS, Precision::F32.into());
+            let mut engine = Engine::on_device(group, device.clone(), model, config.clone())?;
+            let mut step = |step| engine.train_batch(|lane| samples_of(UNITS[0], step, lane));
+            let outcomes = [step(0)?, step(1)?];
+            Ok(format!("{outcomes:?} {}", engine.digest()?))
+        };
+        Ok(run().unwrap_or_else(|error| error.to_string()))
+    });
+    of_ranks.expect("all ranks end").swap_remove(0)
+}
+
+#[test]
+fn exchanged_units_are_copied_through_pinned_memory() {
+    if !has("compiler", "exchanged_units_are_copied_through_pinned_memory") {
+        return;
+    }
+    for sharding in [Sharding::None, Sharding::Optimizer, Sharding::Parameters] {
+        let pageable: Arc<dyn Device> =
+            Arc::new(EmulatedStreams::new(Order::Early).with_pinned(0));
+        let expected = exchanged(sharding, &pageable, Order::Early);
+        for order in [Order::Early, Order::Late, Order::Lagging(1), Order::Random(3)] {
+            let device = EmulatedStreams::new(order);
+            let on: Arc<dyn Device> = Arc::new(device.clone());
+            assert_eq!(exchanged(sharding, &on, order), expected, "{sharding}, {order:?}");
+            assert!(0 < device.pinned(), "{sharding}, {order:?}");
+        }
+        // Without the wait for the event behind a copy, its pinned memory is written too early.
+        let late = Arc::new(EmulatedStreams::new(Order::Late));
+        let impatient: Arc<dyn Device> = Arc::new(Faulty::impatient(late));
+        assert_ne!(exchanged(sharding, &impatient, Order::Late), expected, "{sharding}");
+    }
 }
 
 /// Digest after some steps that are read one step later.

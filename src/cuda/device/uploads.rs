@@ -1,4 +1,4 @@
-//! [`UploadRing`]: copies of large batches to a device, through pinned memory of the host.
+//! [`UploadRing`]: large copies to a device, through pinned memory of the host.
 
 use std::sync::Arc;
 
@@ -10,6 +10,8 @@ use crate::cuda::device::types::{DeviceAddress, EventId, PinnedId, StreamId};
 const SMALL_BYTES_MAX: usize = 64 << 10;
 /// Most copies in flight: two batches of tokens, with their order and where each token begins.
 const SLOTS_MAX: usize = 8;
+/// Largest part of a copy that goes through one slot: units of a model can be large, and pinned memory is scarce.
+const SLOT_BYTES_MAX: usize = 4 << 20;
 
 /// Pinned memory for copies to a device, each of which goes through the part that was used the longest time ago.
 ///
@@ -39,11 +41,24 @@ impl UploadRing {
     }
 
     /// Copies bytes from the host; `from` may be reused when this returns. It does not wait for the stream, unless as
-    /// many copies as the ring has slots are in flight, or the host does not pin memory.
+    /// many copies as the ring has slots are in flight, or the host does not pin memory. Copies of more than 4 MiB go in
+    /// parts.
     ///
     /// # Errors
     /// If the device fails.
     pub fn upload(
+        &mut self,
+        stream: StreamId,
+        from: &[u8],
+        to: DeviceAddress,
+    ) -> Result<(), DeviceError> {
+        let mut parts = from.chunks(SLOT_BYTES_MAX).enumerate();
+        parts.try_for_each(|(number, part)| {
+            self.upload_part(stream, part, to.offset(number * SLOT_BYTES_MAX))
+        })
+    }
+
+    fn upload_part(
         &mut self,
         stream: StreamId,
         from: &[u8],

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use crate::cuda::device::{DeviceAddress, DeviceError, EventId};
+use crate::cuda::device::{DeviceAddress, DeviceError, EventId, UploadRing};
 use crate::cuda::kernels::HalfType;
 use crate::runtime::comm::collectives::Collectives as _;
 use crate::runtime::comm::group::Group;
@@ -22,6 +22,8 @@ pub(super) struct DeviceGradients {
     group: Group,
     /// Memory of the host for units that are reduced.
     staging: UnitBuffers<SharedBuffer<f32>>,
+    /// Pinned memory for what is copied back.
+    uploads: UploadRing,
     /// Recorded behind a copy from the host; the computations wait for it.
     returned: EventId,
     /// Memory for roundings.
@@ -48,7 +50,8 @@ impl Capacity for ReducedUnit {
 impl DeviceGradients {
     pub(super) fn new(on: DeviceQueue, group: Group) -> Result<Self, DeviceError> {
         let returned = on.device.create_event()?;
-        Ok(Self { on, group, staging: UnitBuffers::new(), returned, rounded: None })
+        let uploads = UploadRing::new(on.device.clone());
+        Ok(Self { on, group, staging: UnitBuffers::new(), uploads, returned, rounded: None })
     }
 
     fn stage(&mut self, len: usize) -> Result<SharedBuffer<f32>, EngineError> {
@@ -198,7 +201,7 @@ impl GradientExecutor for DeviceGradients {
         if !range.is_empty() {
             let DeviceQueue { device, stream, copies, .. } = &self.on;
             let bytes = bytemuck::cast_slice(staged.slice(range));
-            device.upload(*copies, bytes, unit.floats.at(range.start))?;
+            self.uploads.upload(*copies, bytes, unit.floats.at(range.start))?;
             device.record(*copies, self.returned)?;
             device.wait(*stream, self.returned)?;
         }

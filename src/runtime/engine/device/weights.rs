@@ -3,7 +3,9 @@
 
 use std::ops::Range;
 
-use crate::cuda::device::{DeviceAddress, DeviceError, DeviceMemory, EventId, StreamId};
+use crate::cuda::device::{
+    DeviceAddress, DeviceError, DeviceMemory, EventId, StreamId, UploadRing,
+};
 use crate::runtime::engine::buffers::{Capacity, UnitBuffers};
 use crate::runtime::engine::config::EngineConfig;
 use crate::runtime::engine::device::queue::DeviceQueue;
@@ -19,6 +21,8 @@ pub(super) struct DeviceWeights {
     rank: usize,
     units: Vec<UnitWeights>,
     exchanged: Exchanged,
+    /// Pinned memory for weights that are exchanged in the memory of the host.
+    uploads: UploadRing,
     /// Memory for gathered units.
     buffers: UnitBuffers<GatheredUnit>,
     /// Memory of the unit that was freed last. Passes may still read it, so the next unit is copied to other memory,
@@ -109,6 +113,7 @@ impl DeviceWeights {
         Ok(Self {
             units: units.collect::<Result<_, DeviceError>>()?,
             exchanged,
+            uploads: UploadRing::new(on.device.clone()),
             buffers: UnitBuffers::new(),
             freed: None,
             updated: on.device.create_event()?,
@@ -204,7 +209,7 @@ impl DeviceWeights {
             exchanged.finish_gather(unit)?;
             let buffer = self.buffer(unit, copies)?;
             if let Exchanged::Host(exchanged) = &mut self.exchanged {
-                device.upload(copies, exchanged.bytes(unit), buffer.memory.address())?;
+                self.uploads.upload(copies, exchanged.bytes(unit), buffer.memory.address())?;
                 exchanged.free(unit);
             }
             device.record(copies, buffer.filled)?;
@@ -281,7 +286,7 @@ impl DeviceWeights {
         let mut is_copied = false;
         for (unit, weights) in self.units.iter().enumerate() {
             if let Some(address) = weights.resident() {
-                device.upload(*copies, exchanged.bytes(unit), address)?;
+                self.uploads.upload(*copies, exchanged.bytes(unit), address)?;
                 is_copied = true;
             }
         }
