@@ -31,6 +31,13 @@ fn write(directory: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
     path
 }
 
+/// The directory of the run, in which workers of this machine leave records.
+#[test]
+fn workers_know_the_directory_of_their_run() {
+    let script = "test -f \"$REMUDA_RUN_PATH/run.json\" && case $REMUDA_RUN_PATH in /*) exit 0; esac; exit 9";
+    let _outcome = workers(2).env("REMUDA_RUN_PATH", "/of/another/run").sh(script).end().code(0);
+}
+
 /// Script that prints some variables of a worker.
 const PRINT: &str = r#"for name in A B C D E; do eval "echo \"$name=<\${$name-unset}>\""; done"#;
 

@@ -1,5 +1,7 @@
 //! Ranks on emulated devices that are connected: what they exchange stays on the devices, beside the computations.
 
+use std::fs;
+use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -9,8 +11,10 @@ use remuda::runtime::engine::{
 };
 use remuda::runtime::{Group, InitOptions};
 use remuda::train::{DeviceMlp, TrainEvent, train_on};
+use serde_json::Value;
 
 use super::emulated_streams::{EmulatedStreams, Executed, ExecutedKind, Order};
+use super::saved::Dir;
 use super::stages::{self, NewDevice, WIDE, on_ranks, staged};
 use super::trainer::{mlp, options};
 use super::training::{emulated, samples_of};
@@ -230,8 +234,16 @@ fn rank_that_hangs_and_its_exchange_are_named() {
     if !has("compiler", "rank_that_hangs_and_its_exchange_are_named") {
         return;
     }
-    for sharding in [Sharding::None, Sharding::Parameters] {
-        let options = InitOptions { timeout: Duration::from_secs(3), ..InitOptions::default() };
+    for (sharding, has_dir) in
+        [(Sharding::None, true), (Sharding::Parameters, true), (Sharding::Optimizer, false)]
+    {
+        let dir = Dir::new("device-records");
+        if has_dir {
+            fs::create_dir(&dir.0).expect("a new directory");
+        }
+        let timeout = Duration::from_secs(3);
+        let run_dir = Some(dir.0.clone());
+        let options = InitOptions { timeout, run_dir, ..InitOptions::default() };
         let [waiting, hanging] =
             Group::threads_with(2, &options).expect("threads can meet").try_into().expect("two");
         let (end, hang) = mpsc::channel();
@@ -247,7 +259,37 @@ fn rank_that_hangs_and_its_exchange_are_named() {
         });
         assert!(error.contains("deadline passed while waiting for rank 1"), "{error}");
         assert!(error.contains("waits for other ranks"), "{error}");
+        if has_dir {
+            check_records(&dir.0, &error);
+        } else {
+            assert!(!dir.0.exists() && !error.contains("records of"), "{error}");
+        }
     }
+}
+
+/// Checks the file that the error names: numbers of exchanges without a gap, and what became of each.
+#[track_caller]
+fn check_records(dir: &Path, error: &str) {
+    let file = dir.join("rank0.exchanges.jsonl");
+    assert!(error.ends_with(&format!("\nrecords of this rank: {}", file.display())), "{error}");
+    let text = fs::read_to_string(file).expect("the records were written");
+    let records: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let states: Vec<&str> =
+        records.iter().map(|record| record["state"].as_str().expect("a state")).collect();
+    let ended = states.iter().take_while(|state| **state == "ended").count();
+    assert!(0 < ended && states[ended] == "begun", "one waits: {states:?}");
+    assert!(states[ended + 1..].iter().all(|state| *state == "queued"), "{states:?}");
+    for (at, record) in records.iter().enumerate() {
+        assert_eq!((&record["rank"], &record["restarts"]), (&0.into(), &0.into()));
+        assert_eq!(record["number"], at + 1);
+        assert!(record["bytes"].as_u64() > Some(0), "{record}");
+        assert!(record["submitted_ms"].as_u64() <= record["written_ms"].as_u64(), "{record}");
+        let of_unit = record["unit"].as_u64().is_some();
+        assert_eq!(of_unit, record["what"] != "squares", "{record}");
+    }
+    let waiting = records[ended]["number"].to_string();
+    assert!(error.contains(&format!("\n  {waiting}: ")), "{error}");
 }
 
 /// Streams of an engine on connected devices.

@@ -288,17 +288,29 @@ fn worker_starts(
         Transport::Ssh(_) | Transport::Dial(_) | Transport::Managed(_) => node.workers.len(),
     };
     let threads = ThreadShare::share(found.cpus as usize, sharing);
+    let run_path = run_path(options);
     let worker = |(worker, rank): (&WorkerPlan, Rank)| WorkerStart {
         rank,
         local_rank: worker.local_rank,
         argv: worker.argv().map(|word| word.into_owned().into_vec()).collect(),
-        env: to_bytes(worker.bind(bindings, ThreadShare::Inherited, epoch)),
+        env: [
+            to_bytes(worker.bind(bindings, ThreadShare::Inherited, epoch)),
+            to_bytes(run_path.clone()),
+        ]
+        .concat(),
         env_default: [to_bytes(worker.defaults(threads)), terminal_size(options, worker.rank)]
             .concat(),
         env_without_gpu: to_bytes(worker.defaults_without_gpu()),
         stdin: options.stdin.includes(worker.rank),
     };
     node.workers.iter().zip(ranks).map(worker).collect()
+}
+
+/// The directory of the run, where a worker on the same machine leaves records of a failure.
+fn run_path(options: &Options) -> Vec<(OsString, OsString)> {
+    let run_dir = options.output.run_dir.as_ref();
+    let path = run_dir.and_then(|dir| std::path::absolute(dir.path()).ok());
+    path.map(|path| (env_vars::REMUDA_RUN_PATH.into(), path.into())).into_iter().collect()
 }
 
 /// The size of the terminal for a worker whose output is shown as it is: the worker writes to a pipe, and a

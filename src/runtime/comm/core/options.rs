@@ -1,6 +1,7 @@
 //! Options of a group.
 
 use std::num::NonZero;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::runtime::dtype::element::ReduceOrder;
@@ -24,6 +25,9 @@ pub struct InitOptions {
     pub overlap: Option<bool>,
     /// Order in which all-reduces combine values; the same on all ranks.
     pub order: ReduceOrder,
+    /// Directory for the records of a failure; nothing is written if it does not exist. `None`: the value of
+    /// `REMUDA_RUN_PATH`, the directory of the run where remuda has started the worker.
+    pub run_dir: Option<PathBuf>,
 }
 
 /// Sizes in bytes (of one rank's data) at which operations of a group switch algorithms.
@@ -62,6 +66,7 @@ impl Default for InitOptions {
             streams: None,
             overlap: None,
             order: ReduceOrder::Canonical,
+            run_dir: None,
         }
     }
 }

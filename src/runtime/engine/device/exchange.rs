@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use crate::cuda::device::{
@@ -12,7 +13,7 @@ use crate::runtime::comm::device::{Reduced, StreamExchange, find_connection};
 use crate::runtime::comm::group::Group;
 use crate::runtime::dtype::element::ReduceOrder;
 use crate::runtime::engine::config::{EngineConfig, Exchange};
-use crate::runtime::engine::device::flight_recorder::{Exchanged, FlightRecorder};
+use crate::runtime::engine::device::flight_recorder::{Exchanged, FlightRecorder, RecordedRank};
 use crate::runtime::engine::device::path::GradientPath;
 use crate::runtime::engine::error::EngineError;
 use crate::runtime::engine::shards::groups::UnitGroups;
@@ -32,6 +33,8 @@ pub(super) struct DeviceExchange {
     /// Recorded behind the last operation of a stream for which the host waits.
     awaited: EventId,
     recorder: FlightRecorder,
+    /// File with the records, once they were written; `None` if they could not be.
+    kept: OnceLock<Option<PathBuf>>,
     /// Why what was in progress was ended.
     failure: OnceLock<DeviceError>,
 }
@@ -163,6 +166,7 @@ impl DeviceExchange {
             is_divided: config.sharding.divides_optimizer(),
             awaited: device.create_event()?,
             recorder: FlightRecorder::new(device, stream),
+            kept: OnceLock::new(),
             failure: OnceLock::new(),
         };
         fold.iter().try_for_each(|fold| exchange.register(&**fold))?;
@@ -300,10 +304,23 @@ impl DeviceExchange {
         match self.all.loss().unwrap_or(error) {
             DeviceError::Exchange { problem } => {
                 let (records, status) = (self.recorder.report(), self.all.status());
-                DeviceError::Exchange { problem: problem + &records + &status }
+                let file = self.keep_records().map_or_else(String::new, |path| {
+                    format!("\nrecords of this rank: {}", path.display())
+                });
+                DeviceError::Exchange { problem: problem + &records + &status + &file }
             }
             other => other,
         }
+    }
+
+    /// Writes which exchanges have ended to the directory of the run, once; returns the file.
+    pub(super) fn keep_records(&self) -> Option<&PathBuf> {
+        let write = || {
+            let group = self.all.group();
+            let of = RecordedRank { rank: group.rank(), restarts: group.restart_count() };
+            self.recorder.keep(&group.run_dir()?, of)
+        };
+        self.kept.get_or_init(write).as_ref()
     }
 
     /// Waits until what was submitted has been exchanged, or ends it if a rank is lost.

@@ -322,6 +322,10 @@ impl<M: DeviceModel> DeviceReplica<M> {
             // What the other ranks say explains the failure of a device that exchanges with them.
             let explained = match error {
                 EngineError::Device(error) => exchange.explain(error).into(),
+                EngineError::Collective(error) => {
+                    exchange.keep_records();
+                    error.into()
+                }
                 error => error,
             };
             abort_if_device(&self.parts.group, &explained);
