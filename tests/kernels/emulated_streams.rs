@@ -686,20 +686,33 @@ fn row_address(matrix: &DeviceMatrix, row: u32) -> DeviceAddress {
     matrix.address.offset(row as usize * matrix.stride as usize * matrix.element.bytes())
 }
 
+/// The rows of an operand of a product, transposed if it reads it so.
+fn operand(matrix: &DeviceMatrix, is_transposed: bool) -> Vec<Vec<f32>> {
+    let rows = rows_of(matrix);
+    if !is_transposed {
+        return rows;
+    }
+    let column = |column: usize| rows.iter().map(|row| row[column]).collect();
+    (0..matrix.columns as usize).map(column).collect()
+}
+
+/// Adds the products of a number of the result in the order of the inner index.
 fn multiply(product: &Matmul) {
-    let inner = product.shape().inner as usize;
-    let (a, b) = (rows_of(&product.a), rows_of(&product.b));
-    let a = |row: usize, at: usize| if product.transposes_a { a[at][row] } else { a[row][at] };
-    let b =
-        |at: usize, column: usize| if product.transposes_b { b[column][at] } else { b[at][column] };
+    product.shape();
+    let a = operand(&product.a, product.transposes_a);
+    let b = operand(&product.b, product.transposes_b);
     let before = product.adds.then(|| rows_of(&product.c));
-    for row in 0..product.c.rows {
-        let of_row = row as usize;
-        let sum = |column: usize| {
-            let product = (0..inner).fold(0.0, |sum, at| sum + a(of_row, at) * b(at, column));
-            f64::from(before.as_ref().map_or(0.0, |before| before[of_row][column]) + product)
-        };
-        let sums: Vec<f64> = (0..product.c.columns as usize).map(sum).collect();
+    for (row, factors) in (0..product.c.rows).zip(&a) {
+        let mut sums = vec![0.0; product.c.columns as usize];
+        for (factor, values) in factors.iter().zip(&b) {
+            for (sum, value) in sums.iter_mut().zip(values) {
+                *sum += factor * value;
+            }
+        }
+        if let Some(before) = &before {
+            sums.iter_mut().zip(&before[row as usize]).for_each(|(sum, before)| *sum += before);
+        }
+        let sums: Vec<f64> = sums.into_iter().map(f64::from).collect();
         write_memory(row_address(&product.c, row), &encode(product.c.element, &sums));
     }
 }
