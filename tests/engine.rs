@@ -18,8 +18,8 @@ use remuda::runtime::optim::{
 };
 use remuda::runtime::{Group, Operation, RandomStream};
 use remuda::train::{
-    GptArchitecture, GptOptions, MlpOptions, ModelOptions, Threads, TrainEvent, TrainOptions, TrainOutcome,
-    train,
+    GptArchitecture, GptOptions, MlpOptions, ModelOptions, Threads, TrainEvent, TrainOptions,
+    TrainOutcome, train,
 };
 
 #[expect(dead_code, reason = "a test calls the function that the main function calls")]

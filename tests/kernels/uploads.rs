@@ -143,8 +143,7 @@ fn exchanged_units_are_copied_through_pinned_memory() {
         return;
     }
     for sharding in [Sharding::None, Sharding::Optimizer, Sharding::Parameters] {
-        let pageable: Arc<dyn Device> =
-            Arc::new(EmulatedStreams::new(Order::Early).with_pinned(0));
+        let pageable: Arc<dyn Device> = Arc::new(EmulatedStreams::new(Order::Early).with_pinned(0));
         let expected = exchanged(sharding, &pageable, Order::Early);
         for order in [Order::Early, Order::Late, Order::Lagging(1), Order::Random(3)] {
             let device = EmulatedStreams::new(order);

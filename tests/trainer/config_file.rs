@@ -91,7 +91,8 @@ fn options_fill_what_a_file_leaves_open() {
 fn activations_are_computed_again_beside_a_file() {
     let scratch = scratch_with_text("recomputed-beside-file");
     scratch.write("open.json", "{\"train_batch_size\": 8}");
-    let of_file = "{\"train_batch_size\": 8, \"activation_checkpointing\": {\"number_checkpoints\": 3}}";
+    let of_file =
+        "{\"train_batch_size\": 8, \"activation_checkpointing\": {\"number_checkpoints\": 3}}";
     scratch.write("blocks.json", of_file);
     let line = "--layers 3 --width 256 --num_gpus 2 --dry-run --deepspeed_config";
     let shown = |end: &str| text(&scratch.run(&format!("{line} {end}")).stdout);

@@ -16,7 +16,8 @@ use crate::cli::resolve::ResolvedCluster;
 use crate::config::{
     ComputeType, ConfigCommand, ConfigDialect, ConfigInputs, ConfigReading, Ineffective,
     NO_OTHER_MEMORY, OptimizerConfig, PrecisionConfig, RecomputeConfig, ReportConfig,
-    ScheduleConfig, ShardGroupConfig, TrainingConfig, UpdateRule, WorldSize, ZeroStage, read_config,
+    ScheduleConfig, ShardGroupConfig, TrainingConfig, UpdateRule, WorldSize, ZeroStage,
+    read_config,
 };
 use crate::report::diagnostic::{Paint, show_place, show_problems};
 use crate::train::{ScalarFormat, ScalarNames, ScalarOutput};
