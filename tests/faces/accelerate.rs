@@ -476,7 +476,7 @@ fn option_typed_after_the_script_is_named() {
 }
 
 #[test]
-fn launcher_that_nobody_has_is_refused_in_the_file() {
+fn unknown_launcher_of_deepspeed_is_refused_in_the_file() {
     let launch = face("accelerate").option("launch");
     let text = "distributed_type: DEEPSPEED\nnum_machines: 2\nnum_processes: 4\ndeepspeed_config:\n  \
                 deepspeed_multinode_launcher: standrd\n";
