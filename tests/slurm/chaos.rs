@@ -63,10 +63,7 @@ fn prove_chaos_over_slurm() {
         let victim = VICTIMS[(case + random.below(2)) % VICTIMS.len()];
         let moment_us = random.below(60_000) as u64;
         eprintln!("case {case}: {victim:?} {moment_us} µs after the first");
-        let launch = job().options(["--grace", "2s"]).program(["sleep", "1000"]);
-        let options = ["-N3", "--ntasks-per-node=2"];
-        let running = slurm.allocate(launch, &options).start();
-        wait_for("a victim", || victim.find(&running).into_iter().next());
+        let running = start(&slurm, victim);
         // Not synchronisation, but the random moment itself.
         std::thread::sleep(std::time::Duration::from_micros(moment_us));
         let found =
@@ -74,6 +71,26 @@ fn prove_chaos_over_slurm() {
         let process = &found[random.below(found.len())];
         process.signal(Signal::KILL);
         judge(victim, process, running.end());
+    }
+}
+
+/// Starts a job that has a victim. On a busy machine Slurm may fail to answer `salloc`, which then starts nothing: it is
+/// asked again.
+fn start(slurm: &Slurm, victim: Victim) -> Running {
+    loop {
+        let launch = job().options(["--grace", "2s"]).program(["sleep", "1000"]);
+        let mut running = slurm.allocate(launch, &["-N3", "--ntasks-per-node=2"]).start();
+        let is_there = wait_for("a victim", || {
+            let is_there = !victim.find(&running).is_empty();
+            (is_there || running.has_ended()).then_some(is_there)
+        });
+        if is_there {
+            return running;
+        }
+        let outcome = running.end();
+        let is_refused = outcome.stderr.starts_with("salloc: ") && outcome.stdout.is_empty();
+        assert!(is_refused, "the job ended before it had a victim: {outcome:#?}");
+        eprint!("again: {}", outcome.stderr);
     }
 }
 

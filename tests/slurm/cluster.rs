@@ -11,10 +11,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use remuda::base::clock;
+use remuda::os::process::process_tree::env_var_of;
 use rustix::process::{Pid, Signal};
 
 use crate::support::launch::{Launch, command};
-use crate::support::process::signal_to;
+use crate::support::process::{pids, signal_to};
 use crate::support::proof::{has, skip};
 use crate::support::wait_for;
 
@@ -142,6 +143,26 @@ impl Slurm {
         launch.env("SLURM_CONF", self.config()).through(&words)
     }
 
+    /// Ends the jobs, and waits until no process of a step is left: one that cannot reach the controller any more would
+    /// try for a long time.
+    fn end_steps(&self) {
+        self.ask("scancel", &["--user=root"]);
+        let config = self.config();
+        let is_own = |pid: &Pid| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+            let of = env_var_of(*pid, "SLURM_CONF");
+            name.is_ok_and(|name| name.trim() == "slurmstepd")
+                && of.is_some_and(|of| Path::new(&of) == config)
+        };
+        let end = clock::now() + END_LIMIT;
+        while pids().any(|pid| is_own(&pid)) && clock::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        for pid in pids().filter(is_own) {
+            signal_to(pid, Signal::KILL);
+        }
+    }
+
     /// Where the files are.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
@@ -153,6 +174,7 @@ impl Drop for Slurm {
         if std::thread::panicking() {
             show(&fs::read_to_string(self.dir.join("log")).unwrap_or_default());
         }
+        self.end_steps();
         // The nodes first. A slurmd that is still starting may miss the signal.
         for mut daemon in self.daemons.drain(..).rev() {
             let pid = Pid::from_child(&daemon);

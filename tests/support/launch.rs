@@ -347,6 +347,11 @@ impl Running {
         self.child.stdin.take().expect("started with a pipe")
     }
 
+    /// Whether the launcher has exited.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_some()
+    }
+
     /// Standard error up to now.
     pub(crate) fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.stderr.so_far()).into_owned()

@@ -120,7 +120,7 @@ pub(crate) fn assert_clean(mark: &str, launcher: Pid) {
     wait_for_or(|| format!("the end of {:#?}", left()), || left().is_empty().then_some(()));
 }
 
-fn pids() -> impl Iterator<Item = Pid> {
+pub(crate) fn pids() -> impl Iterator<Item = Pid> {
     let entries = fs::read_dir("/proc").expect("/proc is mounted");
     entries.flatten().filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
 }
