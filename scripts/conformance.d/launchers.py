@@ -26,6 +26,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 import warnings
 
 # CPUs of the machine that both launchers see, and a port that is free.
@@ -196,6 +197,8 @@ class Oracle:
 
 def main():
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    # torchrun makes a directory for the logs of every line, and leaves it.
+    tempfile.tempdir = sys.argv[1]
     oracle = Oracle(sys.argv[1])
     for line in sys.stdin.buffer:
         answer = oracle.answer(json.loads(line))
