@@ -234,7 +234,7 @@ impl Staged {
             // Peers may have more or fewer chunks than this rank: empty ones are not sent.
             let (sent, received) = (total_len(&step.input_ranges), total_len(&step.output_ranges));
             let (input, output) = slot.bytes(sent, received);
-            let sends = [(to, &*input)];
+            let sends = [(to, input)];
             let sends = if sent == 0 { &[][..] } else { &sends[..] };
             let recvs = if received == 0 { Vec::new() } else { vec![(from, output)] };
             deadline.group.exchange(sends, recvs)
