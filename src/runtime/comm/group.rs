@@ -2,12 +2,11 @@
 
 use std::fmt;
 use std::panic::resume_unwind;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use crate::base::{env_vars, lock};
+use crate::base::lock;
 use crate::os::process::peak_memory::{ProcessPeak, peak_memory};
 use crate::runtime::comm::bootstrap::join::{self, Links, Membership};
 use crate::runtime::comm::bootstrap::meet::{KeyValue, Meeting};
@@ -431,8 +430,11 @@ impl Group {
     }
 
     /// Returns the directory for the records of a failure, if there is one.
-    pub(crate) fn run_dir(&self) -> Option<PathBuf> {
-        let of_launcher = || env_vars::get(env_vars::REMUDA_RUN_PATH).map(PathBuf::from);
+    #[cfg(feature = "nccl")]
+    pub(crate) fn run_dir(&self) -> Option<std::path::PathBuf> {
+        use crate::base::env_vars;
+
+        let of_launcher = || env_vars::get(env_vars::REMUDA_RUN_PATH).map(Into::into);
         self.inner.options.run_dir.clone().or_else(of_launcher).filter(|dir| dir.is_dir())
     }
 
