@@ -26,6 +26,20 @@ pub(super) struct Visible {
     pub(in crate::cli) variable: Option<String>,
 }
 
+impl Visible {
+    /// Says how many devices there are, to follow the number that a job needs.
+    pub(super) fn available(&self) -> String {
+        let count = match self.slots.len() {
+            0 => "none".to_owned(),
+            count => count.to_string(),
+        };
+        match &self.variable {
+            Some(variable) => format!("{variable} leaves {count}"),
+            None => format!("this machine has {count}"),
+        }
+    }
+}
+
 /// Devices of the slots of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct JobDevices {

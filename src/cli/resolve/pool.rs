@@ -65,7 +65,7 @@ pub(super) fn find_pool(
     }
     let is_remuda = typed.program.starts_with("remuda");
     let found = if is_remuda {
-        allocation::find(trust(args), args.slots.or(typed_workers(args)))
+        allocation::find(trust(args), args.slots.or_else(|| typed_workers(args, typed)))
     } else {
         Ok(AllocationSource::NotFound)
     };
@@ -253,14 +253,7 @@ fn device_slots(
         )
         .help(format!("give `--num_gpus N`, or set {variable}")));
     };
-    let count = match visible.slots.len() {
-        0 => "none".to_owned(),
-        count => count.to_string(),
-    };
-    let available = match &visible.variable {
-        Some(variable) => format!("{variable} leaves {count}"),
-        None => format!("this machine has {count}"),
-    };
+    let available = visible.available();
     if visible.slots.is_empty() {
         let cpu = args.devices.cpu_option;
         let help = match &visible.variable {
@@ -289,9 +282,8 @@ fn device_slots(
 }
 
 /// The number of workers of each node that was typed: in an allocation without GPUs that many workers have room.
-fn typed_workers(args: &ClusterArgs) -> Option<SlotCount> {
-    let count = parse_slot_count(args.num_gpus.as_deref()?).ok()??;
-    SlotCount::new(count as u32)
+fn typed_workers(args: &ClusterArgs, typed: &CommandLine) -> Option<SlotCount> {
+    SlotCount::new(wanted_slots(args, typed).ok()?? as u32)
 }
 
 fn first_slots(count: usize) -> Visible {

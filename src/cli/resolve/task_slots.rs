@@ -4,7 +4,7 @@
 use crate::base::Slot;
 use crate::cli::args::DeviceArgs;
 use crate::cli::error::CliError;
-use crate::cli::resolve::devices::{JobDevices, Visible, accelerator, too_few_devices, visible};
+use crate::cli::resolve::devices::{JobDevices, accelerator, too_few_devices, visible};
 use crate::doctor::SlotDevice;
 use crate::launch::GpuSharing;
 use crate::plan::Accelerator;
@@ -29,13 +29,11 @@ pub(super) fn task_slots(
     };
     let (slots, names) = match found {
         None => ((first as u32..).take(workers).map(Slot).collect(), Vec::new()),
-        Some(Visible { slots, names, variable }) => {
-            let own = own_devices(&slots, first, workers, variable.is_some() || args.oversubscribe);
-            let available = match variable {
-                Some(variable) => format!("{variable} leaves {}", slots.len()),
-                None => format!("this machine has {}", slots.len()),
-            };
-            (own.ok_or_else(|| too_few_devices(args, first + workers, &available))?, names)
+        Some(found) => {
+            let may_be_own = found.variable.is_some() || args.oversubscribe;
+            let own = own_devices(&found.slots, first, workers, may_be_own);
+            let too_few = || too_few_devices(args, first + workers, &found.available());
+            (own.ok_or_else(too_few)?, found.names)
         }
     };
     // Numbers of devices differ between tasks that see only their own: nothing claims or compares them.

@@ -143,11 +143,9 @@ impl Driver {
 
     /// Drops the owner of memory once all operations of the device have been executed.
     pub(super) fn free_after_operations<T>(&self, memory: T) {
-        if self.enter().is_ok() {
-            // After an error of the device there is nothing to wait for.
-            let _ = self.0.synchronize();
-            drop(memory);
-        }
+        // After an error of the device there is nothing to wait for.
+        let _ = self.enter().map(|()| self.0.synchronize());
+        drop(memory);
     }
 
     /// Creates a stream that does not wait for the default stream.

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::args::AccelerateArgs;
-use super::settings::{Settings, ValuePlace, refuse_setting};
+use super::settings::{Settings, refuse_setting};
 use crate::base::{Diagnostic, HostName, Slot, nearest, show_typed};
 use crate::cli::args::values::launcher_values;
 use crate::cli::error::CliError;
@@ -100,11 +100,7 @@ pub(super) fn check_launcher(
     let label = format!("expected one of {}", known().collect::<Vec<_>>().join(", "));
     let near = nearest(launcher, known()).map(|near| format!("did you mean `{near}`?"));
     Err(refuse_setting(typed, file, NAME, |span, place| {
-        let name = match place {
-            ValuePlace::Line => format!("--{NAME}"),
-            ValuePlace::File => NAME.to_owned(),
-        };
-        let message = format!("`{name}` cannot be `{}`", show_typed(launcher));
+        let message = format!("`{}` cannot be `{}`", place.name(NAME), show_typed(launcher));
         let refused = Diagnostic::error(place.code(), span, message).label(label);
         near.into_iter().fold(refused, Diagnostic::help)
     }))
@@ -213,10 +209,7 @@ fn refuse(
     help: impl Fn(&str) -> String,
 ) -> CliError {
     refuse_setting(typed, file, setting, |span, place| {
-        let name = match place {
-            ValuePlace::Line => format!("--{setting}"),
-            ValuePlace::File => setting.to_owned(),
-        };
+        let name = place.name(setting);
         let message = format!("`{name}` cannot be {value}: {why}");
         Diagnostic::error(place.code(), span, message).label("out of range").help(help(&name))
     })

@@ -90,6 +90,14 @@ impl ValuePlace {
             Self::File => BAD_CONFIG_VALUE,
         }
     }
+
+    /// Returns the name of a setting as it is written at this place.
+    pub(super) fn name(self, setting: &str) -> String {
+        match self {
+            Self::Line => format!("--{setting}"),
+            Self::File => setting.to_owned(),
+        }
+    }
 }
 
 /// Returns an error about the value of a setting, at the place of the value: in the line, in the file, or
