@@ -30,6 +30,7 @@ mod emulated_streams;
 mod exchange;
 mod ffi_device;
 mod ffi_emulated;
+mod ffi_products;
 mod forecast;
 mod gpu;
 mod machine_code;

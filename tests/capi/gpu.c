@@ -35,6 +35,7 @@ static pthread_mutex_t driver = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct stream default_streams[DEVICES];
 static __thread void *current;
+static const char squares_name[] = "squares";
 
 static struct stream *of(struct stream *stream) {
 	return stream ? stream : &default_streams[current ? (uintptr_t)current - 1 : 0];
@@ -98,7 +99,8 @@ EXPORT int cuInit(unsigned flags) { return flags == 0 ? 0 : 1; }
 EXPORT int cuDeviceGetCount(int *count) { return *count = DEVICES, 0; }
 EXPORT int cuDeviceGet(int *device, int ordinal) { return *device = ordinal, 0 <= ordinal && ordinal < DEVICES ? 0 : 101; }
 EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device) {
-	return *value = 0, attribute != 0 && device < DEVICES ? 0 : 1;
+	enum { MAJOR = 75 };
+	return *value = attribute == MAJOR ? 9 : 0, attribute != 0 && device < DEVICES ? 0 : 1;
 }
 EXPORT int cuDeviceGetUuid_v2(unsigned char uuid[16], int device) { return memset(uuid, device + 1, 16), 0; }
 EXPORT int cuDeviceGetUuid(unsigned char uuid[16], int device) { return cuDeviceGetUuid_v2(uuid, device); }
@@ -145,6 +147,41 @@ EXPORT int cuEventDestroy_v2(struct event *event) { return free(event), 0; }
 
 EXPORT int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) { return memory && bytes && !flags ? 0 : 1; }
 EXPORT int cuMemHostUnregister(void *memory) { return memory ? 0 : 1; }
+
+EXPORT int cuMemAlloc_v2(uint64_t *memory, size_t bytes) {
+	return (*memory = (uintptr_t)malloc(bytes)) ? 0 : 2;
+}
+/* Work that is not done yet uses it. */
+EXPORT int cuMemFree_v2(uint64_t memory) { return memory ? 0 : 1; }
+
+/* A module has one kernel, whatever was compiled: `squares` of examples/own_kernel.rs. */
+EXPORT int cuModuleLoadData(void **module, const void *image) { return *module = (void *)squares_name, image ? 0 : 1; }
+EXPORT int cuModuleUnload(void *module) { return module ? 0 : 1; }
+EXPORT int cuModuleGetFunction(void **function, void *module, const char *name) {
+	return *function = module, strcmp(name, squares_name) == 0 ? 0 : 500;
+}
+
+struct squares {
+	float *values;
+	unsigned count;
+	uint64_t threads;
+};
+
+static void run_squares(void *argument) {
+	struct squares *squares = argument;
+	for (uint64_t at = 0; at < squares->threads; at++)
+		if (at < squares->count)
+			squares->values[at] *= squares->values[at];
+	free(squares);
+}
+
+EXPORT int cuLaunchKernel(void *function, unsigned blocks, unsigned y, unsigned z, unsigned threads, unsigned y_threads,
+			  unsigned z_threads, unsigned shared, struct stream *stream, void **arguments, void **extra) {
+	if (!function || y * z * y_threads * z_threads != 1 || shared || extra)
+		return 1;
+	struct squares squares = {*(float **)arguments[0], *(unsigned *)arguments[1], (uint64_t)blocks * threads};
+	return test_enqueue(stream, run_squares, copy_of(&squares, sizeof squares)), 0;
+}
 
 struct copy {
 	void *to;

@@ -1,19 +1,21 @@
 //! Algorithms of products: rank 0 chooses them, and a rank with another GPU or another library refuses them. The library
-//! is one that only describes products (`cublaslt.cpp`).
+//! is one that computes in the memory of the host (`cublaslt.cpp`).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use remuda::cuda::cublaslt::{
-    AlgorithmChoice, CublasLt, CublasLtError, LtAlgorithms, LtHandle, LtPlan, LtProduct,
-    ShareChoices,
+    AlgorithmChoice, CublasLt, CublasLtError, LtAddresses, LtAlgorithms, LtEpilogue, LtHandle,
+    LtMethod, LtProduct, LtWorkspace, ShareChoices,
 };
-use remuda::cuda::device::{DeviceAddress, DeviceMatrix, Matmul};
+use remuda::cuda::device::{DeviceAddress, DeviceMatrix, Epilogue, Matmul};
 use remuda::cuda::kernels::ElementType;
 use remuda::runtime::Group;
 use remuda::runtime::engine::GroupChoices;
 
+use super::emulated_streams::multiply;
+use super::ffi_products;
 use crate::support::proof::has;
 
 const WORKSPACE_BYTES: usize = 1 << 20;
@@ -37,11 +39,19 @@ fn library(version: u32) -> Arc<CublasLt> {
     library
 }
 
+fn matrix(rows: u32, columns: u32) -> DeviceMatrix {
+    DeviceMatrix::new(DeviceAddress(256), rows, columns, ElementType::F32)
+}
+
 /// A product whose result has so many columns of cuBLASLt.
 fn product(rows: u32) -> LtProduct {
-    let matrix =
-        |rows, columns| DeviceMatrix::new(DeviceAddress(256), rows, columns, ElementType::F32);
     LtProduct::of(&Matmul::new(matrix(rows, 8), matrix(8, 16), matrix(rows, 16)))
+}
+
+/// A product with an epilogue, whose result has so many rows of cuBLASLt.
+fn with_bias(columns: u32) -> LtProduct {
+    let plain = Matmul::new(matrix(32, 8), matrix(8, columns), matrix(32, columns));
+    LtProduct::of(&plain.then(Epilogue::Bias { bias: DeviceAddress(256) }))
 }
 
 /// The algorithms of a rank.
@@ -56,12 +66,20 @@ fn algorithms(
     LtAlgorithms::new(Arc::new(handle), gpu, WORKSPACE_BYTES, choice, Some(share))
 }
 
-/// Seconds of plans of which this algorithm is the fastest.
-fn fastest(algorithm: u64) -> impl FnMut(&LtPlan) -> Result<f64, String> {
-    move |plan| Ok(if plan.algorithm()[0] == algorithm { 1.0 } else { 2.0 })
+/// The algorithm of a method, and whether a kernel computes the epilogue.
+fn parts_of(method: &LtMethod) -> (u64, bool) {
+    match method {
+        LtMethod::Whole(plan) => (plan.algorithm()[0], false),
+        LtMethod::EpilogueApart(plan) => (plan.algorithm()[0], true),
+    }
 }
 
-fn untimed(_: &LtPlan) -> Result<f64, String> {
+/// Seconds of methods of which this one is the fastest.
+fn fastest(method: (u64, bool)) -> impl FnMut(&LtMethod) -> Result<f64, String> {
+    move |found| Ok(if parts_of(found) == method { 1.0 } else { 2.0 })
+}
+
+fn untimed(_: &LtMethod) -> Result<f64, String> {
     Err("nothing may be timed".to_owned())
 }
 
@@ -76,11 +94,11 @@ fn ranks_have_the_algorithm_that_rank_0_has_measured() {
         assert_eq!(own.refusal(), None);
         let rank = group.rank();
         let of = |own: &mut LtAlgorithms, rows: u32, best: u64| {
-            let plan = match rank {
-                0 => own.plan(product(rows), &mut fastest(best)),
-                _ => own.plan(product(rows), &mut untimed),
+            let method = match rank {
+                0 => own.choose(product(rows), None, &mut fastest((best, false))),
+                _ => own.choose(product(rows), None, &mut untimed),
             };
-            plan.expect("there is one").algorithm()[0]
+            parts_of(&method.expect("there is one")).0
         };
         Ok([of(&mut own, 32, 101), of(&mut own, 64, 102), of(&mut own, 32, 100)])
     });
@@ -96,10 +114,125 @@ fn deterministic_algorithms_are_those_of_the_library() {
     let found = Group::on_threads(2, |group| {
         let mut own = algorithms(group, VERSION, "H200", AlgorithmChoice::First)
             .expect("the ranks are equal");
-        let plan = own.plan(product(32), &mut untimed).expect("there is one");
-        Ok(plan.algorithm()[0])
+        let method = own.choose(product(32), None, &mut untimed).expect("there is one");
+        Ok(parts_of(&method))
     });
-    assert_eq!(found.expect("the ranks agree"), [100, 100]);
+    assert_eq!(found.expect("the ranks agree"), [(100, false); 2]);
+}
+
+/// Chooses how a product with an epilogue is computed, where these methods take the least time, and those of the
+/// library may be refused when they are measured; returns what each of two ranks has.
+fn choose_epilogue(
+    choice: AlgorithmChoice,
+    columns: u32,
+    time: fn(&LtMethod) -> Result<f64, String>,
+) -> Vec<Result<(u64, bool), CublasLtError>> {
+    let found = Group::on_threads(2, |group| {
+        let mut own = algorithms(group, VERSION, "H200", choice).expect("the ranks are equal");
+        let plain = LtProduct { epilogue: LtEpilogue::None, ..with_bias(columns) };
+        let mut time_plain = fastest((101, false));
+        let plain = own.choose(plain, None, &mut time_plain).expect("there is one");
+        let LtMethod::Whole(apart) = plain else { panic!("it has no epilogue: {plain:?}") };
+        let time: &mut dyn FnMut(&LtMethod) -> _ = match group.rank() {
+            0 => &mut { time },
+            _ => &mut untimed,
+        };
+        let method = own.choose(with_bias(columns), Some(apart), time);
+        Ok(method.as_ref().map(parts_of).map_err(Clone::clone))
+    });
+    found.expect("the ranks agree")
+}
+
+#[test]
+fn epilogue_is_computed_where_it_is_faster() {
+    if !has("compiler", "epilogue_is_computed_where_it_is_faster") {
+        return;
+    }
+    let (first, fastest) = (AlgorithmChoice::First, AlgorithmChoice::Fastest);
+    let is_apart = |method: &LtMethod| Ok(f64::from(u8::from(!parts_of(method).1)));
+    assert_eq!(choose_epilogue(fastest, 16, is_apart), vec![Ok((101, true)); 2]);
+    let is_102 = |method: &LtMethod| Ok(parts_of(method).0.abs_diff(102) as f64);
+    assert_eq!(choose_epilogue(fastest, 16, is_102), vec![Ok((102, false)); 2]);
+    // Without a measurement, the library has it if it can.
+    assert_eq!(choose_epilogue(first, 16, untimed), vec![Ok((100, false)); 2]);
+    assert_eq!(choose_epilogue(first, 24, untimed), vec![Ok((100, true)); 2]);
+    assert_eq!(choose_epilogue(fastest, 24, untimed), vec![Ok((101, true)); 2]);
+}
+
+#[test]
+fn algorithm_that_cannot_be_measured_is_left_out() {
+    if !has("compiler", "algorithm_that_cannot_be_measured_is_left_out") {
+        return;
+    }
+    let fastest = AlgorithmChoice::Fastest;
+    let refused = |method: &LtMethod| match parts_of(method) {
+        (102, false) => Ok(1.0),
+        _ => Err("cublasLtMatmul failed: not supported".to_owned()),
+    };
+    assert_eq!(choose_epilogue(fastest, 16, refused), vec![Ok((102, false)); 2]);
+    let none = choose_epilogue(fastest, 16, untimed);
+    let [Err(CublasLtError::Untimed { problem }), Err(CublasLtError::NoneOnFirstRank { .. })] =
+        &none[..]
+    else {
+        panic!("{none:?}");
+    };
+    assert_eq!(problem, "nothing may be timed");
+}
+
+/// Numbers of which those of a matrix are the first; its address is a multiple of 256.
+#[repr(align(256))]
+struct Numbers([f32; 512]);
+
+impl Numbers {
+    fn new(seed: u32) -> Box<Self> {
+        let number = |at: usize| ((at as u32 * 7 + seed) * 37 % 101) as f32 / 50.0 - 1.0;
+        Box::new(Self(std::array::from_fn(number)))
+    }
+
+    fn address(&mut self) -> DeviceAddress {
+        DeviceAddress(self.0.as_mut_ptr() as u64)
+    }
+}
+
+/// Multiplies with an epilogue on the library, and as an emulated device; compares results and inputs of GELU.
+#[track_caller]
+fn check_epilogue(epilogue_of: fn(DeviceAddress, DeviceAddress) -> Epilogue, is_forward: bool) {
+    let (rows, columns, inner) = (6, 16, 10);
+    let mut of_library: Vec<Box<Numbers>> = (0..5).map(Numbers::new).collect();
+    let mut emulated: Vec<Box<Numbers>> = (0..5).map(Numbers::new).collect();
+    let product_in = |memory: &mut [Box<Numbers>]| {
+        let at: Vec<DeviceAddress> = memory.iter_mut().map(|one| one.address()).collect();
+        let matrix = |at, rows, columns| DeviceMatrix::new(at, rows, columns, ElementType::F32);
+        let (a, c) = (matrix(at[0], rows, inner), matrix(at[2], rows, columns));
+        let product = match is_forward {
+            true => Matmul::new(a, matrix(at[1], columns, inner), c).transpose_b(),
+            false => Matmul::new(a, matrix(at[1], inner, columns), c),
+        };
+        product.then(epilogue_of(at[3], at[4]))
+    };
+    let handle = Arc::new(LtHandle::new(library(VERSION)).expect("the library works"));
+    let product = product_in(&mut of_library);
+    let plans = handle.candidates(&LtProduct::of(&product), WORKSPACE_BYTES, 1);
+    let workspace = LtWorkspace { address: DeviceAddress(256), bytes: WORKSPACE_BYTES };
+    let addresses = LtAddresses::of(&product);
+    ffi_products::multiply(&plans.expect("there is an algorithm")[0], addresses, workspace);
+    multiply(&product_in(&mut emulated));
+    for (found, expected) in of_library.iter().zip(&emulated) {
+        for (found, expected) in found.0.iter().zip(&expected.0) {
+            assert!((found - expected).abs() < 1e-4, "{found} instead of {expected}");
+        }
+    }
+}
+
+#[test]
+fn epilogues_are_described_as_the_library_computes_them() {
+    if !has("compiler", "epilogues_are_described_as_the_library_computes_them") {
+        return;
+    }
+    check_epilogue(|_, _| Epilogue::None, true);
+    check_epilogue(|bias, _| Epilogue::Bias { bias }, true);
+    check_epilogue(|bias, before| Epilogue::Gelu { bias, before }, true);
+    check_epilogue(|_, before| Epilogue::GeluBackward { before }, false);
 }
 
 /// Rank 2 differs; returns what it says, and the algorithms of all ranks.
@@ -119,8 +252,9 @@ fn check_another(version: u32, gpu: &str, said: &str) {
         let mut own = algorithms(group, version, gpu, AlgorithmChoice::Fastest)
             .expect("every rank has algorithms");
         let best = [101, 100, 102][rank];
-        let plan = own.plan(product(32), &mut fastest(best)).expect("there is one");
-        Ok((plan.algorithm()[0], own.refusal().map(ToString::to_string)))
+        let method = own.choose(product(32), None, &mut fastest((best, false)));
+        let algorithm = parts_of(&method.expect("there is one")).0;
+        Ok((algorithm, own.refusal().map(ToString::to_string)))
     });
     let expected = [(101, None), (101, None), (102, Some(said.to_owned()))];
     assert_eq!(found.expect("the ranks agree"), expected);
@@ -153,7 +287,7 @@ fn ranks_that_do_not_agree_on_a_product_have_errors() {
         let found = Group::on_threads(2, |group| {
             let mut own = algorithms(group, VERSION, "H200", AlgorithmChoice::First)
                 .expect("the ranks are equal");
-            Ok(own.plan(product(rows_of(group.rank())), &mut untimed).err())
+            Ok(own.choose(product(rows_of(group.rank())), None, &mut untimed).err())
         });
         found.expect("the ranks agree")
     };

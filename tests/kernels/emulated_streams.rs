@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex};
 
 use remuda::cuda::device::{
     CommunicatorOffer, Device, DeviceAddress, DeviceCommunicator, DeviceError, DeviceMatrix,
-    DeviceMemory, EventId, KernelArgument, Matmul, PinnedId, SourceKernel, StreamId,
+    DeviceMemory, Epilogue, EventId, KernelArgument, Matmul, PinnedId, SourceKernel, StreamId,
 };
-use remuda::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
+use remuda::cuda::kernels::{Activation, Kernel, KernelLaunch, KernelProgram};
 use remuda::cuda::nccl::{UniqueId, Version};
 
 use super::emulated::{device, name_of, name_of_source};
 use super::emulated_ranks::{self, AwaitedRanks, Progress, RankOperation, Ranks, Sequence};
 use super::ffi_emulated::{EmulatedMemory, Schedule, read_memory, write_memory};
 use crate::support::proof::Random;
-use remuda::runtime::kernel_checks::{decode, encode};
+use remuda::runtime::kernel_checks::{decode, encode, value_and_slope};
 
 /// When the operations of streams run, among the times that are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,8 @@ struct Queues {
     polls_in_vain: usize,
     /// Number of this device, if it can be connected with others.
     uuid: Option<u128>,
+    /// Whether kernels compute the epilogues of products.
+    has_epilogues_apart: bool,
 }
 
 /// What happened in a stream.
@@ -160,6 +162,7 @@ impl EmulatedStreams {
             unregistered: 0,
             polls_in_vain: 0,
             uuid: None,
+            has_epilogues_apart: false,
         })))
     }
 
@@ -169,6 +172,12 @@ impl EmulatedStreams {
         let device = Self::new(order);
         device.lock().uuid = Some(u128::from(NEXT.fetch_add(1, Ordering::Relaxed)));
         device
+    }
+
+    /// A device whose library of products has no epilogues.
+    pub(super) fn with_epilogues_apart(self) -> Self {
+        self.lock().has_epilogues_apart = true;
+        self
     }
 
     /// A device that has only so many bytes of memory. That of the library cannot be allocated.
@@ -629,6 +638,11 @@ impl Device for EmulatedStreams {
     fn matmul(&self, stream: StreamId, product: &Matmul) -> Result<(), DeviceError> {
         let product = *product;
         product.shape();
+        let is_apart = self.lock().has_epilogues_apart;
+        if let Some((plain, kernel)) = product.with_epilogue_apart().filter(|_| is_apart) {
+            self.matmul(stream, &plain)?;
+            return self.launch(stream, kernel.kernel, kernel.size, &kernel.arguments);
+        }
         self.submit(stream, move || {
             multiply(&product);
             Ok(())
@@ -697,7 +711,7 @@ fn operand(matrix: &DeviceMatrix, is_transposed: bool) -> Vec<Vec<f32>> {
 }
 
 /// Adds the products of a number of the result in the order of the inner index.
-fn multiply(product: &Matmul) {
+pub(super) fn multiply(product: &Matmul) {
     product.shape();
     let a = operand(&product.a, product.transposes_a);
     let b = operand(&product.b, product.transposes_b);
@@ -712,7 +726,33 @@ fn multiply(product: &Matmul) {
         if let Some(before) = &before {
             sums.iter_mut().zip(&before[row as usize]).for_each(|(sum, before)| *sum += before);
         }
-        let sums: Vec<f64> = sums.into_iter().map(f64::from).collect();
+        let mut sums: Vec<f64> = sums.into_iter().map(f64::from).collect();
+        finish(product, row, &mut sums);
         write_memory(row_address(&product.c, row), &encode(product.c.element, &sums));
+    }
+}
+
+/// Computes the epilogue of a row from sums that are not rounded to the type of the result.
+fn finish(product: &Matmul, row: u32, sums: &mut [f64]) {
+    let c = product.c;
+    let row_at = |address, row| row_address(&DeviceMatrix { address, ..c }, row);
+    let bytes = sums.len() * c.element.bytes();
+    let read = |at: DeviceAddress| decode(c.element, &read_memory(at, bytes));
+    let add = |sums: &mut [f64], bias| {
+        sums.iter_mut().zip(read(bias)).for_each(|(sum, bias)| *sum += bias);
+    };
+    let of = |x: &f64| value_and_slope(Activation::GeluTanh, *x);
+    match product.epilogue {
+        Epilogue::None => {}
+        Epilogue::Bias { bias } => add(sums, bias),
+        Epilogue::Gelu { bias, before } => {
+            add(sums, bias);
+            write_memory(row_at(before, row), &encode(c.element, sums));
+            sums.iter_mut().for_each(|sum| *sum = of(sum).0);
+        }
+        Epilogue::GeluBackward { before } => {
+            let before = read(row_at(before, row));
+            sums.iter_mut().zip(&before).for_each(|(sum, before)| *sum *= of(before).1);
+        }
     }
 }

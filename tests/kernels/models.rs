@@ -216,6 +216,16 @@ fn gpt_on_a_device_has_the_gradients_of_a_cpu() {
 }
 
 #[test]
+fn gpt_without_epilogues_of_products_has_the_same_gradients() {
+    if has("compiler", "gpt_without_epilogues_of_products_has_the_same_gradients") {
+        let new = |order| -> Arc<dyn Device> {
+            Arc::new(EmulatedStreams::new(order).with_epilogues_apart())
+        };
+        check_gpts(&[new(Order::Late)]);
+    }
+}
+
+#[test]
 fn gpt_with_other_heads_is_refused() {
     let device = Arc::new(EmulatedStreams::new(Order::Early));
     let error = DeviceGpt::new(device, gpt(GptArchitecture::Plain, 1, 4, 128), HalfType::Bf16);

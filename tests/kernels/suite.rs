@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use remuda::cuda::kernels::Kernel;
 use remuda::runtime::kernel_checks::{
     CaseMemory, CheckError, DeviceRunner, KERNEL_CHECKS, KernelCase, KernelCheck, KernelRunner,
-    check_products,
+    check_epilogues, check_products,
 };
 
 use super::emulated::{EmulatedRunner, SCHEDULES, run as run_emulated};
@@ -113,7 +113,9 @@ fn products_and_kernels_are_right_through_streams() {
     if !has("compiler", "products_and_kernels_are_right_through_streams") {
         return;
     }
-    check_products(&EmulatedStreams::new(Order::Late)).expect("the products are right");
+    let device = EmulatedStreams::new(Order::Late);
+    check_products(&device).expect("the products are right");
+    check_epilogues(&device.with_epilogues_apart()).expect("the kernels of epilogues are right");
     for order in [Order::Early, Order::Late, Order::Random(1)] {
         let device = EmulatedStreams::new(order);
         let mut runner = DeviceRunner::new(&device).expect("a stream");

@@ -144,6 +144,12 @@ impl LoadError {
                 ),
             };
         }
+        let without_slots = path.to_str().and_then(host_without_slots).filter(|_| is_option);
+        if let Some(host) = without_slots {
+            return format!(
+                "the slots of a host are a number: `-H {host}:4`; without -H the job runs on this machine"
+            );
+        }
         let help = if !is_option {
             "correct the path; `-` is standard input"
         } else if all_host_names(&path.to_string_lossy()) {
@@ -464,6 +470,12 @@ fn read_from(input: impl Read, path: &Path, options: ReadOptions) -> Result<Read
     }
     let name = String::from_utf8_lossy(path.as_os_str().as_bytes());
     Ok(pool::read_any(&name, &bytes, options))
+}
+
+/// Returns the host of `HOST:SLOTS` with slots that are no number.
+fn host_without_slots(text: &str) -> Option<&str> {
+    let (host, slots) = text.split_once(':')?;
+    (HostName::parse(host).is_ok() && !slots.contains('/')).then_some(host)
 }
 
 fn all_host_names(list: &str) -> bool {

@@ -1,11 +1,12 @@
 //! [`LtPlan`]: descriptions of a product, and the algorithm that was chosen for it.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use crate::base::lock;
 use crate::cuda::cublaslt::CublasLtError;
 use crate::cuda::cublaslt::ffi::{CublasLt, HeuristicResult, Opaque};
-use crate::cuda::cublaslt::product::{LtLayout, LtProduct};
+use crate::cuda::cublaslt::product::{LtAddresses, LtEpilogue, LtLayout, LtProduct};
 use crate::cuda::device::DeviceAddress;
 use crate::cuda::kernels::{ElementType, HalfType};
 
@@ -13,6 +14,14 @@ use crate::cuda::kernels::{ElementType, HalfType};
 const COMPUTE_F32: c_int = 68;
 /// `CUBLASLT_MATMUL_DESC_TRANSA` and `…_TRANSB`.
 const TRANSPOSE_ATTRIBUTES: [c_int; 2] = [3, 4];
+/// `CUBLASLT_MATMUL_DESC_EPILOGUE`.
+const EPILOGUE_ATTRIBUTE: c_int = 7;
+/// `CUBLASLT_MATMUL_DESC_BIAS_POINTER`.
+const BIAS_ATTRIBUTE: c_int = 8;
+/// `CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER`: the input of GELU.
+const BEFORE_ATTRIBUTE: c_int = 11;
+/// `CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD`.
+const BEFORE_STRIDE_ATTRIBUTE: c_int = 12;
 /// `CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`.
 const WORKSPACE_ATTRIBUTE: c_int = 1;
 /// `CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK`.
@@ -32,6 +41,21 @@ fn data_type(element: ElementType) -> c_int {
         ElementType::Half(HalfType::Bf16) => 14,
     }
 }
+
+/// `cublasLtEpilogue_t`.
+fn epilogue_code(epilogue: LtEpilogue) -> c_int {
+    match epilogue {
+        LtEpilogue::None => 1,
+        LtEpilogue::Bias => 4,
+        // GELU_AUX_BIAS.
+        LtEpilogue::Gelu => 32 | 128 | 4,
+        // DGELU.
+        LtEpilogue::GeluBackward => 64 | 128,
+    }
+}
+
+/// Address for a product that has none yet. The library reads from it that addresses are aligned, and nothing else.
+const ALIGNED: DeviceAddress = DeviceAddress(256);
 
 /// Memory that an algorithm may use. Two streams must not share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,17 +82,13 @@ unsafe impl Sync for LtHandle {}
 #[derive(Debug)]
 pub struct LtPlan {
     handle: Arc<LtHandle>,
-    description: Description,
+    /// It has the addresses of an epilogue, so it is locked until the library has read them.
+    description: Mutex<Description>,
     /// First operand, second operand, result.
     layouts: [Description; 3],
     algorithm: [u64; 8],
     adds: bool,
 }
-
-// SAFETY: a plan is not changed after it was made, and the library only reads it.
-unsafe impl Send for LtPlan {}
-// SAFETY: as above.
-unsafe impl Sync for LtPlan {}
 
 /// An object of the library that describes something, and the function that destroys it.
 #[derive(Debug)]
@@ -76,6 +96,11 @@ struct Description {
     raw: Opaque,
     destroy: unsafe extern "C" fn(Opaque) -> c_int,
 }
+
+// SAFETY: the object belongs to no thread.
+unsafe impl Send for Description {}
+// SAFETY: what is shared is only read.
+unsafe impl Sync for Description {}
 
 impl Drop for Description {
     fn drop(&mut self) {
@@ -110,7 +135,8 @@ impl LtHandle {
         Ok(Description { raw, destroy: functions.destroy_layout })
     }
 
-    fn description(&self, transposes: [bool; 2]) -> Result<Description, CublasLtError> {
+    /// The description of a product, without addresses.
+    fn description(&self, product: &LtProduct) -> Result<Description, CublasLtError> {
         let functions = &self.library.functions;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the call writes one handle.
@@ -119,17 +145,46 @@ impl LtHandle {
         };
         self.library.check("cublasLtMatmulDescCreate", code)?;
         let found = Description { raw, destroy: functions.destroy_product };
-        for (attribute, is_transposed) in TRANSPOSE_ATTRIBUTES.into_iter().zip(transposes) {
+        for (attribute, is_transposed) in TRANSPOSE_ATTRIBUTES.into_iter().zip(product.transposes) {
             // `cublasOperation_t`.
-            let operation = c_int::from(is_transposed);
-            // SAFETY: the object is live; the call reads as many bytes as it is told.
-            let code = unsafe {
-                let value = (&raw const operation).cast();
-                (functions.set_product)(found.raw, attribute, value, size_of_val(&operation))
-            };
-            self.library.check("cublasLtMatmulDescSetAttribute", code)?;
+            self.set(&found, attribute, &c_int::from(is_transposed))?;
+        }
+        self.set(&found, EPILOGUE_ATTRIBUTE, &epilogue_code(product.epilogue))?;
+        let (has_bias, has_before) = match product.epilogue {
+            LtEpilogue::None => (false, false),
+            LtEpilogue::Bias => (true, false),
+            LtEpilogue::Gelu => (true, true),
+            LtEpilogue::GeluBackward => (false, true),
+        };
+        self.set_addresses(&found, has_bias.then_some(ALIGNED), has_before.then_some(ALIGNED))?;
+        if has_before {
+            let [.., result] = product.layouts;
+            self.set(&found, BEFORE_STRIDE_ATTRIBUTE, &i64::from(result.stride))?;
         }
         Ok(found)
+    }
+
+    fn set<T>(&self, of: &Description, attribute: c_int, value: &T) -> Result<(), CublasLtError> {
+        let set = self.library.functions.set_product;
+        // SAFETY: the object is live; the call reads as many bytes as it is told.
+        let code =
+            unsafe { set(of.raw, attribute, std::ptr::from_ref(value).cast(), size_of::<T>()) };
+        self.library.check("cublasLtMatmulDescSetAttribute", code)
+    }
+
+    /// Sets the addresses that the epilogue of a product has.
+    fn set_addresses(
+        &self,
+        of: &Description,
+        bias: Option<DeviceAddress>,
+        before: Option<DeviceAddress>,
+    ) -> Result<(), CublasLtError> {
+        for (attribute, address) in [(BIAS_ATTRIBUTE, bias), (BEFORE_ATTRIBUTE, before)] {
+            if let Some(DeviceAddress(address)) = address {
+                self.set(of, attribute, &address)?;
+            }
+        }
+        Ok(())
     }
 
     /// What an algorithm may use.
@@ -168,7 +223,7 @@ impl LtHandle {
         product: &LtProduct,
     ) -> Result<(Description, [Description; 3]), CublasLtError> {
         let [a, b, c] = product.layouts.map(|layout| self.layout(layout));
-        Ok((self.description(product.transposes)?, [a?, b?, c?]))
+        Ok((self.description(product)?, [a?, b?, c?]))
     }
 
     /// Returns plans with the algorithms that the library proposes for a product, at most `most`: the first one is that which it
@@ -230,7 +285,7 @@ impl LtHandle {
         let code = unsafe {
             (self.library.functions.check_algorithm)(
                 self.raw,
-                plan.description.raw,
+                lock(&plan.description).raw,
                 a,
                 b,
                 c,
@@ -249,7 +304,8 @@ impl LtHandle {
         algorithm: [u64; 8],
     ) -> Result<LtPlan, CublasLtError> {
         let (description, layouts) = self.describe(product)?;
-        Ok(LtPlan { handle: self.clone(), description, layouts, algorithm, adds: product.adds })
+        let (handle, description) = (self.clone(), Mutex::new(description));
+        Ok(LtPlan { handle, description, layouts, algorithm, adds: product.adds })
     }
 }
 
@@ -266,20 +322,23 @@ impl LtPlan {
         self.algorithm
     }
 
-    /// Submits the product of the matrices at these addresses: first operand, second operand, result.
+    /// Submits the product of the matrices at these addresses.
     ///
     /// # Errors
     /// If the library fails.
     ///
     /// # Safety
-    /// `stream` is a stream of the handle's device (`CUstream`). The memory has the layouts of the plan, the
-    /// workspace has the size of the plan, and all of it stays allocated until the stream has executed the product.
+    /// `stream` is a stream of the handle's device (`CUstream`). The memory has the layouts of the plan, and there are the
+    /// addresses of its epilogue; the workspace has the size of the plan. All of it stays allocated until the stream has
+    /// executed the product.
     pub unsafe fn multiply(
         &self,
-        [a, b, c]: [DeviceAddress; 3],
+        LtAddresses { matrices: [a, b, c], bias, before }: LtAddresses,
         workspace: LtWorkspace,
         stream: *mut c_void,
     ) -> Result<(), CublasLtError> {
+        let description = lock(&self.description);
+        self.handle.set_addresses(&description, bias, before)?;
         let (alpha, beta) = (1.0f32, if self.adds { 1.0f32 } else { 0.0 });
         let [of_a, of_b, of_c] = self.layouts.each_ref().map(|layout| layout.raw);
         let at = |address: DeviceAddress| address.0 as *mut c_void;
@@ -289,7 +348,7 @@ impl LtPlan {
         let code = unsafe {
             (library.functions.multiply)(
                 *raw,
-                self.description.raw,
+                description.raw,
                 (&raw const alpha).cast(),
                 at(a),
                 of_a,

@@ -7,7 +7,7 @@
 //! | `product` | a product as the library describes it: column after column |
 //! | `ffi` | functions of the library |
 //! | `ffi_plan` | descriptions of a product, and the algorithm that was chosen for it |
-//! | `algorithms` | which algorithm a product has, the same on all ranks |
+//! | `algorithms` | how a product is computed, the same on all ranks |
 //! | `error` | errors |
 
 mod algorithms;
@@ -16,8 +16,10 @@ mod ffi;
 mod ffi_plan;
 mod product;
 
-pub use crate::cuda::cublaslt::algorithms::{AlgorithmChoice, LtAlgorithms, ShareChoices};
+pub use crate::cuda::cublaslt::algorithms::{
+    AlgorithmChoice, LtAlgorithms, LtMethod, ShareChoices, TimeMethod,
+};
 pub use crate::cuda::cublaslt::error::CublasLtError;
 pub use crate::cuda::cublaslt::ffi::CublasLt;
 pub use crate::cuda::cublaslt::ffi_plan::{LtHandle, LtPlan, LtWorkspace};
-pub use crate::cuda::cublaslt::product::{LtLayout, LtProduct};
+pub use crate::cuda::cublaslt::product::{LtAddresses, LtEpilogue, LtLayout, LtProduct};

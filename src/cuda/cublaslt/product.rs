@@ -3,7 +3,7 @@
 //! The library has matrices column after column. Memory with the rows of a matrix one after another has, read so,
 //! its transpose; and `C = A · B` is `Cᵀ = Bᵀ · Aᵀ`. So the operands change places, and nothing is copied.
 
-use crate::cuda::device::{DeviceMatrix, Matmul};
+use crate::cuda::device::{DeviceAddress, DeviceMatrix, Epilogue, Matmul};
 use crate::cuda::kernels::ElementType;
 
 /// Matrix, column after column.
@@ -19,6 +19,30 @@ pub struct LtLayout {
     pub stride: u32,
 }
 
+/// What becomes of a product before it is written: an [`Epilogue`] without its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LtEpilogue {
+    /// Nothing.
+    None,
+    /// A bias is added.
+    Bias,
+    /// A bias is added, the sum is kept, and its GELU is the result.
+    Gelu,
+    /// The product is multiplied by the derivative of GELU.
+    GeluBackward,
+}
+
+/// Addresses of the memory of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LtAddresses {
+    /// First operand, second operand, result.
+    pub matrices: [DeviceAddress; 3],
+    /// Bias, if there is one.
+    pub bias: Option<DeviceAddress>,
+    /// Input of GELU, if there is one.
+    pub before: Option<DeviceAddress>,
+}
+
 /// Shapes and types of a product: what the choice of an algorithm depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LtProduct {
@@ -28,6 +52,8 @@ pub struct LtProduct {
     pub transposes: [bool; 2],
     /// Whether the product is added to the result.
     pub adds: bool,
+    /// What becomes of the product before it is written.
+    pub epilogue: LtEpilogue,
 }
 
 impl LtLayout {
@@ -46,14 +72,34 @@ impl LtProduct {
             layouts: [product.b, product.a, product.c].map(LtLayout::of),
             transposes: [product.transposes_b, product.transposes_a],
             adds: product.adds,
+            epilogue: match product.epilogue {
+                Epilogue::None => LtEpilogue::None,
+                Epilogue::Bias { .. } => LtEpilogue::Bias,
+                Epilogue::Gelu { .. } => LtEpilogue::Gelu,
+                Epilogue::GeluBackward { .. } => LtEpilogue::GeluBackward,
+            },
         }
+    }
+}
+
+impl LtAddresses {
+    /// Returns the addresses of a product. A row of its result is a column of the library's, so a number for each column
+    /// of the result is one for each row there, as the library has biases.
+    pub fn of(product: &Matmul) -> Self {
+        let (bias, before) = match product.epilogue {
+            Epilogue::None => (None, None),
+            Epilogue::Bias { bias } => (Some(bias), None),
+            Epilogue::Gelu { bias, before } => (Some(bias), Some(before)),
+            Epilogue::GeluBackward { before } => (None, Some(before)),
+        };
+        let matrices = [product.b, product.a, product.c].map(|matrix| matrix.address);
+        Self { matrices, bias, before }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::device::DeviceAddress;
 
     /// Multiplies as the library is documented to: column after column.
     fn multiply(product: &LtProduct, [a, b]: [&[i64]; 2], c: &mut [i64]) {
@@ -90,7 +136,8 @@ mod tests {
         let (a, b) =
             (in_memory(rows, inner, transposes_a), in_memory(inner, columns, transposes_b));
         let c = in_memory(rows, columns, false);
-        let product = Matmul { a, transposes_a, b, transposes_b, c, adds };
+        let epilogue = Epilogue::None;
+        let product = Matmul { a, transposes_a, b, transposes_b, c, adds, epilogue };
         let numbers = |matrix: DeviceMatrix, first: i64| -> Vec<i64> {
             let count = matrix.rows * matrix.stride;
             (0..count).map(|index| first + i64::from(index * index % 7)).collect()

@@ -140,7 +140,7 @@ pub trait Device: Send + Sync {
         arguments: &[KernelArgument],
     ) -> Result<(), DeviceError>;
 
-    /// Multiplies matrices.
+    /// Multiplies matrices. An epilogue may be computed from the product as it is rounded: a device does what is faster.
     ///
     /// # Errors
     /// If the device fails.

@@ -7,14 +7,16 @@
 //! |---|---|
 //! | `interface` | the trait |
 //! | `uploads` | copies of batches through pinned memory |
-//! | `types` | addresses, streams, events, arguments of kernels |
+//! | `types` | addresses, matrices, streams, events, arguments of kernels |
 //! | `communicator` | ranks whose devices exchange data |
-//! | `matmul` | a product of matrices |
+//! | `matmul` | a product of matrices, and what becomes of it before it is written |
+//! | `kernel_call` | a launch of a kernel with its arguments |
 //! | `error` | the error |
 
 mod communicator;
 mod error;
 mod interface;
+mod kernel_call;
 mod matmul;
 mod types;
 mod uploads;
@@ -22,8 +24,9 @@ mod uploads;
 pub use crate::cuda::device::communicator::{CommunicatorOffer, DeviceCommunicator, PeerMemory};
 pub use crate::cuda::device::error::DeviceError;
 pub use crate::cuda::device::interface::{Device, DeviceMemory};
-pub use crate::cuda::device::matmul::{DeviceMatrix, Matmul, MatmulShape};
+pub use crate::cuda::device::kernel_call::KernelCall;
+pub use crate::cuda::device::matmul::{Epilogue, Matmul, MatmulShape};
 pub use crate::cuda::device::types::{
-    DeviceAddress, EventId, KernelArgument, PinnedId, SourceKernel, StreamId,
+    DeviceAddress, DeviceMatrix, EventId, KernelArgument, PinnedId, SourceKernel, StreamId,
 };
 pub use crate::cuda::device::uploads::UploadRing;

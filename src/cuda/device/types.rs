@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::cuda::kernels::ElementType;
+
 /// Address in the memory of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceAddress(pub u64);
@@ -74,5 +76,39 @@ impl KernelArgument {
             Self::F32(value) => word[..4].copy_from_slice(&value.to_ne_bytes()),
         }
         word
+    }
+}
+
+/// Matrix in the memory of a device, row after row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceMatrix {
+    /// Address of the first element.
+    pub address: DeviceAddress,
+    /// Rows, as they lie in memory.
+    pub rows: u32,
+    /// Columns, as they lie in memory.
+    pub columns: u32,
+    /// Elements from the begin of a row to that of the next one.
+    pub stride: u32,
+    /// Type of the elements.
+    pub element: ElementType,
+}
+
+impl DeviceMatrix {
+    /// Returns a matrix whose rows are adjacent.
+    pub fn new(address: DeviceAddress, rows: u32, columns: u32, element: ElementType) -> Self {
+        Self { address, rows, columns, stride: columns, element }
+    }
+
+    /// Returns the same matrix with rows that are `stride` elements apart.
+    #[must_use]
+    pub fn with_stride(self, stride: u32) -> Self {
+        assert!(self.columns <= stride, "rows do not overlap");
+        Self { stride, ..self }
+    }
+
+    /// Rows and columns of the operand.
+    pub(super) fn shape(&self, is_transposed: bool) -> (u32, u32) {
+        if is_transposed { (self.columns, self.rows) } else { (self.rows, self.columns) }
     }
 }

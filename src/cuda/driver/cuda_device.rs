@@ -6,12 +6,12 @@ use cudarc::driver::CudaContext;
 
 use crate::base::{clock, env_vars, lock};
 use crate::cuda::cublaslt::{
-    AlgorithmChoice, CublasLt, CublasLtError, LtAlgorithms, LtHandle, LtPlan, LtProduct,
-    LtWorkspace, ShareChoices,
+    AlgorithmChoice, CublasLt, CublasLtError, LtAddresses, LtAlgorithms, LtHandle, LtMethod,
+    LtPlan, LtProduct, LtWorkspace, ShareChoices,
 };
 use crate::cuda::device::{
-    CommunicatorOffer, Device, DeviceAddress, DeviceCommunicator, DeviceError, DeviceMemory,
-    EventId, KernelArgument, Matmul, PinnedId, SourceKernel, StreamId,
+    CommunicatorOffer, Device, DeviceAddress, DeviceCommunicator, DeviceError, DeviceMatrix,
+    DeviceMemory, EventId, KernelArgument, Matmul, PinnedId, SourceKernel, StreamId,
 };
 use crate::cuda::driver::cubin_cache::CubinCache;
 use crate::cuda::driver::ffi_calls::{Driver, PinnedMemory, RawEvent, RawStream};
@@ -49,6 +49,14 @@ struct Stream {
     raw: RawStream,
     /// Memory for products, from the first one on.
     workspace: Option<Box<dyn DeviceMemory>>,
+}
+
+/// A stream to which products are submitted.
+#[derive(Clone, Copy)]
+struct ProductStream {
+    stream: StreamId,
+    raw: RawStream,
+    workspace: LtWorkspace,
 }
 
 struct CudaMemory {
@@ -134,31 +142,64 @@ impl CudaDevice {
         self.state().events[event.0 as usize]
     }
 
-    /// Seconds of a product with a plan. What is there may be overwritten, unless the product is added to it: then the
-    /// result is written to other memory. If there is too little of it, all plans take the same time.
+    /// The method of a product, which is chosen at its first use.
+    fn method(&self, on: ProductStream, product: &Matmul) -> Result<LtMethod, DeviceError> {
+        let described = LtProduct::of(product);
+        if let Some(method) = lock(&self.algorithms).known(&described) {
+            return Ok(method);
+        }
+        let plain = product.with_epilogue_apart().map(|(plain, _)| self.method(on, &plain));
+        let apart = plain.transpose()?.map(LtMethod::into_plan);
+        let mut time =
+            |method: &LtMethod| self.time(on, method, product).map_err(|error| error.to_string());
+        lock(&self.algorithms)
+            .choose(described, apart, &mut time)
+            .map_err(|error| lt_failed(&error))
+    }
+
+    /// Seconds of a product with a method. What is there may be overwritten, unless the product is added to it: then the
+    /// result is written to other memory. If there is too little of it, all methods take the same time.
     fn time(
         &self,
-        on: RawStream,
-        plan: &LtPlan,
+        on: ProductStream,
+        method: &LtMethod,
         product: &Matmul,
-        workspace: LtWorkspace,
     ) -> Result<f64, DeviceError> {
-        let Matmul { a, b, c, adds, .. } = *product;
+        let c = product.c;
         let bytes = c.rows as usize * c.stride as usize * c.element.bytes();
-        let other = match adds.then(|| self.alloc(bytes)).transpose() {
+        let other = match product.adds.then(|| self.alloc(bytes)).transpose() {
             Err(DeviceError::OutOfMemory { .. }) => return Ok(0.0),
             other => other?,
         };
-        let result = other.as_ref().map_or(c.address, |memory| memory.address());
-        let multiply = || self.driver.multiply(on, plan, [b.address, a.address, result], workspace);
+        let address = other.as_ref().map_or(c.address, |memory| memory.address());
+        let product = Matmul { c: DeviceMatrix { address, ..c }, ..*product };
         // A download waits for what was submitted before.
-        let wait = || self.driver.download(on, result, &mut [0; 2]);
-        multiply()?;
+        let wait = || self.driver.download(on.raw, address, &mut [0; 2]);
+        self.multiply(on, method, &product)?;
         wait()?;
         let start = clock::now();
-        (0..TIMED_PRODUCTS).try_for_each(|_| multiply())?;
+        (0..TIMED_PRODUCTS).try_for_each(|_| self.multiply(on, method, &product))?;
         wait()?;
         Ok((clock::now() - start).as_secs_f64())
+    }
+
+    /// Submits a product with a method.
+    fn multiply(
+        &self,
+        on: ProductStream,
+        method: &LtMethod,
+        product: &Matmul,
+    ) -> Result<(), DeviceError> {
+        let submit = |plan: &LtPlan, product: &Matmul| {
+            self.driver.multiply(on.raw, plan, LtAddresses::of(product), on.workspace)
+        };
+        match (method, product.with_epilogue_apart()) {
+            (LtMethod::EpilogueApart(plan), Some((plain, kernel))) => {
+                submit(plan, &plain)?;
+                self.launch(on.stream, kernel.kernel, kernel.size, &kernel.arguments)
+            }
+            (LtMethod::Whole(plan) | LtMethod::EpilogueApart(plan), _) => submit(plan, product),
+        }
     }
 
     /// The memory of a stream for products.
@@ -327,16 +368,12 @@ impl Device for CudaDevice {
     fn matmul(&self, stream: StreamId, product: &Matmul) -> Result<(), DeviceError> {
         // Operands that do not fit are a mistake of the caller, as for every device.
         product.shape();
-        let (raw, workspace) = {
-            let stream = &mut self.state().streams[stream.0 as usize];
-            (stream.raw, self.workspace(stream)?)
+        let on = {
+            let of_stream = &mut self.state().streams[stream.0 as usize];
+            let (raw, workspace) = (of_stream.raw, self.workspace(of_stream)?);
+            ProductStream { stream, raw, workspace }
         };
-        let plan = lock(&self.algorithms).plan(LtProduct::of(product), &mut |plan| {
-            self.time(raw, plan, product, workspace).map_err(|error| error.to_string())
-        });
-        let plan = plan.map_err(|error| lt_failed(&error))?;
-        let addresses = [product.b, product.a, product.c].map(|matrix| matrix.address);
-        self.driver.multiply(raw, &plan, addresses, workspace)
+        self.multiply(on, &self.method(on, product)?, product)
     }
 
     fn launch_source(

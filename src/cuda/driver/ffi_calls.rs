@@ -14,7 +14,7 @@ use cudarc::driver::sys::{
 };
 use cudarc::driver::{CudaContext, DriverError};
 
-use crate::cuda::cublaslt::{LtPlan, LtWorkspace};
+use crate::cuda::cublaslt::{LtAddresses, LtPlan, LtWorkspace};
 use crate::cuda::device::{DeviceAddress, DeviceError, KernelArgument};
 use crate::cuda::driver::message::driver_message;
 use crate::cuda::kernels::KernelLaunch;
@@ -354,7 +354,7 @@ impl Driver {
         &self,
         on: RawStream,
         plan: &LtPlan,
-        addresses: [DeviceAddress; 3],
+        addresses: LtAddresses,
         workspace: LtWorkspace,
     ) -> Result<(), DeviceError> {
         self.enter()?;

@@ -8,8 +8,8 @@ use crate::runtime::dtype::reference::erf;
 use crate::runtime::kernel_checks::case::{KernelCase, SEED, draw, rounded};
 use crate::runtime::kernel_checks::runner::{CheckError, KernelRunner, close, same};
 
-/// A function and its derivative.
-fn value_and_slope(function: Activation, x: f64) -> (f64, f64) {
+/// Returns the value of a function and its derivative.
+pub fn value_and_slope(function: Activation, x: f64) -> (f64, f64) {
     match function {
         Activation::Identity => (x, 1.0),
         Activation::Relu => (x.max(0.0), if 0.0 < x { 1.0 } else { 0.0 }),

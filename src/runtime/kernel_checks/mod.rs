@@ -25,10 +25,11 @@ mod product;
 mod runner;
 mod traffic;
 
+pub use activation::value_and_slope;
 pub use attention::AttentionCase;
 pub use bandwidth::{KernelBandwidth, measure_bandwidths};
 pub use case::{CaseArgument, CaseMemory, KernelCase, decode, draw, encode};
 pub use list::{KERNEL_CHECKS, KernelCheck};
-pub use product::check_products;
+pub use product::{check_epilogues, check_products};
 pub use runner::{CheckError, DeviceRunner, KernelRunner, error_of, tolerance};
 pub use traffic::{TrafficCase, TrafficShape};

@@ -1,12 +1,15 @@
 //! Products of matrices, against the same in f64.
 
-use crate::cuda::device::{Device, DeviceError, DeviceMatrix, DeviceMemory, Matmul, StreamId};
-use crate::cuda::kernels::{ElementType, HalfType};
+use crate::cuda::device::{
+    Device, DeviceAddress, DeviceError, DeviceMatrix, DeviceMemory, Epilogue, Matmul, StreamId,
+};
+use crate::cuda::kernels::{Activation, ElementType, HalfType};
 use crate::runtime::data::random::RandomStream;
+use crate::runtime::kernel_checks::activation::value_and_slope;
 use crate::runtime::kernel_checks::case::{SEED, decode, encode};
 use crate::runtime::kernel_checks::runner::{CheckError, tolerance, within};
 
-/// Matrix of the product that is checked, with gaps between its rows.
+/// Matrix of the product that is checked.
 struct Operand {
     memory: Box<dyn DeviceMemory>,
     values: Vec<f64>,
@@ -14,13 +17,24 @@ struct Operand {
 }
 
 impl Operand {
+    /// A matrix with gaps between its rows.
     fn new(
-        (device, stream): (&dyn Device, StreamId),
+        on: (&dyn Device, StreamId),
         (rows, columns): (u32, u32),
         element: ElementType,
         random: &mut RandomStream,
     ) -> Result<Self, DeviceError> {
         let stride = columns.next_multiple_of(8) + 8;
+        Self::with_stride(on, (rows, columns), stride, element, random)
+    }
+
+    fn with_stride(
+        (device, stream): (&dyn Device, StreamId),
+        (rows, columns): (u32, u32),
+        stride: u32,
+        element: ElementType,
+        random: &mut RandomStream,
+    ) -> Result<Self, DeviceError> {
         let values: Vec<f64> = (0..rows * stride).map(|_| random.normal()).collect();
         let bytes = encode(element, &values);
         let memory = device.alloc(bytes.len())?;
@@ -62,7 +76,7 @@ struct Form {
     adds: bool,
 }
 
-/// Checks products of matrices in all forms.
+/// Checks products of matrices in all forms, and with all epilogues.
 ///
 /// # Errors
 /// What the device does wrong first.
@@ -73,6 +87,22 @@ pub fn check_products(device: &dyn Device) -> Result<(), CheckError> {
                 let [transposes_a, transposes_b, adds] = [1, 2, 4].map(|bit| bits & bit != 0);
                 let form = Form { transposes_a, transposes_b, adds };
                 check_product(device, shape, types, form)?;
+            }
+        }
+    }
+    check_epilogues(device)
+}
+
+/// Checks products of matrices with all epilogues.
+///
+/// # Errors
+/// What the device does wrong first.
+pub fn check_epilogues(device: &dyn Device) -> Result<(), CheckError> {
+    let elements = [ElementType::F32, ElementType::Half(HalfType::Bf16)];
+    for shape in SHAPES.into_iter().filter(|[_, columns, _]| columns.is_multiple_of(8)) {
+        for element in elements {
+            for kind in EpilogueKind::ALL {
+                check_epilogue(device, shape, element, kind)?;
             }
         }
     }
@@ -101,8 +131,16 @@ fn check_product(
     let a = operand(shape(transposes_a, rows, inner), of_operands)?;
     let b = operand(shape(transposes_b, inner, columns), of_operands)?;
     let c = operand((rows, columns), of_result)?;
-    let product =
-        Matmul { a: a.matrix, transposes_a, b: b.matrix, transposes_b, c: c.matrix, adds };
+    let (a_matrix, b_matrix, epilogue) = (a.matrix, b.matrix, Epilogue::None);
+    let product = Matmul {
+        a: a_matrix,
+        transposes_a,
+        b: b_matrix,
+        transposes_b,
+        c: c.matrix,
+        adds,
+        epilogue,
+    };
     let (mut expected, stride) = (c.values.clone(), c.matrix.stride);
     for row in 0..rows {
         for column in 0..columns {
@@ -120,6 +158,86 @@ fn check_product(
     };
     let first = compute().map_err(failed)?;
     within(&what, tolerance(of_result), &decode(of_result, &first), &expected)?;
+    for _ in 1..REPETITIONS {
+        if compute().map_err(failed)? != first {
+            return Err(CheckError::OtherBits { kernel: what });
+        }
+    }
+    Ok(())
+}
+
+/// Kind of an epilogue.
+#[derive(Clone, Copy, Debug)]
+enum EpilogueKind {
+    Bias,
+    Gelu,
+    GeluBackward,
+}
+
+impl EpilogueKind {
+    const ALL: [Self; 3] = [Self::Bias, Self::Gelu, Self::GeluBackward];
+
+    fn of(self, [bias, before]: [DeviceAddress; 2]) -> Epilogue {
+        match self {
+            Self::Bias => Epilogue::Bias { bias },
+            Self::Gelu => Epilogue::Gelu { bias, before },
+            Self::GeluBackward => Epilogue::GeluBackward { before },
+        }
+    }
+}
+
+/// Compares a product with an epilogue with its definition, and the bits of its repetitions. The right operand is
+/// transposed, as the weight of a layer, or it is not, as for the gradient of a layer's input.
+fn check_epilogue(
+    device: &dyn Device,
+    [rows, columns, inner]: [u32; 3],
+    element: ElementType,
+    kind: EpilogueKind,
+) -> Result<(), CheckError> {
+    let what = format!("product of {rows} × {inner} × {columns} with {kind:?}");
+    let failed = |error: DeviceError| CheckError::Device {
+        kernel: what.clone(),
+        problem: error.to_string(),
+    };
+    let mut random = RandomStream::new(&[SEED, u64::from(rows), u64::from(inner)]);
+    let on = (device, device.create_stream().map_err(failed)?);
+    let mut operand = |rows, columns| {
+        Operand::with_stride(on, (rows, columns), columns, element, &mut random).map_err(failed)
+    };
+    let is_forward = !matches!(kind, EpilogueKind::GeluBackward);
+    let a = operand(rows, inner)?;
+    let b = if is_forward { operand(columns, inner)? } else { operand(inner, columns)? };
+    let (bias, before, c) =
+        (operand(1, columns)?, operand(rows, columns)?, operand(rows, columns)?);
+    let epilogue = kind.of([bias.matrix.address, before.matrix.address]);
+    let product = Matmul {
+        transposes_b: is_forward,
+        ..Matmul::new(a.matrix, b.matrix, c.matrix).then(epilogue)
+    };
+    let (mut kept, mut expected) = (before.values.clone(), Vec::new());
+    for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+        let term = |k| a.at(false, row, k) * b.at(is_forward, k, column);
+        let sum: f64 = (0..inner).map(term).sum();
+        let (of_bias, kept) = (bias.at(false, 0, column), &mut kept[expected.len()]);
+        expected.push(match kind {
+            EpilogueKind::Bias => sum + of_bias,
+            EpilogueKind::Gelu => {
+                *kept = sum + of_bias;
+                value_and_slope(Activation::GeluTanh, *kept).0
+            }
+            EpilogueKind::GeluBackward => sum * value_and_slope(Activation::GeluTanh, *kept).1,
+        });
+    }
+    let first_kept = encode(element, &before.values);
+    let compute = || {
+        device.upload(on.1, &first_kept, before.matrix.address)?;
+        device.matmul(on.1, &product)?;
+        Ok([c.read(on)?, before.read(on)?])
+    };
+    let first = compute().map_err(failed)?;
+    for (found, expected) in first.iter().zip([&expected, &kept]) {
+        within(&what, tolerance(element), &decode(element, found), expected)?;
+    }
     for _ in 1..REPETITIONS {
         if compute().map_err(failed)? != first {
             return Err(CheckError::OtherBits { kernel: what });

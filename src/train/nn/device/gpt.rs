@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cuda::device::{Device, DeviceAddress, DeviceError, StreamId, UploadRing};
+use crate::cuda::device::{Device, DeviceAddress, DeviceError, Epilogue, StreamId, UploadRing};
 use crate::cuda::kernels::{Activation, AttentionShape, ElementType, HalfType, HeadWidth};
 use crate::runtime::engine::{
     DeviceBackward, DeviceForward, DeviceLosses, DeviceModel, ModelPass, ParameterTable,
@@ -10,12 +10,10 @@ use crate::runtime::engine::{
 };
 use crate::train::nn::device::attention::{AttentionGradients, DeviceAttention};
 use crate::train::nn::device::blocks::WorkBlocks;
-use crate::train::nn::device::gpt_memory::GptMemory;
+use crate::train::nn::device::gpt_memory::{BackwardBuffers, BlockMemory, GptMemory};
 use crate::train::nn::device::operations::{LayerAddresses, Operations};
 use crate::train::nn::gpt::places::{BlockPlace, block_places, kept_places};
-use crate::train::nn::gpt::{
-    BlockParts, GptArchitecture, GptConfig, LayerParts, Ranges, Sequences,
-};
+use crate::train::nn::gpt::{BlockParts, GptConfig, LayerParts, Ranges, Sequences};
 
 /// Unit of the embeddings. The blocks follow, then the unit of the head.
 const EMBEDDING: usize = 0;
@@ -87,14 +85,6 @@ impl DeviceGpt {
 
     fn head_unit(&self) -> usize {
         self.config.layers + 1
-    }
-
-    /// The functions of a block: GELU with its bias.
-    fn gelu(&self) -> Activation {
-        match self.config.architecture {
-            GptArchitecture::Plain => Activation::Gelu,
-            GptArchitecture::Gpt2 => Activation::GeluTanh,
-        }
     }
 
     /// Addresses of the token and position embeddings, or of their gradients.
@@ -172,20 +162,46 @@ impl DeviceGpt {
                 on.residual_norm(sum, norm, input, &block.attention_norm)?;
             }
         }
-        on.linear(&block.attention_norm.y, parts.qkv.weight, &block.qkv)?;
-        on.add_bias(&block.qkv, parts.qkv.bias)?;
+        on.layer(&block.attention_norm.y, parts.qkv.into(), &block.qkv)?;
         memory.attention.forward(on, &block.qkv, &block.attended, block.lse)?;
-        on.linear(&block.attended, parts.proj.weight, &block.proj)?;
-        on.add_bias(&block.proj, parts.proj.bias)?;
+        on.layer(&block.attended, parts.proj.into(), &block.proj)?;
         let norm = parts.mlp_norm.into();
         on.residual_norm((input, &block.proj), norm, &block.middle, &block.mlp_norm)?;
-        on.linear(&block.mlp_norm.y, parts.up.weight, &block.up)?;
-        match parts.up.bias {
-            Some(bias) => on.bias_activation(&block.up, bias, self.gelu(), Some(&block.active))?,
-            None => on.activation(&block.up, self.gelu(), &block.active)?,
+        self.widen(on, block, parts.up.into())?;
+        on.layer(&block.active, parts.down.into(), &block.down)
+    }
+
+    /// The first layer of a block's MLP, and its function. Without biases it is GELU itself, which is a kernel; with them
+    /// it is the approximation that a product can have as its epilogue.
+    fn widen(
+        &self,
+        on: Operations<'_>,
+        block: &BlockMemory,
+        layer: LayerAddresses,
+    ) -> Result<(), DeviceError> {
+        let input = &block.mlp_norm.y;
+        let Some(bias) = layer.bias else {
+            on.linear(input, layer.weight, &block.up)?;
+            return on.activation(&block.up, Activation::Gelu, &block.active);
+        };
+        let gelu = Epilogue::Gelu { bias, before: block.up.address() };
+        on.linear_then(input, layer.weight, &block.active, gelu)
+    }
+
+    /// The gradient of the input of that function, from the gradient of the MLP's output.
+    fn widen_backward(
+        &self,
+        on: Operations<'_>,
+        block: &BlockMemory,
+        weight: DeviceAddress,
+    ) -> Result<(), DeviceError> {
+        let BackwardBuffers { residual, wide, .. } = &self.memory().gradients;
+        if !self.config.architecture.has_biases() {
+            on.linear_backward(residual, weight, wide)?;
+            return on.activation_backward(&block.up, Activation::Gelu, wide);
         }
-        on.linear(&block.active, parts.down.weight, &block.down)?;
-        on.add_bias(&block.down, parts.down.bias)
+        let gelu = Epilogue::GeluBackward { before: block.up.address() };
+        on.linear_backward_then(residual, weight, wide, gelu)
     }
 
     /// Computes the logits, the losses, and the gradients of the logits.
@@ -251,8 +267,7 @@ impl DeviceGpt {
         let (residual, wide) = (&gradients.residual, &gradients.wide);
         let partial = gradients.partial;
         on.layer_backward(residual, &block.active, sums.down.clone().into(), partial)?;
-        on.linear_backward(residual, parts.down.weight, wide)?;
-        on.activation_backward(&block.up, self.gelu(), wide)?;
+        self.widen_backward(on, block, parts.down.weight)?;
         on.layer_backward(wide, &block.mlp_norm.y, sums.up.clone().into(), partial)?;
         on.linear_backward(wide, parts.up.weight, &gradients.narrow)?;
         on.norm_backward(

@@ -146,7 +146,7 @@ impl DeviceModel for DeviceMlp {
         self.device.copy(stream, from, bias.address(), bias_bytes)?;
         let is_last = layer + 1 == self.layers();
         let function = if is_last { Activation::Identity } else { Activation::Relu };
-        operations.bias_activation(y, bias.address(), function, None)?;
+        operations.bias_activation(y, bias.address(), function)?;
         if !is_last {
             return Ok(());
         }

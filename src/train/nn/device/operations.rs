@@ -1,7 +1,8 @@
 //! Launches of the kernels, with their arguments in the order of their sources.
 
 use crate::cuda::device::{
-    Device, DeviceAddress, DeviceError, DeviceMatrix, KernelArgument, Matmul, StreamId,
+    Device, DeviceAddress, DeviceError, DeviceMatrix, Epilogue, KernelArgument, KernelCall, Matmul,
+    StreamId,
 };
 use crate::cuda::kernels::{
     Activation, ElementType, Kernel, KernelLaunch, KernelProgram, RowParts,
@@ -49,6 +50,10 @@ impl Operations<'_> {
         self.device.launch(self.stream, kernel, size, arguments)
     }
 
+    fn call(self, call: &KernelCall) -> Result<(), DeviceError> {
+        self.launch(call.kernel, call.size, &call.arguments)
+    }
+
     /// `y = x · weightᵀ`, where the weight is outputs × inputs.
     pub(super) fn linear(
         self,
@@ -56,8 +61,31 @@ impl Operations<'_> {
         weight: DeviceAddress,
         y: &DeviceRows,
     ) -> Result<(), DeviceError> {
+        self.linear_then(x, weight, y, Epilogue::None)
+    }
+
+    /// `y = x · weightᵀ + bias`, if there is one.
+    pub(super) fn layer(
+        self,
+        x: &DeviceRows,
+        layer: LayerAddresses,
+        y: &DeviceRows,
+    ) -> Result<(), DeviceError> {
+        let epilogue = layer.bias.map_or(Epilogue::None, |bias| Epilogue::Bias { bias });
+        self.linear_then(x, layer.weight, y, epilogue)
+    }
+
+    /// `y = x · weightᵀ`, after an epilogue.
+    pub(super) fn linear_then(
+        self,
+        x: &DeviceRows,
+        weight: DeviceAddress,
+        y: &DeviceRows,
+        epilogue: Epilogue,
+    ) -> Result<(), DeviceError> {
         let weight = DeviceMatrix::new(weight, y.width, x.width, x.element);
-        self.device.matmul(self.stream, &Matmul::new(x.matrix(), weight, y.matrix()).transpose_b())
+        let product = Matmul::new(x.matrix(), weight, y.matrix()).transpose_b();
+        self.device.matmul(self.stream, &product.then(epilogue))
     }
 
     /// `dx = dy · weight`.
@@ -67,8 +95,20 @@ impl Operations<'_> {
         weight: DeviceAddress,
         dx: &DeviceRows,
     ) -> Result<(), DeviceError> {
+        self.linear_backward_then(dy, weight, dx, Epilogue::None)
+    }
+
+    /// `dx = dy · weight`, after an epilogue.
+    pub(super) fn linear_backward_then(
+        self,
+        dy: &DeviceRows,
+        weight: DeviceAddress,
+        dx: &DeviceRows,
+        epilogue: Epilogue,
+    ) -> Result<(), DeviceError> {
         let weight = DeviceMatrix::new(weight, dy.width, dx.width, dy.element);
-        self.device.matmul(self.stream, &Matmul::new(dy.matrix(), weight, dx.matrix()))
+        let product = Matmul::new(dy.matrix(), weight, dx.matrix());
+        self.device.matmul(self.stream, &product.then(epilogue))
     }
 
     /// Adds `dyᵀ · x` to the gradient of a weight, in f32.
@@ -96,29 +136,14 @@ impl Operations<'_> {
         gradient.bias.map_or(Ok(()), |bias| self.bias_backward(dy, partial, bias))
     }
 
-    /// `x += bias`, and `y = f(x)`; without `y`, `x = f(x + bias)`. The bias has a value for each column, with the
-    /// padding.
+    /// `x = f(x + bias)`. The bias has a value for each column, with the padding.
     pub(super) fn bias_activation(
         self,
         x: &DeviceRows,
         bias: DeviceAddress,
         function: Activation,
-        y: Option<&DeviceRows>,
     ) -> Result<(), DeviceError> {
-        let kernel = (KernelProgram::Activation(function, x.element), Kernel::BiasActivation);
-        let size = KernelLaunch::elementwise(x.len(), x.element);
-        let [x_address, y] = [x.address(), y.unwrap_or(x).address()].map(address);
-        let arguments = [x_address, address(bias), y, int(x.rows), int(x.stride)];
-        self.launch(kernel, size, &arguments)
-    }
-
-    /// `x += bias`, if there is one.
-    pub(super) fn add_bias(
-        self,
-        x: &DeviceRows,
-        bias: Option<DeviceAddress>,
-    ) -> Result<(), DeviceError> {
-        bias.map_or(Ok(()), |bias| self.bias_activation(x, bias, Activation::Identity, None))
+        self.call(&KernelCall::bias_activation(function, x.matrix(), bias, Some(x.address())))
     }
 
     /// `y = f(x)`.
@@ -128,10 +153,7 @@ impl Operations<'_> {
         function: Activation,
         y: &DeviceRows,
     ) -> Result<(), DeviceError> {
-        let kernel = (KernelProgram::Activation(function, x.element), Kernel::ActivationForward);
-        let size = KernelLaunch::elementwise(x.len(), x.element);
-        let [x_address, y] = [x.address(), y.address()].map(address);
-        self.launch(kernel, size, &[x_address, y, KernelArgument::U64(x.len())])
+        self.call(&KernelCall::activation(function, x.matrix(), y.address()))
     }
 
     /// `dy = dy · f'(x)`. For ReLU, `x` may also be the output of the function.
@@ -141,10 +163,7 @@ impl Operations<'_> {
         function: Activation,
         dy: &DeviceRows,
     ) -> Result<(), DeviceError> {
-        let kernel = (KernelProgram::Activation(function, x.element), Kernel::ActivationBackward);
-        let size = KernelLaunch::elementwise(x.len(), x.element);
-        let [x_address, dy] = [x.address(), dy.address()].map(address);
-        self.launch(kernel, size, &[x_address, dy, dy, KernelArgument::U64(x.len())])
+        self.call(&KernelCall::activation_backward(function, x.matrix(), dy.address()))
     }
 
     /// Replaces logits by the gradients of the mean loss times `loss_scale`, and writes the loss of each row.
