@@ -31,7 +31,7 @@ fn main() -> Result<(), Error> {
     let stream = context.new_stream().map_err(failed)?;
     let values = |value: f32| stream.clone_htod(&vec![value; COUNT as usize]).map_err(failed);
     let (mut gradients, mut activations) = (values(1.0 + group.rank() as f32)?, values(3.0)?);
-    let all_reduce = |devices: &DeviceGroup| devices.all_reduce(&mut gradients, ReduceOp::Avg);
+    let all_reduce = |devices: &DeviceGroup| devices.all_reduce(&mut gradients, ReduceOp::Sum);
     // SAFETY: `gradients` is used again in work of the stream that waits for the operation.
     let mut reduced = unsafe { devices.start(all_reduce) }?;
     let mut launch = stream.launch_builder(&squares);
@@ -40,11 +40,11 @@ fn main() -> Result<(), Error> {
     unsafe { launch.launch(LaunchConfig::for_num_elems(COUNT)) }.map_err(failed)?;
     // SAFETY: the stream lives. Its later work waits for the operation; this thread does not.
     unsafe { reduced.order(stream.cu_stream().cast()) }?;
-    let (mut mean, mut square) = ([0.0], [0.0]);
-    stream.memcpy_dtoh(&gradients.slice(..1), &mut mean).map_err(failed)?;
+    let (mut sum, mut square) = ([0.0], [0.0]);
+    stream.memcpy_dtoh(&gradients.slice(..1), &mut sum).map_err(failed)?;
     stream.memcpy_dtoh(&activations.slice(..1), &mut square).map_err(failed)?;
     stream.synchronize().map_err(failed)?;
-    println!("rank {}: mean of the gradients {}, square {}", group.rank(), mean[0], square[0]);
+    println!("rank {}: sum of the gradients {}, square {}", group.rank(), sum[0], square[0]);
     Ok(())
 }
 

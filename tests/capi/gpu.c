@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
-enum { DEVICES = 2, WORK_MAX = 256, RANKS_MAX = 8, PIECES_MAX = 64, WORLDS_MAX = 64 };
+enum { DEVICES = 2, WORK_MAX = 256, RANKS_MAX = 8, PIECES_MAX = 64, WORLDS_MAX = 64, PINNED_MAX = 256 };
 
 /* ---- The driver ------------------------------------------------------------------------------------------------- */
 
@@ -108,6 +108,8 @@ EXPORT int cuDevicePrimaryCtxRetain(void **context, int device) { return *contex
 EXPORT int cuDevicePrimaryCtxRelease_v2(int device) { return device < DEVICES ? 0 : 1; }
 EXPORT int cuCtxGetCurrent(void **context) { return *context = current, 0; }
 EXPORT int cuCtxSetCurrent(void *context) { return current = context, 0; }
+/* NVRTC asks for tables that no document describes, and goes on without them. */
+EXPORT int cuGetExportTable(const void **table, const void *id) { return *table = NULL, id ? 500 : 1; }
 EXPORT int cuCtxSynchronize(void) { return 0; }
 EXPORT int cuGetErrorString(int code, const char **text) { return *text = code ? "refused by the test" : "no error", 0; }
 EXPORT int cuGetErrorName(int code, const char **text) { return cuGetErrorString(code, text); }
@@ -145,8 +147,42 @@ EXPORT int cuEventQuery(struct event *event) {
 EXPORT int cuEventSynchronize(struct event *event) { return event->stream ? run_until(event), 0 : 0; }
 EXPORT int cuEventDestroy_v2(struct event *event) { return free(event), 0; }
 
-EXPORT int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) { return memory && bytes && !flags ? 0 : 1; }
-EXPORT int cuMemHostUnregister(void *memory) { return memory ? 0 : 1; }
+/* Ranges of the host that are pinned. */
+static struct {
+	char *start;
+	size_t bytes;
+} pinned[PINNED_MAX];
+
+EXPORT int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
+	int at = 0;
+	pthread_mutex_lock(&driver);
+	while (at < PINNED_MAX && pinned[at].start)
+		at++;
+	if (at < PINNED_MAX) {
+		pinned[at].start = memory;
+		pinned[at].bytes = bytes;
+	}
+	pthread_mutex_unlock(&driver);
+	return memory && bytes && !flags && at < PINNED_MAX ? 0 : 1;
+}
+EXPORT int cuMemHostUnregister(void *memory) {
+	pthread_mutex_lock(&driver);
+	for (int at = 0; at < PINNED_MAX; at++)
+		if (pinned[at].start == memory)
+			pinned[at].start = NULL;
+	pthread_mutex_unlock(&driver);
+	return memory ? 0 : 1;
+}
+
+static int is_pinned(const char *memory, size_t bytes) {
+	int found = 0;
+	pthread_mutex_lock(&driver);
+	for (int at = 0; at < PINNED_MAX; at++)
+		found |= pinned[at].start && pinned[at].start <= memory &&
+			 memory + bytes <= pinned[at].start + pinned[at].bytes;
+	pthread_mutex_unlock(&driver);
+	return found;
+}
 
 EXPORT int cuMemAlloc_v2(uint64_t *memory, size_t bytes) {
 	return (*memory = (uintptr_t)malloc(bytes)) ? 0 : 2;
@@ -187,24 +223,28 @@ struct copy {
 	void *to;
 	const void *from;
 	size_t bytes;
+	/* Freed after the copy. */
+	void *staged;
 };
 
 static void run_copy(void *argument) {
 	struct copy *copy = argument;
 	memcpy(copy->to, copy->from, copy->bytes);
+	free(copy->staged);
 	free(copy);
 }
 
-static int enqueue_copy(void *to, const void *from, size_t bytes, struct stream *stream) {
-	struct copy copy = {to, from, bytes};
+static int enqueue_copy(struct copy copy, struct stream *stream) {
 	return test_enqueue(stream, run_copy, copy_of(&copy, sizeof copy)), 0;
 }
 
+/* Pageable memory is read before the call returns, pinned memory when the copy runs. */
 EXPORT int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, struct stream *stream) {
-	return enqueue_copy((void *)(uintptr_t)to, from, bytes, stream);
+	void *staged = is_pinned(from, bytes) ? NULL : copy_of(from, bytes);
+	return enqueue_copy((struct copy){(void *)(uintptr_t)to, staged ? staged : from, bytes, staged}, stream);
 }
 EXPORT int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, struct stream *stream) {
-	return enqueue_copy(to, (const void *)(uintptr_t)from, bytes, stream);
+	return enqueue_copy((struct copy){to, (const void *)(uintptr_t)from, bytes, NULL}, stream);
 }
 
 /* ---- NCCL ------------------------------------------------------------------------------------------------------- */
