@@ -492,6 +492,43 @@ fn unknown_launcher_of_deepspeed_is_refused_in_the_file() {
     assert_eq!(outcome.stderr, expected);
 }
 
+/// Launches the line with a hostfile of two hosts with two slots each.
+fn with_mpi_hosts(options: &[&str]) -> Launch {
+    let launch = face("accelerate").options(["launch", "--cpu", "--dry-run", "--no_python"]);
+    let path = launch.dir().join("hosts");
+    fs::write(&path, "n1 slots=2\nn2 slots=2\n").expect("a hostfile");
+    launch.option("--mpirun_hostfile").option(&path).options(options).program(["./worker"])
+}
+
+#[test]
+fn workers_are_divided_among_the_hosts_of_mpirun() {
+    for (processes, world) in [("2", 2), ("4", 4)] {
+        let outcome = with_mpi_hosts(&["--num_processes", processes]).end().code(0);
+        let found = outcome.stdout_text();
+        assert!(found.contains(&format!("world size {world},")), "{found}");
+        assert!(found.contains("n2"), "{found}");
+    }
+    with_mpi_hosts(&["--num_processes=3"]).end().code(2).says(
+        "`--num_processes` cannot be 3: 3 workers cannot be divided equally among the 2 hosts of \
+         `--mpirun_hostfile`",
+    );
+    with_mpi_hosts(&["--num_processes=6"])
+        .end()
+        .code(2)
+        .says("3 workers on each of 2 hosts, but `n1` has 2 slots");
+}
+
+#[test]
+fn value_of_a_switch_is_not_read_as_the_script() {
+    let check = |value: &str, help: &str| {
+        let launch = face("accelerate").options(["launch", "--cpu", "--same_network", value]);
+        let outcome = launch.program(["x.py"]).end().code(2);
+        outcome.says("error[C006]: `--same_network` takes no value\n").says(help);
+    };
+    check("false", "help: leave `--same_network false` out: without the option it is off\n");
+    check("True", "help: leave `True` out: `--same_network` alone turns it on\n");
+}
+
 #[test]
 fn deepspeed_and_fsdp_without_gpus_are_a_warning() {
     for (option, what) in [("--use_deepspeed", "DeepSpeed"), ("--use_fsdp", "FSDP")] {

@@ -624,8 +624,41 @@ fn refused_values_are_underlined() {
         &["--rdzv-backend", "etcd"],
         "error[C006]: `--rdzv-backend` cannot be `etcd`\n --> command line:1:32\n  |\n\
          1 | remuda torchrun --rdzv-backend etcd -- x.py\n  |                                ^^^^ remuda does \
-         not use etcd\n  |\nhelp: write `c10d`, and the first node as the address: it needs no server\n",
+         not use etcd\n  |\nhelp: no server is needed, HOST is the first node: type `remuda torchrun \
+         --rdzv-backend c10d --rdzv-endpoint HOST:29400 x.py` on every node\n",
     );
+}
+
+#[test]
+fn line_in_the_place_of_etcd_keeps_what_is_not_of_etcd() {
+    let etcd = ["--rdzv-backend=etcd-v2", "--rdzv-endpoint", "etcd.example:2379"];
+    let others = ["--rdzv-conf", "protocol=https", "--nnodes", "2", "--nproc-per-node=4"];
+    let options = [&etcd[..], &others].concat();
+    face("torchrun").options(options).program(["x.py", "--lr", "1"]).end().code(2).says(
+        "type `remuda torchrun --nnodes 2 --nproc-per-node=4 --rdzv-backend c10d --rdzv-endpoint \
+         HOST:29400 x.py --lr 1` on every node",
+    );
+}
+
+#[test]
+fn null_device_in_the_place_of_logs_turns_files_off() {
+    let options =
+        ["--nproc-per-node=2", "--log-dir=/dev/null", "-t", "3", "-r", "3", "--no-python"];
+    let options = [&options[..], &["--local-ranks-filter=1"]].concat();
+    let outcome = face("torchrun").options(options).sh("echo $RANK").end().code(0);
+    assert_eq!(values(&outcome), ["0", "1"]);
+}
+
+#[test]
+fn program_of_the_older_launcher_needs_use_env() {
+    let launch = face("torch.distributed.launch").options(["--no-python"]);
+    launch
+        .program(["hostname"])
+        .end()
+        .code(2)
+        .says("error[C010]: `--no-python` needs `--use-env`\n");
+    let launch = face("torch.distributed.launch").options(["--no-python", "--use-env"]);
+    launch.sh("echo $LOCAL_RANK").end().code(0);
 }
 
 #[test]

@@ -53,11 +53,37 @@ pub(super) fn script_of_face(
     let Some((first, rest)) = words.split_first() else { return Ok(()) };
     let at = typed.words.len() - words.len();
     let Some(name) = first.to_str().filter(|name| !Path::new(name).exists()) else { return Ok(()) };
+    if let Some(refused) = value_of_switch(typed, at, name) {
+        return Err(refused);
+    }
     let place = ScriptPlace { typed, at, without_python, is_face: true };
     match place.other_program(name, rest).or_else(|| place.program_in_path(name)) {
         Some((what, help)) => Err(not_a_script(typed, at, what, help)),
         None => Ok(()),
     }
+}
+
+/// Refuses `true` or `false` behind an option that takes no value: it would be the script.
+fn value_of_switch(typed: &CommandLine, at: usize, name: &str) -> Option<RefusedLine> {
+    let is_on = match name.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "1" => true,
+        "false" | "no" | "off" | "0" => false,
+        _ => return None,
+    };
+    let option = typed.options.iter().find(|option| option.name.word + 1 == at)?;
+    let shown = typed.option_name(&option.flag);
+    if option.value.is_some() {
+        return None;
+    }
+    let help = if is_on {
+        format!("leave `{name}` out: `{shown}` alone turns it on")
+    } else {
+        format!("leave `{shown} {name}` out: without the option it is off")
+    };
+    Some(typed.refuse(&[typed.word_span(at)], |spans| {
+        let message = format!("`{shown}` takes no value");
+        Diagnostic::error(codes::BAD_VALUE, spans[0], message).label("a value").help(help)
+    }))
 }
 
 /// The command whose line has a line of `remuda run` behind `--`.

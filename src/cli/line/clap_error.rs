@@ -170,9 +170,18 @@ impl<'a> ErrorContext<'a> {
                 None if shown == "-w" && self.command == "remuda ssh" => {
                     problem.help("hosts are named with `-H`: `-H n1,n2`, or `-H 'n[1-4]'`")
                 }
+                None if self.command == "remuda sbatch" => problem.help(self.help_of_sbatch()),
                 None => problem.help(format!("`{} --help` lists the options", self.command)),
             }
         })
+    }
+
+    /// The line with the option where those of the job are.
+    fn help_of_sbatch(&self) -> String {
+        let (before, after) = self.typed.words.split_at(self.span.word);
+        let parts = [quoted_line(before), "--".to_owned(), quoted_line(after)];
+        let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        format!("options of `remuda run` stand behind `--`: `remuda sbatch {}`", parts.join(" "))
     }
 
     /// What to type instead of a line with a word that is not expected.

@@ -226,6 +226,8 @@ struct Translator<'a> {
     allocation: Vec<String>,
     /// Whether one of them is more than a number of tasks.
     needs_resources: bool,
+    /// Whether the hosts come and go.
+    is_elastic: bool,
 }
 
 impl<'a> Translator<'a> {
@@ -244,6 +246,7 @@ impl<'a> Translator<'a> {
             line: Vec::new(),
             allocation: Vec::new(),
             needs_resources: false,
+            is_elastic: false,
         }
     }
 
@@ -283,6 +286,13 @@ impl<'a> Translator<'a> {
         let has_nodes = self.counts.nodes.is_some_and(|nodes| 1 < nodes);
         let is_allocated = self.needs_resources || has_nodes && !self.allocation.is_empty();
         let remark = self.add_counts(is_allocated);
+        let elastic = "hosts that come and go are `-H HOSTS --min_nodes N`";
+        let remark = remark.or_else(|| self.is_elastic.then(|| elastic.to_owned()));
+        // `mpirun -np 2 A : -np 1 B` starts two programs.
+        let runs_several = RUN_PROGRAMS.contains(&self.launcher);
+        let end = rest.iter().position(|word| word == ":").filter(|_| runs_several);
+        let several = end.map(|_| "a job has one program, the one before `:`".to_owned());
+        let (remark, rest) = (several.or(remark), &rest[..end.unwrap_or(rest.len())]);
         let words = self.with_program(rest).unwrap_or_else(script);
         if is_allocated {
             let start = ["remuda".to_owned(), "run".to_owned()];
@@ -324,6 +334,10 @@ impl<'a> Translator<'a> {
                 return self.switch(&["--no_python", "--no_local_rank"]);
             }
             "--oversubscribe" => return self.switch(&["--oversubscribe"]),
+            "--min-np" | "--max-np" | "--host-discovery-script" => {
+                self.is_elastic = true;
+                return true;
+            }
             _ => {}
         }
         let number = python_int(text);
@@ -546,6 +560,14 @@ mod tests {
 
     #[test]
     fn lines_of_other_launchers_are_translated() {
+        check(
+            "mpirun -np 2 python x.py : -np 1 python y.py",
+            "run -n 2 --no_local_rank x.py; a job has one program, the one before `:`",
+        );
+        check(
+            "horovodrun -np 4 --min-np 2 --host-discovery-script d.sh python x.py",
+            "run -n 4 --no_local_rank x.py; hosts that come and go are `-H HOSTS --min_nodes N`",
+        );
         check(
             "horovodrun -np 4 -H n1:2,n2:2 python x.py",
             "run -H n1:2,n2:2 --no_local_rank x.py; it uses all slots of the hosts; `-n N` limits them \

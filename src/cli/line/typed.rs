@@ -136,6 +136,11 @@ impl CommandLine {
         Self { program: program.to_owned(), words, ..Self::default() }
     }
 
+    /// Whether a user typed it; else it was made from another line.
+    pub(in crate::cli) fn is_typed(&self) -> bool {
+        self.origin.is_none()
+    }
+
     /// Creates a line that was made from another one.
     pub(in crate::cli) fn made(program: &str, words: Vec<OsString>, origin: LineOrigin) -> Self {
         Self { origin: Some(Box::new(origin)), ..Self::new(program, words) }

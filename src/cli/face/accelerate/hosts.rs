@@ -1,4 +1,4 @@
-//! The hosts of `-H` in a line of accelerate: how many machines they are, and whether they have slots for
+//! The hosts of `-H` or `--mpirun_hostfile` in a line of accelerate: how many machines they are, and whether they have slots for
 //! the workers. Starts nothing; `job` calls it.
 
 use std::path::Path;
@@ -17,7 +17,38 @@ use crate::pool::{Pool, ReadOptions, SLOTS_MAX, SlotCount};
 use crate::report::Terminal;
 use crate::report::text::show_count;
 
-/// Returns the number of machines: that of the line or of the file, else the number of hosts of `-H`.
+/// Setting that names the hosts of a job on CPUs.
+pub(super) const MPI_HOSTS: &str = "mpirun_hostfile";
+
+/// The option or the setting that names the hosts of a job.
+#[derive(Clone, Copy)]
+pub(super) struct HostsSetting<'a> {
+    /// Name of the option in the code.
+    pub(super) flag: &'static str,
+    /// The same as users write it.
+    pub(super) name: &'static str,
+    /// Hostfile, or list of hosts.
+    pub(super) path: &'a Path,
+}
+
+impl<'a> HostsSetting<'a> {
+    /// Returns the hosts of the line, or those of the settings.
+    pub(super) fn of(args: &'a AccelerateArgs, of_mpi: Option<&'a str>) -> Option<Self> {
+        let of_line = args.hostfile.as_ref().map(|hosts| Self {
+            flag: "hostfile",
+            name: "-H",
+            path: Path::new(hosts),
+        });
+        let of_mpi = of_mpi.map(|hosts| Self {
+            flag: MPI_HOSTS,
+            name: "--mpirun_hostfile",
+            path: Path::new(hosts),
+        });
+        of_line.or(of_mpi)
+    }
+}
+
+/// Returns the number of machines: that of the line or of the file, else the number of hosts.
 ///
 /// # Errors
 /// If the workers cannot be divided among the hosts. Hosts that cannot be read are reported where they are
@@ -27,20 +58,22 @@ pub(super) fn machines(
     typed: &CommandLine,
     settings: &Settings,
     file: Option<&ConfigFile>,
+    hosts_setting: Option<HostsSetting<'_>>,
 ) -> Result<usize, CliError> {
     let given = is_given(args, settings).then(|| settings.whole("num_machines").unwrap_or(1));
     let given = given.map(|machines| machines.max(1) as usize);
     let workers = settings.whole("num_processes").and_then(|all| usize::try_from(all).ok());
-    let Some(hostfile) = &args.hostfile else { return Ok(given.unwrap_or(1)) };
-    let path = Path::new(hostfile);
+    let Some(HostsSetting { flag, name, path }) = hosts_setting else {
+        return Ok(given.unwrap_or(1));
+    };
     if std::fs::metadata(path).is_ok_and(|found| is_pipe(&found)) {
         // The hosts of a pipe are read once, by the job.
-        return given.ok_or_else(|| no_machines(typed));
+        return given.ok_or_else(|| no_machines(typed, flag));
     }
     let Some(pool) = read(path, workers) else { return Ok(given.unwrap_or(1)) };
     let hosts = pool.nodes();
     if let Some(machines) = given.filter(|machines| hosts.len() < *machines) {
-        let why = format!("`-H` names {}", show_count(hosts.len(), "host"));
+        let why = format!("`{name}` names {}", show_count(hosts.len(), "host"));
         let help = |_: &str| format!("name more hosts, or write `--num_machines {}`", hosts.len());
         return Err(refuse(typed, file, ("num_machines", machines), &why, help));
     }
@@ -49,7 +82,7 @@ pub(super) fn machines(
         let split = Split { workers, machines };
         // accelerate rounds the shares of a given number of machines down.
         if given.is_none() {
-            split.check_equal(typed, file)?;
+            split.check_equal(typed, file, name)?;
         }
         split.check_slots(typed, file, &hosts[..machines.min(hosts.len())])?;
     }
@@ -155,13 +188,18 @@ impl Split {
     }
 
     /// Refuses workers that cannot be divided equally among the machines.
-    fn check_equal(self, typed: &CommandLine, file: Option<&ConfigFile>) -> Result<(), CliError> {
+    fn check_equal(
+        self,
+        typed: &CommandLine,
+        file: Option<&ConfigFile>,
+        hosts: &str,
+    ) -> Result<(), CliError> {
         let Self { workers, machines } = self;
         if workers.is_multiple_of(machines) {
             return Ok(());
         }
         let why = format!(
-            "{} cannot be divided equally among the {machines} hosts of `-H`",
+            "{} cannot be divided equally among the {machines} hosts of `{hosts}`",
             show_count(workers, "worker")
         );
         Err(self.refuse_workers(typed, file, &why, &format!("a multiple of {machines}")))
@@ -215,8 +253,8 @@ fn refuse(
     })
 }
 
-fn no_machines(typed: &CommandLine) -> CliError {
-    let refused = typed.refuse(&[typed.value_or_end("hostfile")], |spans| {
+fn no_machines(typed: &CommandLine, flag: &str) -> CliError {
+    let refused = typed.refuse(&[typed.value_or_end(flag)], |spans| {
         let message = "the number of machines is not given";
         Diagnostic::error(codes::NEEDS_OTHER, spans[0], message)
             .label("a pipe, which is read once")

@@ -7,7 +7,7 @@ use super::args::{AccelerateArgs, launch_definition};
 use super::config_file;
 use super::count::{check_count_without_gpus, check_gpu_ids, no_count, processes};
 use super::environment::{LaunchFacts, WorkerVariable, slow_links, variables};
-use super::hosts::{self, Split};
+use super::hosts::{self, HostsSetting, MPI_HOSTS, Split};
 use super::machine::{given_rank, machine_number};
 use super::made_lines::{applied_variables, made_line};
 use super::notes::{
@@ -219,7 +219,9 @@ impl<'a> AccelerateJob<'a> {
         if processes == 0 && paradigm != Paradigm::Simple && !settings.is_on("cpu") {
             return Err(no_count(typed));
         }
-        let machines = hosts::machines(args, typed, settings, file)?;
+        let mpi_hosts = settings.text(MPI_HOSTS).filter(|_| paradigm == Paradigm::Simple);
+        let of_hosts = HostsSetting::of(args, mpi_hosts.as_deref());
+        let machines = hosts::machines(args, typed, settings, file, of_hosts)?;
         let paradigm = if settings.is_on("cpu") { Paradigm::Simple } else { paradigm };
         Ok(Self {
             settings,
@@ -332,7 +334,7 @@ impl<'a> AccelerateJob<'a> {
     }
 
     fn mpi_hosts(&self) -> Option<String> {
-        self.settings.text("mpirun_hostfile").filter(|_| self.paradigm == Paradigm::Simple)
+        self.settings.text(MPI_HOSTS).filter(|_| self.paradigm == Paradigm::Simple)
     }
 
     fn print_notes(&self, method: &StartMethod, terminal: Terminal) {
@@ -364,15 +366,15 @@ impl<'a> AccelerateJob<'a> {
             return None;
         }
         let has_hosts = self.args.hostfile.is_some();
+        // The shares of the machines are rounded down.
+        let workers = self.split().share() * self.machines;
         match self.paradigm {
-            Paradigm::Simple => Some(note_of_cpus(self.processes, has_hosts)),
-            Paradigm::MultiDevice if !has_hosts => {
-                Some(warning_of_no_gpus(self.typed, self.processes))
-            }
+            Paradigm::Simple => Some(note_of_cpus(workers, has_hosts)),
+            Paradigm::MultiDevice if !has_hosts => Some(warning_of_no_gpus(self.typed, workers)),
             Paradigm::DeepSpeed if !has_hosts && self.machines == 1 => {
-                Some(warning_of_needed_gpus("DeepSpeed", self.processes))
+                Some(warning_of_needed_gpus("DeepSpeed", workers))
             }
-            Paradigm::Fsdp if !has_hosts => Some(warning_of_needed_gpus("FSDP", self.processes)),
+            Paradigm::Fsdp if !has_hosts => Some(warning_of_needed_gpus("FSDP", workers)),
             Paradigm::MultiDevice | Paradigm::DeepSpeed | Paradigm::Fsdp | Paradigm::Megatron => {
                 None
             }

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::args::TorchrunArgs;
+use super::c10d_line::{c10d_line, line_without_etcd};
 use super::conventions::{USUAL_RUN_ID, conventions, run_id};
 use super::node_number::{OPTIONS, no_address, number_of_own_task, other_number};
 use super::notes::{
@@ -16,14 +17,13 @@ use super::rendezvous::{
 use super::size::{NodeCount, OwnDevices, parse_nnodes, parse_nproc};
 use super::streams::streams;
 use super::values::Values;
-use crate::base::shell::quoted;
 use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status, env_vars};
 use crate::cli::args::values::TorchBackendArg;
 use crate::cli::args::{RunArgs, check, remote_flag, remote_words};
 use crate::cli::command::run;
 use crate::cli::error::CliError;
 use crate::cli::line::{
-    BadValue, CommandLine, LineOrigin, codes, needs_other, parse_whole, refuse_value,
+    BadValue, CommandLine, LineOrigin, RefusedLine, codes, needs_other, parse_whole, refuse_value,
 };
 use crate::cli::resolve::hostfile::is_meant_as_file;
 use crate::cli::resolve::{self, AllocatedNodes, NodePlace, NodePorts, OneByOne, ResolvedCluster};
@@ -220,11 +220,16 @@ struct Rendezvous {
 
 impl Rendezvous {
     fn read(args: &TorchrunArgs, values: Values<'_>) -> Result<Self, CliError> {
-        let args = &args.rendezvous;
+        let (all, args) = (args, &args.rendezvous);
         let is_standalone = values.switch("standalone", args.standalone)?;
         let backend = values.text("rdzv-backend", args.rdzv_backend.as_deref(), "static");
-        let backend =
-            if is_standalone { RendezvousBackend::C10d } else { backend.parse(parse_backend)? };
+        let parse = |text: &str| {
+            parse_backend(text).map_err(|bad| match text {
+                "etcd" | "etcd-v2" => bad.help(line_without_etcd(all, values.typed)),
+                _ => bad,
+            })
+        };
+        let backend = if is_standalone { RendezvousBackend::C10d } else { backend.parse(parse)? };
         let endpoint = values.optional("rdzv-endpoint", args.rdzv_endpoint.as_deref());
         let endpoint = endpoint.filter(|_| !is_standalone);
         let endpoint = endpoint.map(|value| value.parse(parse_endpoint));
@@ -368,7 +373,11 @@ fn refuse_fixed_nodes(
     if args.size.hostfile.is_some() || rendezvous.backend == RendezvousBackend::C10d {
         return Ok(());
     }
-    let help = format!("type on every node: `{}`", c10d_line(args, values.typed, rendezvous));
+    let master = rendezvous.master_addr.as_deref().unwrap_or("HOST");
+    let host = rendezvous.endpoint.is_none().then_some(master);
+    // A backend that was typed is not repeated.
+    let line = c10d_line(args, values.typed, &["rdzv-backend"], host);
+    let help = format!("type on every node: `{line}`");
     let refused = values.typed.refuse(&[values.typed.value_or_end("nnodes")], |spans| {
         let message = "a varying number of nodes needs a c10d rendezvous, or -H hosts";
         Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
@@ -376,29 +385,6 @@ fn refuse_fixed_nodes(
             .help(help)
     });
     Err(refused.into())
-}
-
-/// Formats the line with a c10d rendezvous at the address that it has, or at that of HOST.
-fn c10d_line(args: &TorchrunArgs, typed: &CommandLine, rendezvous: &Rendezvous) -> String {
-    let at = typed.words.len() - args.program.script_and_args.len();
-    let (options, script) = typed.words.split_at(at);
-    let options = options.strip_suffix(&["--".into()]).unwrap_or(options);
-    // A backend that was typed is not repeated.
-    let backend = typed.last("rdzv-backend").and_then(|given| Some((given, given.value.as_ref()?)));
-    let is_backend = |word: usize| {
-        backend.is_some_and(|(given, (_, value))| (given.name.word..=value.word).contains(&word))
-    };
-    let kept = options.iter().enumerate().filter(|(word, _)| !is_backend(*word));
-    let mut line: Vec<String> = kept.map(|(_, word)| quoted(word)).collect();
-    line.push(format!("{} c10d", typed.option_name("rdzv-backend")));
-    if rendezvous.endpoint.is_none() {
-        let host = rendezvous.master_addr.as_deref().unwrap_or("HOST");
-        let port = RendezvousBackend::C10d.usual_port();
-        let endpoint = typed.option_name("rdzv-endpoint");
-        line.push(format!("{endpoint} {}", quoted(format!("{host}:{port}"))));
-    }
-    line.extend(script.iter().map(quoted));
-    format!("{} {}", typed.program, line.join(" "))
 }
 
 /// Returns the node that a line with an address starts; `number` is its `--node-rank`.
@@ -533,6 +519,9 @@ fn run_line(
     let no_python = values.switch("no-python", program.no_python)? && !runs_path;
     let use_env = launcher == TorchLauncher::Torchrun || program.use_env;
     check_program(values.typed, is_module, no_python)?;
+    if no_python && !use_env {
+        return Err(needs_use_env(values.typed).into());
+    }
     if !is_module && !no_python {
         let for_programs: &[&str] =
             if use_env { &["no-python"] } else { &["no-python", "use-env"] };
@@ -569,6 +558,16 @@ fn grace(args: &TorchrunArgs, values: Values<'_>) -> Result<String, CliError> {
         seconds.ok_or_else(|| BadValue::new("expected a number of seconds"))
     })?;
     Ok(format!("{}ms", (seconds * 1000.0) as u64))
+}
+
+/// The error for a program in the place of a script, which would get the option of scripts.
+fn needs_use_env(typed: &CommandLine) -> RefusedLine {
+    typed.refuse(&[typed.name_or_end("no-python")], |spans| {
+        let (no_python, use_env) = (typed.option_name("no-python"), typed.option_name("use-env"));
+        Diagnostic::error(codes::NEEDS_OTHER, spans[0], format!("`{no_python}` needs `{use_env}`"))
+            .label("the program would get `--local-rank=N`")
+            .help(format!("add `{use_env}`: programs read their local rank from LOCAL_RANK"))
+    })
 }
 
 fn check_program(typed: &CommandLine, is_module: bool, no_python: bool) -> Result<(), CliError> {

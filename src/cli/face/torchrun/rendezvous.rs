@@ -36,8 +36,7 @@ pub(super) fn parse_backend(text: &str) -> Result<RendezvousBackend, BadValue> {
     match text {
         "static" => Ok(RendezvousBackend::Static),
         "c10d" => Ok(RendezvousBackend::C10d),
-        "etcd" | "etcd-v2" => Err(BadValue::new("remuda does not use etcd")
-            .help("write `c10d`, and the first node as the address: it needs no server")),
+        "etcd" | "etcd-v2" => Err(BadValue::new("remuda does not use etcd")),
         _ => {
             let bad = BadValue::new("expected `static` or `c10d`");
             Err(match nearest(text, ["static", "c10d"]) {
@@ -250,7 +249,6 @@ mod tests {
         assert_eq!(parse_backend("c10d"), Ok(RendezvousBackend::C10d));
         let near = parse_backend("c10").expect_err("refused");
         assert_eq!(near.help.as_deref(), Some("did you mean `c10d`?"));
-        let etcd = parse_backend("etcd-v2").expect_err("refused");
-        assert!(etcd.help.is_some_and(|help| help.contains("c10d")));
+        assert!(parse_backend("etcd-v2").is_err());
     }
 }

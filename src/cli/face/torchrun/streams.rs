@@ -1,7 +1,7 @@
 //! Streams of workers: `--redirects`, `--tee`, `--local-ranks-filter`, the prefix of lines.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::args::TorchrunArgs;
 use super::values::Values;
@@ -128,7 +128,7 @@ pub(super) fn streams(
         let value = values.text(flag, typed.as_deref(), "");
         if value.is_given() { parse_filters(&value.text) } else { Vec::new() }
     };
-    Ok(TorchrunStreams {
+    let streams = TorchrunStreams {
         stdout_filters: filters("duplicate-stdout-filters", &logs.duplicate_stdout_filters),
         stderr_filters: filters("duplicate-stderr-filters", &logs.duplicate_stderr_filters),
         directory: directory.map(|directory| PathBuf::from(directory.text)),
@@ -136,7 +136,23 @@ pub(super) fn streams(
         tee: set("tee", &logs.tee)?,
         tee_prefix: prefix(template.as_deref(), &role),
         shown: shown.map(|ranks| ranks.parse(parse_local_ranks)).transpose()?,
-    })
+    };
+    let is_off = streams.directory.as_deref() == Some(Path::new("/dev/null"));
+    Ok(if is_off { without_files(streams) } else { streams })
+}
+
+/// Streams of a job without log files, as torchrun has them: all output is on the screen.
+fn without_files(streams: TorchrunStreams) -> TorchrunStreams {
+    let none = || StreamSet::Every(OutputStreams::None);
+    TorchrunStreams {
+        directory: None,
+        redirected: none(),
+        tee: none(),
+        shown: None,
+        stdout_filters: Vec::new(),
+        stderr_filters: Vec::new(),
+        ..streams
+    }
 }
 
 #[cfg(test)]
