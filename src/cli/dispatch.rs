@@ -11,10 +11,12 @@ use super::command::entry::CommandEntry;
 use super::command::parse::print_requested;
 use super::command::{accelerate, run, torchrun};
 use super::error::CliError;
+use super::executable;
 use super::face::torchrun::job::TorchLauncher;
 use super::help;
 use super::line::{
-    CommandLine, Instead, codes, instead_of, is_launcher, is_python, launcher_named, version_line,
+    CommandLine, Instead, codes, instead_of, is_launcher, is_python, launcher_named,
+    launcher_of_python, version_line,
 };
 use super::registry::COMMANDS;
 use crate::base::shell::quoted_line;
@@ -158,6 +160,9 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
     let names = COMMANDS.iter().filter(|entry| entry.help.is_some()).map(|entry| entry.name);
     let help = match nearest(&word, names) {
         _ if is_launcher(&word) || is_python(&word) => line_for_launcher(&word, &typed.words[1..]),
+        _ if word == "-m" && is_module_of_launcher(&typed.words) => {
+            line_for_launcher("python", &typed.words)
+        }
         _ if is_line_of_run(&word, &typed.words) => {
             format!("did you mean `remuda run {}`?", quoted_line(&typed.words))
         }
@@ -166,6 +171,10 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
         None if let Some(near) = nearest(&word, ["--help", "--version"]) => {
             format!("did you mean `remuda {near}`?")
         }
+        None if !word.contains('/') && executable::search_path(&word).is_some() => format!(
+            "to run the program `{word}`, type `remuda run --no_python --no_local_rank {}`",
+            quoted_line(&typed.words)
+        ),
         None => "`remuda --help` lists the commands; `remuda run SCRIPT` runs a script".to_owned(),
     };
     let refused = typed.refuse(&[typed.word_span(0)], |spans| {
@@ -183,6 +192,15 @@ fn instead_of_command(word: &str) -> Option<String> {
         "ds_report" => "type `remuda doctor`".to_owned(),
         "ds_bench" => "type `remuda bench all-reduce`".to_owned(),
         "salloc" => "type `salloc … remuda run SCRIPT`: the allocation starts remuda".to_owned(),
+        "flux" | "bsub" | "blaunch" | "qsub" | "pbsdsh" => {
+            "write `remuda run SCRIPT` in the script of the job: it starts workers on all of its hosts".to_owned()
+        }
+        "nohup" | "env" | "nice" | "setsid" | "stdbuf" | "taskset" | "time" | "timeout" => {
+            format!("type `{word} … remuda run SCRIPT`: `{word}` starts remuda")
+        }
+        "numactl" => {
+            "type `remuda run --bind_cores_to_rank SCRIPT`: each worker has cores of its own, and memory near them".to_owned()
+        }
         "docker" | "podman" => format!("type `{word} run … remuda run SCRIPT`: the container starts remuda"),
         "apptainer" | "singularity" => {
             format!("type `{word} exec … remuda run SCRIPT`: the container starts remuda")
@@ -218,6 +236,12 @@ fn runs_place() -> &'static str {
     } else {
         "~/.local/state/remuda/runs"
     }
+}
+
+/// Whether these words start a launcher behind `python`.
+fn is_module_of_launcher(words: &[OsString]) -> bool {
+    let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    launcher_of_python(&words).is_some()
 }
 
 /// Returns what to type instead of the line of another launcher.
