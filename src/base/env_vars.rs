@@ -373,6 +373,12 @@ pub fn get_text(name: &str) -> Option<String> {
     get(name)?.into_string().ok()
 }
 
+/// Value of a variable of Slurm as text. In the `salloc` of a heterogeneous job, the variables of a component have its
+/// number at the end of their names, and there are no others: the value is that of the first component.
+pub fn get_of_slurm(name: &str) -> Option<String> {
+    get_text(name).or_else(|| get_text(&format!("{name}_HET_GROUP_0")))
+}
+
 /// The whole environment, byte for byte.
 pub fn all() -> std::collections::BTreeMap<Vec<u8>, Vec<u8>> {
     use std::os::unix::ffi::OsStringExt;

@@ -349,6 +349,11 @@ impl DialOptions {
         !self.has_host_names || !self.key_origin.is_secret()
     }
 
+    /// The digest of a plan that nodes compare.
+    pub(super) fn digest(&self, plan: &LaunchPlan) -> [u8; 32] {
+        if self.has_own_lines() { plan::line_digest(plan) } else { plan::digest(plan) }
+    }
+
     /// The lines of a plan that nodes compare.
     pub(super) fn outline(&self, plan: &LaunchPlan) -> Vec<String> {
         if self.has_own_lines() { plan::line_outline(plan) } else { plan::outline(plan) }

@@ -19,10 +19,26 @@ pub fn digest(plan: &LaunchPlan) -> [u8; 32] {
     for node in &plan.nodes {
         add_node(&mut hash, node);
     }
-    for (name, value) in flag_variables(plan) {
-        add_text(&mut hash, name.as_bytes());
-        add_text(&mut hash, value.as_bytes());
+    add_variables(&mut hash, plan);
+    hash.finalize().into()
+}
+
+/// SHA-256 over what the line of one of several nodes decides for itself, where each starts the workers of its own line:
+/// the hosts, the number of workers of each, their argv and the variables of `--env`. Slots are left out: tasks of one
+/// host have different ones.
+pub fn line_digest(plan: &LaunchPlan) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(b"remuda line 1\n");
+    add_number(&mut hash, plan.nodes.len() as u32);
+    for node in &plan.nodes {
+        add_number(&mut hash, node.node_rank.0);
+        add_text(&mut hash, node.host.as_str().as_bytes());
+        add_number(&mut hash, node.workers.len() as u32);
+        for worker in &node.workers {
+            add_argv(&mut hash, worker);
+        }
     }
+    add_variables(&mut hash, plan);
     hash.finalize().into()
 }
 
@@ -62,9 +78,20 @@ fn add_worker(hash: &mut Sha256, worker: &WorkerPlan) {
     add_number(hash, worker.rank.0);
     add_number(hash, worker.local_rank.0);
     add_number(hash, worker.slot.0);
+    add_argv(hash, worker);
+}
+
+fn add_argv(hash: &mut Sha256, worker: &WorkerPlan) {
     add_number(hash, worker.argv().count() as u32);
     for argument in worker.argv() {
         add_text(hash, argument.as_bytes());
+    }
+}
+
+fn add_variables(hash: &mut Sha256, plan: &LaunchPlan) {
+    for (name, value) in flag_variables(plan) {
+        add_text(hash, name.as_bytes());
+        add_text(hash, value.as_bytes());
     }
 }
 

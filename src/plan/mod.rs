@@ -16,7 +16,7 @@ pub(crate) mod workers;
 
 pub use accelerator::Accelerator;
 pub use batch_script::{BatchScript, UnprintableWord};
-pub use digest::digest;
+pub use digest::{digest, line_digest};
 pub use error::{PlanError, WORKERS_MAX};
 pub use manifest::{
     Controller, ManifestError, ManifestSpec, PairError, PodAccess, Quantity, QuantityError,

@@ -40,7 +40,8 @@ pub fn outline(plan: &LaunchPlan) -> Vec<String> {
 }
 
 /// The line of one of several nodes in lines, where each starts the workers of its own line: the command, the number
-/// of workers, then the nodes without slots and ranks, which the line of another node does not decide.
+/// of workers, then the nodes without slots and ranks, which the line of another node does not decide. The lines show
+/// the content of [`super::line_digest()`], as far as there is room.
 pub fn line_outline(plan: &LaunchPlan) -> Vec<String> {
     let mut sizes: Vec<_> = plan.nodes.iter().map(|node| node.workers.len().to_string()).collect();
     sizes.dedup();
@@ -178,7 +179,8 @@ mod tests {
     use super::*;
     use crate::base::{HostName, Slot};
     use crate::plan::{
-        Accelerator, Conventions, JobSpec, MasterAddr, Program, RendezvousPort, digest, plan,
+        Accelerator, Conventions, JobSpec, MasterAddr, Program, RendezvousPort, digest,
+        line_digest, plan,
     };
 
     fn named<'a>(name: &'a str, lines: &'a [String]) -> NamedOutline<'a> {
@@ -186,8 +188,13 @@ mod tests {
     }
 
     fn planned(hosts: &[(&str, u32)], args: &[&str]) -> LaunchPlan {
+        planned_from(0, hosts, args)
+    }
+
+    /// A plan in which the slots of every host begin with this one.
+    fn planned_from(first: u32, hosts: &[(&str, u32)], args: &[&str]) -> LaunchPlan {
         let host = |(name, slots): &(&str, u32)| {
-            (HostName::parse(name).expect("a name"), (0..*slots).map(Slot).collect())
+            (HostName::parse(name).expect("a name"), (first..first + slots).map(Slot).collect())
         };
         let spec = JobSpec {
             nodes: hosts.iter().map(host).collect(),
@@ -249,6 +256,21 @@ mod tests {
         );
         assert!(!same(&base, &lines(&[("n0", 2)], &["--lr", "1"])));
         assert!(!same(&base, &lines(&[("n0", 2), ("n2", 2)], &["--lr", "1"])));
+    }
+
+    #[test]
+    fn own_lines_differ_in_what_they_start_and_not_in_slots() {
+        let hosts = [("n0", 2), ("n1", 2)];
+        let base = planned(&hosts, &["--lr", "1"]);
+        let other_slots = planned_from(2, &hosts, &["--lr", "1"]);
+        assert_ne!(digest(&base), digest(&other_slots));
+        assert_eq!(line_digest(&base), line_digest(&other_slots));
+        assert_eq!(line_outline(&base), line_outline(&other_slots));
+        for other in
+            [planned(&hosts, &["--lr", "2"]), planned(&[("n0", 2), ("n1", 1)], &["--lr", "1"])]
+        {
+            assert_ne!(line_digest(&base), line_digest(&other));
+        }
     }
 
     #[test]

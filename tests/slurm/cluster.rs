@@ -101,7 +101,7 @@ impl Slurm {
              SlurmdPidFile={dir}/%n.pid\nSlurmdSpoolDir={dir}/%n\nProctrackType=proctrack/linuxproc\n\
              TaskPlugin=task/none\nSelectType=select/cons_tres\nMpiDefault=none\nReturnToService=2\n\
              JobAcctGatherType=jobacct_gather/none\nAccountingStorageType=accounting_storage/none\n\
-             KillWait=5\nTreeWidth=2\nSwitchType=switch/none\n",
+             KillWait=5\nTreeWidth=2\nSwitchType=switch/none\nSchedulerParameters=bf_interval=1\n",
             ports[0]
         );
         for (node, port) in (1..).zip(&ports[1..]) {

@@ -63,14 +63,14 @@ const TASKS: [&str; 2] = [env_vars::SLURM_STEP_TASKS_PER_NODE, env_vars::SLURM_T
 fn has_gpus() -> bool {
     [env_vars::SLURM_GPUS_PER_NODE, env_vars::SLURM_GPUS_ON_NODE]
         .into_iter()
-        .any(|name| text(name).is_some())
+        .any(|name| env_vars::get_of_slurm(name).is_some())
 }
 
 /// Finds the allocation in the variables of each scheduler in turn. Nodes without a number of slots
 /// get `slots`.
 pub(super) fn find(trust: Trust, slots: Option<SlotCount>) -> Result<AllocationSource, LoadError> {
     let options = |dialect| ReadOptions { dialect: Some(dialect), slots, ..ReadOptions::default() };
-    if env_vars::get(env_vars::SLURM_JOB_NODELIST).is_some() {
+    if is_in_slurm() {
         return slurm(options(Dialect::Slurm));
     }
     if let Some(file) = file(env_vars::PBS_NODEFILE) {
@@ -91,8 +91,13 @@ pub(super) fn find(trust: Trust, slots: Option<SlotCount>) -> Result<AllocationS
     Ok(AllocationSource::NotFound)
 }
 
+/// Whether this process is in an allocation of Slurm that names its nodes.
+pub(super) fn is_in_slurm() -> bool {
+    env_vars::get_of_slurm(env_vars::SLURM_JOB_NODELIST).is_some()
+}
+
 fn text(name: &str) -> Option<String> {
-    env_vars::get_text(name).filter(|text| !text.is_empty())
+    env_vars::get_text(name)
 }
 
 fn file(name: &str) -> Option<PathBuf> {
@@ -105,7 +110,7 @@ fn slurm(options: ReadOptions) -> Result<AllocationSource, LoadError> {
     let is_counted = options.slots.is_some() && !has_gpus();
     let names = SLURM.into_iter().filter(|name| !(is_counted && TASKS.contains(name)));
     for name in names {
-        if let Some(value) = text(name) {
+        if let Some(value) = env_vars::get_of_slurm(name) {
             writeln!(assignments, "{name}={value}").expect("writing to a String cannot fail");
         }
     }
@@ -151,14 +156,17 @@ pub(super) fn unlike_nodes() -> Option<String> {
     })
 }
 
-/// Returns a note about a heterogeneous job, of which remuda uses the nodes of one component.
+/// Returns a note about a heterogeneous job, of which remuda uses the nodes of one component, or of the step in which it
+/// runs.
 pub(super) fn component_note() -> Option<String> {
     let components = text(env_vars::SLURM_HET_SIZE)?.parse::<u32>().ok()?;
-    (1 < components).then(|| {
-        format!(
-            "note: the Slurm job has {components} components; the nodes of the first one are used\n"
-        )
-    })
+    let used = if text(env_vars::SLURM_STEP_NODELIST).is_some() {
+        "the nodes of this step"
+    } else {
+        "the nodes of the first one"
+    };
+    (1 < components)
+        .then(|| format!("note: the Slurm job has {components} components; {used} are used\n"))
 }
 
 fn from_text(text: &str, options: ReadOptions) -> Result<AllocationSource, LoadError> {

@@ -84,7 +84,13 @@ pub(super) fn find_pool(
             }
             Ok((pool, found))
         }
-        AllocationSource::Nodes(_) | AllocationSource::NotFound => this_machine(args, typed),
+        AllocationSource::Nodes(_) => {
+            let (pool, mut found) = this_machine(args, typed)?;
+            let note = allocation::component_note().unwrap_or_default();
+            found.warnings += &paint_message(&note, terminal.paint);
+            Ok((pool, found))
+        }
+        AllocationSource::NotFound => this_machine(args, typed),
         // The command line does not make the tasks one job.
         AllocationSource::OneTaskOfMany(task) => {
             let (pool, found) = this_machine(args, typed)?;

@@ -24,7 +24,7 @@ pub(in crate::cli) fn allocation_end(lead: Duration) -> Option<AllocationEnd> {
 }
 
 fn time_left_by_variable() -> Option<Duration> {
-    let end = env_vars::get_text(env_vars::SLURM_JOB_END_TIME)?.parse().ok()?;
+    let end = env_vars::get_of_slurm(env_vars::SLURM_JOB_END_TIME)?.parse().ok()?;
     Some(Duration::from_secs(end).saturating_sub(clock::wall()))
 }
 

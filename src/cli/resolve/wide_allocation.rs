@@ -1,6 +1,5 @@
 //! An allocation of several nodes around a line that starts one node.
 
-use crate::base::env_vars;
 use crate::cli::resolve::allocation::{self, AllocationSource};
 use crate::cli::resolve::mpi_task;
 use crate::cli::resolve::trust::Trust;
@@ -33,7 +32,7 @@ impl WideAllocation {
     /// typed on every node as it is, because nodes get their numbers when they join.
     pub(super) fn help_to_start_all(&self, options: &[String], takes_numbers: bool) -> String {
         let Self { origin, nodes } = self;
-        let is_slurm = env_vars::get(env_vars::SLURM_JOB_NODELIST).is_some();
+        let is_slurm = allocation::is_in_slurm();
         let on_all = match (takes_numbers, is_slurm) {
             (true, true) => {
                 "type `srun --ntasks-per-node=1` before it to start it on every node, or "

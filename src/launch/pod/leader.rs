@@ -18,7 +18,7 @@ use crate::launch::supervise::supervise as dispatch;
 use crate::launch::user::signals::Signals;
 use crate::os::process::signals::BlockedRequests;
 use crate::os::tasks::Tasks;
-use crate::plan::{self, LaunchPlan};
+use crate::plan::LaunchPlan;
 use crate::report::text::{show_duration, show_help, show_step};
 use crate::report::{OutputSender, print_error, print_message};
 use crate::transport::AgentEnvironment;
@@ -238,7 +238,7 @@ fn rules(plan: &LaunchPlan, options: &Options, dial: &DialOptions) -> Rules {
         key_origin: dial.key_origin.clone(),
         lease: options.limits.lease,
         build: env!("CARGO_PKG_VERSION"),
-        digest: plan::digest(plan),
+        digest: dial.digest(plan),
         outline: dial.outline(plan),
         has_own_lines: dial.has_own_lines(),
         has_first: true,

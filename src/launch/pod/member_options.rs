@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::base::{Epoch, NodeRank, Status};
 use crate::launch::options::{DialOptions, Options, SupervisorOptions};
 use crate::launch::pod::termination_log::write_termination_message;
-use crate::plan::{self, LaunchPlan};
+use crate::plan::LaunchPlan;
 use crate::report::diagnostic::Paint;
 use crate::transport::dial::Dialer;
 
@@ -78,7 +78,7 @@ impl MemberOptions {
             lease: self.lease,
             job: dial.job.clone(),
             build: env!("CARGO_PKG_VERSION"),
-            digest: plan::digest(plan),
+            digest: dial.digest(plan),
             outline: dial.outline(plan),
             own_workers: dial.has_own_lines().then(|| own_workers(plan, node)),
             next_epoch,

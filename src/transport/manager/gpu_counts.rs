@@ -18,7 +18,7 @@ pub struct GpuCounts {
 impl GpuCounts {
     /// Reads the variables of Slurm.
     pub fn of_environment() -> Self {
-        let number = |name| env_vars::get_text(name)?.rsplit(':').next()?.parse::<u32>().ok();
+        let number = |name| env_vars::get_of_slurm(name)?.rsplit(':').next()?.parse::<u32>().ok();
         Self {
             per_node: number(env_vars::SLURM_GPUS_PER_NODE),
             here: number(env_vars::SLURM_GPUS_ON_NODE),
