@@ -192,6 +192,8 @@ const REFUSED: &[&str] = &[
     "--data shard.bin --vocabulary 50",
     "--data text --vocabulary 50",
     "--num_gpus 2 --lanes 3",
+    "-H n1:1,n2:1,n3:1,n4:1 --lanes 6",
+    "-H n1:1,n2:1,n3:1,n4:1 --lanes 6 --min_nodes 4",
     "--num_gpus 2 --lanes 4 --accumulate 3",
     "--data text --block 200",
     "--block 40000",

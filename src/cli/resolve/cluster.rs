@@ -1,6 +1,5 @@
 //! Hosts, slots, devices and the transport of a job, from the options of `remuda run`.
 
-use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use crate::base::{HostName, NodeRank, Slot, Status, env_vars};
@@ -133,12 +132,35 @@ impl ResolvedCluster {
         matches!(&self.transport, Transport::Dial(dial) if !is_first && !dial.shares_screen)
     }
 
-    /// Number of workers that run at once. Nodes that stand ready as spares have none; these are the smallest.
+    /// Numbers of workers of all nodes.
+    fn sizes(&self) -> Vec<usize> {
+        self.nodes.iter().map(|(_, slots)| slots.len()).collect()
+    }
+
+    /// Number of workers that run at once. Nodes that stand ready as spares have none, and those whose workers cannot
+    /// share the lanes of a training.
     pub(in crate::cli) fn workers(&self) -> usize {
-        let mut counts: Vec<usize> = self.nodes.iter().map(|(_, slots)| slots.len()).collect();
-        counts.sort_unstable_by_key(|count| Reverse(*count));
-        let members = self.elastic.map_or(counts.len(), |elastic| elastic.max);
-        counts.iter().take(members).sum()
+        let sizes = self.sizes();
+        let world = self.elastic.and_then(|elastic| elastic.largest_world(&sizes));
+        let without_lanes = || Some(ElasticNodes { lanes: None, ..self.elastic? });
+        let world = world.or_else(|| without_lanes()?.largest_world(&sizes));
+        world.unwrap_or(sizes).iter().sum()
+    }
+
+    /// Returns the option with which fewer nodes start, whose workers can share the lanes, and their number; `None` if
+    /// there are no such nodes.
+    #[cfg(feature = "train")]
+    pub(in crate::cli) fn way_to_share(&self, lanes: usize) -> Option<(String, usize)> {
+        let sizes = self.sizes();
+        if let Some(elastic) = self.elastic {
+            let world =
+                ElasticNodes { min: 1, lanes: Some(lanes), ..elastic }.largest_world(&sizes)?;
+            return Some((format!("--min_nodes {}", world.len()), world.iter().sum()));
+        }
+        let workers = |nodes: usize| sizes[..nodes].iter().sum::<usize>();
+        let can_share = |nodes: &usize| lanes.checked_rem(workers(*nodes)) == Some(0);
+        let nodes = (1..sizes.len()).rev().find(can_share)?;
+        Some((format!("--num_nodes {nodes}"), workers(nodes)))
     }
 
     /// Number of workers of every node; `None` if it differs.

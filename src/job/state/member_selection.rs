@@ -1,5 +1,10 @@
 //! Selection of the nodes whose workers can share the lanes of a training. Pure.
 
+use std::cmp::Reverse;
+
+use crate::base::order;
+use crate::job::event::{ElasticNodes, MeetingPoint};
+
 /// Limit of the table of sums; of more nodes of different sizes, only the first ones are taken.
 const TABLE_MAX: usize = 1 << 22;
 
@@ -30,6 +35,20 @@ pub(super) fn select(sizes: &[usize], allowed: Allowed) -> Option<Vec<usize>> {
     }
     let (table, keeps_first) = (SumTable::new(sizes, max, sums), allowed.keeps_first);
     (min..=max).rev().find_map(|count| table.first_selection(sizes, (count, lanes), keeps_first))
+}
+
+impl ElasticNodes {
+    /// Returns the numbers of workers of the nodes with which a job starts if all nodes are there and have these numbers;
+    /// `None` if no selection of them can start.
+    pub fn largest_world(self, sizes: &[usize]) -> Option<Vec<usize>> {
+        let Self { min, max, lanes, .. } = self;
+        let keeps_first = self.meeting == MeetingPoint::Node0;
+        let mut sizes = sizes.to_vec();
+        let kept = usize::from(keeps_first).min(sizes.len());
+        order::sort_by_key(&mut sizes[kept..], |size| Reverse(*size));
+        let selected = select(&sizes, Allowed { min, max, lanes, keeps_first })?;
+        Some(selected.into_iter().map(|index| sizes[index]).collect())
+    }
 }
 
 /// The largest number of nodes, at least `min`, that are the first ones.
@@ -113,7 +132,10 @@ impl SumTable {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::job::event::Newcomers;
 
     #[track_caller]
     fn check(
@@ -124,6 +146,28 @@ mod tests {
     ) {
         let allowed = Allowed { min, max, lanes: Some(lanes), keeps_first: true };
         assert_eq!(select(sizes, allowed).as_deref(), expected);
+    }
+
+    #[test]
+    fn largest_world_is_that_of_the_first_start() {
+        let world = |sizes: &[usize], meeting, lanes| {
+            let elastic = ElasticNodes {
+                min: 2,
+                max: 4,
+                meeting,
+                last_call: Duration::ZERO,
+                newcomers: Newcomers::AtOnce,
+                excludes_failing: false,
+                lanes,
+            };
+            elastic.largest_world(sizes)
+        };
+        let called = MeetingPoint::Launcher;
+        assert_eq!(world(&[1, 2, 1, 2, 1], called, None), Some(vec![2, 2, 1, 1]));
+        assert_eq!(world(&[1, 1, 1, 1], called, Some(6)), Some(vec![1, 1, 1]));
+        assert_eq!(world(&[1, 1, 1, 1], called, Some(5)), None);
+        assert_eq!(world(&[1, 3, 3], called, Some(6)), Some(vec![3, 3]));
+        assert_eq!(world(&[1, 3, 3], MeetingPoint::Node0, Some(8)), Some(vec![1, 3]));
     }
 
     #[test]

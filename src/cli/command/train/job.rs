@@ -1,6 +1,7 @@
 //! `remuda train`: starts this executable as the workers of a job.
 
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser};
@@ -26,7 +27,7 @@ use crate::cli::resolve::{self, ResolvedCluster};
 use crate::cli::settings::{with_settings_options, with_sources};
 use crate::cli::start::{self, JobArgs, PrintedRanks, WorkerProgram, start};
 use crate::inventory::gpu_rooms;
-use crate::launch::{CauseRule, Transport};
+use crate::launch::{CauseRule, ElasticNodes, Transport};
 use crate::report::{Terminal, print_message, print_screen};
 use crate::train::{SavedTraining, has_last_record, more_steps, show_reached};
 
@@ -72,11 +73,13 @@ fn run(mut cli: TrainCli, typed: &CommandLine) -> Result<Status, CliError> {
     let terminal = Terminal::detect();
     device::apply(&mut cli.train, &mut cli.cluster, typed, terminal)?;
     let mut cluster = resolve_cluster(&mut cli, typed, terminal)?;
-    cluster.set_elastic(resolve::elastic(&cli.elastic, &cluster, typed)?);
+    let elastic = resolve::elastic(&cli.elastic, &cluster, typed)?;
+    let lanes = cli.train.lanes.map(NonZeroUsize::get);
+    cluster.set_elastic(elastic.map(|elastic| ElasticNodes { lanes, ..elastic }));
     args::check::stdin(&cli.watch, cluster.workers(), typed)?;
     // Errors are reported once here, and not by every worker.
     let workers = Workers::of(&cluster);
-    lanes::apply(&mut cli.train, workers.count(), typed)?;
+    lanes::apply(&mut cli.train, &cluster, typed)?;
     let saved = settle(&mut cli, typed, &cluster, terminal)?;
     let vocabulary = check::run(&mut cli.train, typed, workers, saved.as_ref())?;
     device::check(&cli.train, typed)?;

@@ -6,6 +6,7 @@ use crate::base::Diagnostic;
 use crate::cli::command::train::args::TrainArgs;
 use crate::cli::line::codes::{BAD_VALUE, CANNOT_COMBINE};
 use crate::cli::line::{CommandLine, RefusedLine};
+use crate::cli::resolve::ResolvedCluster;
 use crate::report::text::show_count;
 
 /// Largest number of possible numbers of workers that a message lists.
@@ -14,11 +15,11 @@ const LISTED_MAX: usize = 12;
 /// Divides the lanes of the line, if it has them, among the workers.
 pub(super) fn apply(
     args: &mut TrainArgs,
-    workers: usize,
+    cluster: &ResolvedCluster,
     typed: &CommandLine,
 ) -> Result<(), RefusedLine> {
     let Some(lanes) = args.lanes.map(NonZeroUsize::get) else { return Ok(()) };
-    let accumulate = args.accumulate;
+    let (accumulate, workers) = (args.accumulate, cluster.workers());
     if !args.share_lanes(workers) {
         return Err(typed.refuse(&[typed.value_or_end("lanes")], |spans| {
             let batches = if lanes == 1 { "micro-batch" } else { "micro-batches" };
@@ -26,11 +27,14 @@ pub(super) fn apply(
                 "--lanes {lanes}: {lanes} {batches} cannot be divided equally among {}",
                 show_count(workers, "worker")
             );
-            let start =
-                if lanes == 1 { "1 worker".to_owned() } else { divisors(lanes) + " workers" };
+            let all = if lanes == 1 { "1 worker".to_owned() } else { divisors(lanes) + " workers" };
+            let (start, option) = match cluster.way_to_share(lanes) {
+                Some((option, workers)) => (show_count(workers, "worker"), option),
+                None => (all, "--num_gpus".to_owned()),
+            };
             Diagnostic::error(BAD_VALUE, spans[0], message)
                 .label(format!("expected a multiple of {workers}"))
-                .help(format!("start {start} (`--num_gpus`), or write another `--lanes`"))
+                .help(format!("start {start} (`{option}`), or write another `--lanes`"))
         }));
     }
     let each = args.accumulate;
