@@ -9,6 +9,8 @@ use rustix::process::Signal;
 
 use crate::support::launch::{Launch, Outcome, face};
 use crate::support::proof::{has, proof_cases, skip};
+use crate::support::varying_nodes::worker_until;
+use crate::support::wait_for;
 
 /// A job whose agents this process manager starts.
 fn job(manager: &str) -> Launch {
@@ -162,6 +164,71 @@ fn host_that_ssh_cannot_reach_is_named_alone() {
     }
 }
 
+/// Each host is tried once more alone, because another one may have ended the command for all.
+#[test]
+fn job_with_too_few_hosts_in_reach_ends_with_the_reasons() {
+    let hosts = "n1.invalid:1,n2.invalid:1,n3.invalid:1";
+    for (manager, program) in [("openmpi", "mpirun.openmpi"), ("mpich", "mpiexec.mpich")] {
+        if !has(manager, "job_with_too_few_hosts_in_reach_ends_with_the_reasons") {
+            continue;
+        }
+        for option in ["--min_nodes=2", "--spares=1"] {
+            let outcome = job_on(manager, hosts).option(option).program(["true"]).end().code(69);
+            let outcome = outcome
+                .says("error[R107]: 3 of 3 hosts cannot be reached; nothing was started\n")
+                .says(&format!("    n2.invalid: `{program}` has not reached it\n      ssh: Could"));
+            drop(outcome.does_not_say("did not start it within"));
+        }
+    }
+}
+
+/// Open MPI ends for all hosts if it cannot reach one.
+#[test]
+fn job_that_can_do_without_a_host_starts_on_the_others() {
+    for manager in ["openmpi", "mpich"] {
+        if !has(manager, "job_that_can_do_without_a_host_starts_on_the_others") {
+            continue;
+        }
+        let launch = job_on(manager, "localhost:2,n1.invalid:1").option("--min_nodes=1");
+        let outcome = launch.sh("echo $RANK of $WORLD_SIZE").end().code(0);
+        assert_eq!(lines(&outcome), ["0 of 2", "1 of 2"]);
+        drop(
+            outcome.says(
+                "warning: the job runs without n1.invalid; remuda will connect to it again. ",
+            ),
+        );
+    }
+}
+
+/// A command that hangs ends before the host is tried again.
+#[test]
+fn host_that_hangs_has_one_command_at_a_time() {
+    if !has("mpich", "host_that_hangs_has_one_command_at_a_time") {
+        return;
+    }
+    let launch = job_on("mpich", "localhost:1,n1.invalid:1").option("--min_nodes=1");
+    let (ssh, log, end) =
+        (launch.dir().join("ssh"), launch.dir().join("log"), launch.dir().join("end"));
+    // MPICH leaves its ssh behind when it is ended.
+    let wait = format!("while [ ! -e {} ]; do sleep 0.1; done", end.display());
+    fs::write(&ssh, format!("#!/bin/sh\necho up >> {}\n{wait}\n", log.display())).expect("a file");
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).expect("the file of this test");
+    let launch = launch.option(format!("--launcher_args=-launcher-exec {}", ssh.display()));
+    let launch = launch.options(["--agent_timeout", "2s"]).sh(&worker_until(&end));
+    let running = launch.start();
+    let attempts = || fs::read_to_string(&log).map_or(0, |text| text.lines().count());
+    wait_for("a third command", || (3 <= attempts()).then_some(()));
+    // The first one started the other host.
+    let commands = || {
+        let all = running.processes().into_iter();
+        all.filter(|process| process.name == "mpiexec.mpich").count()
+    };
+    wait_for("the end of the second command", || (commands() <= 2).then_some(()));
+    assert!(attempts() < 6, "{} attempts", attempts());
+    fs::write(&end, "").expect("a file");
+    drop(running.end().code(0));
+}
+
 /// MPICH does not exit when ssh does not return.
 #[test]
 fn manager_that_starts_no_agent_in_time_is_quoted() {
@@ -242,7 +309,8 @@ fn check_tasks(mpirun: &[&str]) {
     let outcome = launch.end().code(0);
     let line = |rank: usize| format!("{rank} of 4 in group {} no no", rank / 2);
     assert_eq!(lines(&outcome), (0..4).map(line).collect::<Vec<_>>());
-    outcome.says("task 0 of 2 of mpirun: each task is a node with 2 workers (-n)");
+    let outcome = outcome.says("task 0 of 2 of mpirun: each task is a node with 2 workers (-n)");
+    drop(outcome.does_not_say("the lines differ"));
 }
 
 const OPEN_MPI: [&str; 5] =

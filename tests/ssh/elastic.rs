@@ -120,11 +120,33 @@ fn too_few_hosts_within_reach_start_nothing() {
     if !can_run("too_few_hosts_within_reach_start_nothing") {
         return;
     }
-    let job = start(&["--min_nodes", "3"], &[2]);
-    let outcome = job.running.end().code(69);
-    assert!(outcome.stderr.contains("nothing was started"), "{outcome:#?}");
-    assert!(outcome.stderr.contains("n3"), "{outcome:#?}");
-    assert!(outcome.stdout.is_empty(), "{outcome:#?}");
+    for (min, gone, names) in [("3", &[2][..], "n3"), ("2", &[0, 1, 2], "n[1-3]")] {
+        let job = start(&["--min_nodes", min], gone);
+        let outcome = job.running.end().code(69);
+        let count = gone.len();
+        let error =
+            format!("error[R107]: {count} of 3 hosts cannot be reached; nothing was started\n");
+        let outcome = outcome.says(&error).says(&format!("    {names}: "));
+        assert!(outcome.stdout.is_empty(), "{outcome:#?}");
+    }
+}
+
+#[test]
+fn training_begins_with_as_many_hosts_as_share_the_lanes() {
+    if !can_run("training_begins_with_as_many_hosts_as_share_the_lanes") {
+        return;
+    }
+    let hosts = Training::new();
+    let running = hosts.start(&["--min_nodes", "1", "--lanes", "4"]);
+    running.wait_for_lines("is saved in", 3);
+    lose(&hosts.cluster, &running, 0);
+    let outcome = running.end().code(0);
+    let expected = [
+        "     Nodes  2 workers on 2 nodes (minimum 1, maximum 3); 1 node has no workers (--lanes 4)",
+        "     Nodes  2 workers on 2 nodes (minimum 1, maximum 3); more nodes may join",
+    ];
+    assert_eq!(members(&outcome), expected);
+    hosts.assert_same_bits_on_one_worker("4");
 }
 
 /// Digest of parameters and moments in the last record of a training.

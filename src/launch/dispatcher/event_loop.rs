@@ -90,7 +90,11 @@ impl Dispatcher<'_> {
     async fn handle_next_event(&mut self) {
         let wakeup = self.next_event().await;
         if let Some(event) = self.handle(wakeup) {
+            let is_without = matches!(event, Event::Absent(_) | Event::Refused(_));
             self.step(event);
+            if is_without {
+                self.end_join_time(clock::now());
+            }
         }
     }
 

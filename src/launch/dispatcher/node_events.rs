@@ -50,18 +50,15 @@ impl Dispatcher<'_> {
             NodeMessage::Joined { machine, own_workers } => {
                 self.on_joined(node, &machine, own_workers)
             }
-            NodeMessage::Unreachable(fault) => match elastic::unreached(self.options.elastic) {
-                Unreached::Replaced => {
-                    self.reject_joiner(node, &fault);
-                    None
-                }
-                // A program that this machine does not have is missing later too.
-                Unreached::Retried if fault.kind == FaultKind::NoProgram => {
-                    self.on_unreachable(node, fault)
-                }
-                Unreached::Retried => Some(self.on_absent(node, fault)),
-                Unreached::Refused => self.on_unreachable(node, fault),
-            },
+            NodeMessage::Unreachable(fault) => self.on_unreached(node, fault),
+            // Another host may be the reason.
+            NodeMessage::FirstCommandEnded(fault)
+                if 1 < self.plan.nodes.len() && self.can_retry(&fault) =>
+            {
+                self.reconnect(node, self.job.epoch());
+                None
+            }
+            NodeMessage::FirstCommandEnded(fault) => self.on_unreached(node, fault),
             NodeMessage::Unfit(problems) => self.on_unfit(node, problems),
             NodeMessage::Closed(AgentEnd { exit, output: words }, at) => {
                 self.nodes.table.on_link_ended(node, at);
@@ -106,6 +103,25 @@ impl Dispatcher<'_> {
         let line = format!("{} received {}", self.host(node), signal_name(signal));
         self.reporter.print_message(show_step("Signal", &line));
         self.on_user_request(request, Some(node))
+    }
+
+    /// Whether a node with this fault is connected to again.
+    fn can_retry(&self, fault: &Fault) -> bool {
+        // A program that this machine does not have is missing later too.
+        elastic::unreached(self.options.elastic) == Unreached::Retried
+            && fault.kind != FaultKind::NoProgram
+    }
+
+    /// Handles a node to which no link could be made.
+    fn on_unreached(&mut self, node: NodeRank, fault: Fault) -> Option<Event> {
+        match elastic::unreached(self.options.elastic) {
+            Unreached::Replaced => {
+                self.reject_joiner(node, &fault);
+                None
+            }
+            Unreached::Retried if self.can_retry(&fault) => Some(self.on_absent(node, fault)),
+            Unreached::Retried | Unreached::Refused => self.on_unreachable(node, fault),
+        }
     }
 
     /// Handles a node that cannot be reached and without which the job does not start.

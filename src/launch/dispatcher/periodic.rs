@@ -182,7 +182,7 @@ impl Dispatcher<'_> {
     }
 
     /// Gives up the start if too few nodes have joined in time.
-    fn end_join_time(&mut self, now: Instant) {
+    pub(super) fn end_join_time(&mut self, now: Instant) {
         let limit = self.time_to_join(now);
         let Some(missed) = elastic::missed_nodes(&self.job, &self.nodes.table, limit) else {
             return;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use crate::base::NodeRank;
 use crate::transport::Fault;
@@ -44,12 +44,39 @@ impl CommandState {
     }
 }
 
-/// The state of a command, for the tasks that wait for its nodes.
-pub(in crate::launch) type ManagedCommand = watch::Receiver<CommandState>;
+/// A command, for the tasks that wait for its nodes.
+#[derive(Clone)]
+pub(in crate::launch) struct ManagedCommand {
+    state: watch::Receiver<CommandState>,
+    /// Tells the command of one node that nothing waits for it any longer.
+    given_up: Arc<Notify>,
+}
+
+impl ManagedCommand {
+    /// Ends the command of one node, which did not start its agent in time.
+    pub(in crate::launch) fn give_up(&self) {
+        self.given_up.notify_one();
+    }
+}
+
+/// Why a command has ended before a node had an agent.
+pub(in crate::launch) struct EndedCommand {
+    /// The reason.
+    pub(in crate::launch) fault: Fault,
+    /// Whether the reason is this node, as far as the manager says.
+    pub(in crate::launch) is_of_node: bool,
+}
+
+/// A command to be started.
+struct CommandRequest {
+    nodes: Vec<NodeRank>,
+    state: watch::Sender<CommandState>,
+    given_up: Arc<Notify>,
+}
 
 /// Starts agents through a process manager.
 pub(in crate::launch) struct ManagedAgents {
-    requests: mpsc::UnboundedSender<(Vec<NodeRank>, watch::Sender<CommandState>)>,
+    requests: mpsc::UnboundedSender<CommandRequest>,
     /// The command for all nodes.
     first: ManagedCommand,
 }
@@ -63,9 +90,8 @@ impl ManagedAgents {
     ) -> (Arc<Self>, impl Future<Output = ()>) {
         // Holds one request for each attempt to start a node, which the dispatcher makes.
         let (requests, queue) = mpsc::unbounded_channel();
-        let (ended, first) = watch::channel(CommandState::default());
         let all = ticket.hosts.iter().map(|host| host.node).collect();
-        let _ = requests.send((all, ended));
+        let first = request(&requests, all);
         (Arc::new(Self { requests, first }), run(options, ticket, queue))
     }
 
@@ -74,19 +100,29 @@ impl ManagedAgents {
         if !is_again {
             return self.first.clone();
         }
-        let (ended, receiver) = watch::channel(CommandState::default());
-        let _ = self.requests.send((vec![node], ended));
-        receiver
+        request(&self.requests, vec![node])
     }
 }
 
+/// Requests a command for these nodes.
+fn request(
+    requests: &mpsc::UnboundedSender<CommandRequest>,
+    nodes: Vec<NodeRank>,
+) -> ManagedCommand {
+    let (sender, state) = watch::channel(CommandState::default());
+    let given_up = Arc::new(Notify::new());
+    let _ = requests.send(CommandRequest { nodes, state: sender, given_up: Arc::clone(&given_up) });
+    ManagedCommand { state, given_up }
+}
+
 /// Waits until a command has ended, and returns why a node has no agent; never returns if the launcher ends it.
-pub(in crate::launch) async fn fault_of(mut command: ManagedCommand, node: NodeRank) -> Fault {
+pub(in crate::launch) async fn end_of(mut command: ManagedCommand, node: NodeRank) -> EndedCommand {
     let has_ended = |state: &CommandState| matches!(state, CommandState::Ended { .. });
-    if let Ok(state) = command.wait_for(has_ended).await
+    if let Ok(state) = command.state.wait_for(has_ended).await
         && let CommandState::Ended { fault, of_nodes } = &*state
     {
-        return of_nodes.get(&node).unwrap_or(fault).clone();
+        let own = of_nodes.get(&node);
+        return EndedCommand { fault: own.unwrap_or(fault).clone(), is_of_node: own.is_some() };
     }
     std::future::pending().await
 }
@@ -95,7 +131,7 @@ pub(in crate::launch) async fn fault_of(mut command: ManagedCommand, node: NodeR
 /// not say so.
 pub(in crate::launch) async fn fault_of_node(mut command: ManagedCommand, node: NodeRank) -> Fault {
     let has_ended = |state: &CommandState| state.ended(node).is_some();
-    if let Ok(state) = command.wait_for(has_ended).await
+    if let Ok(state) = command.state.wait_for(has_ended).await
         && let Some(fault) = state.ended(node)
     {
         return fault.clone();
@@ -109,7 +145,7 @@ pub(in crate::launch) fn late_fault(
     node: NodeRank,
     limit: Duration,
 ) -> Option<Fault> {
-    match &*command.borrow() {
+    match &*command.state.borrow() {
         CommandState::Running { progress, .. } => Some(progress.late_fault(node, limit)),
         CommandState::Requested | CommandState::Ended { .. } => None,
     }
@@ -118,15 +154,20 @@ pub(in crate::launch) fn late_fault(
 async fn run(
     options: ManagerOptions,
     ticket: Ticket,
-    mut queue: mpsc::UnboundedReceiver<(Vec<NodeRank>, watch::Sender<CommandState>)>,
+    mut queue: mpsc::UnboundedReceiver<CommandRequest>,
 ) {
     let mut commands = tokio::task::JoinSet::new();
     loop {
         tokio::select! {
-            Some((nodes, ended)) = queue.recv() => {
+            Some(CommandRequest { nodes, state, given_up }) = queue.recv() => {
                 let (options, mut ticket) = (options.clone(), ticket.clone());
                 ticket.hosts.retain(|host| nodes.contains(&host.node));
-                commands.spawn(run_command(options, ticket, ended));
+                commands.spawn(async move {
+                    tokio::select! {
+                        () = run_command(options, ticket, state) => {}
+                        () = given_up.notified() => {}
+                    }
+                });
             }
             Some(_) = commands.join_next(), if !commands.is_empty() => {}
             else => std::future::pending::<()>().await,

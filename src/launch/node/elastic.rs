@@ -54,16 +54,17 @@ pub(crate) fn is_obsolete(job: &JobState, node: NodeRank, message: &FromAgent) -
     is_answer && job.is_vacant(node)
 }
 
-/// How long nodes that are missing are still waited for. Before the first start the launcher has connected to
-/// all nodes that can be reached.
+/// How long nodes that are missing are still waited for. Before the first start, the launcher knows of every node that
+/// it connects to whether it can be reached: no other attempt is waited for.
 pub(crate) fn time_to_join(
     elastic: ElasticNodes,
     is_first: bool,
     (join_limit, waited): (Duration, Duration),
 ) -> Duration {
     let limit = match elastic.meeting {
-        MeetingPoint::Launcher if !is_first => RETURN_LIMIT,
-        MeetingPoint::Launcher | MeetingPoint::Node0 => join_limit,
+        MeetingPoint::Launcher if is_first => Duration::ZERO,
+        MeetingPoint::Launcher => RETURN_LIMIT,
+        MeetingPoint::Node0 => join_limit,
     };
     limit.saturating_sub(waited)
 }
@@ -166,7 +167,7 @@ pub(in crate::launch::node) mod tests {
         };
         assert_eq!(left(MeetingPoint::Node0, true, 20), 40 * SECOND);
         assert_eq!(left(MeetingPoint::Node0, false, 20), 40 * SECOND);
-        assert_eq!(left(MeetingPoint::Launcher, true, 90), Duration::ZERO);
+        assert_eq!(left(MeetingPoint::Launcher, true, 0), Duration::ZERO);
         assert_eq!(left(MeetingPoint::Launcher, false, 90), 510 * SECOND);
     }
 

@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 
 use crate::base::{Epoch, HostName, JobId, NodeRank, Note, Rank, clock};
 use crate::launch::manager::agents::{
-    ManagedAgents, ManagedCommand, fault_of, fault_of_node, late_fault,
+    EndedCommand, ManagedAgents, ManagedCommand, end_of, fault_of_node, late_fault,
 };
 use crate::launch::node::join_deadline::{JoinDeadline, wait_for_node};
 use crate::launch::node::join_limit::JoinLimit;
@@ -70,6 +70,9 @@ pub(in crate::launch) enum NodeMessage {
     },
     /// No link could be made.
     Unreachable(Fault),
+    /// The command of a process manager that starts all nodes has ended before this one had joined, and the manager
+    /// does not say that the node is the reason.
+    FirstCommandEnded(Fault),
     /// The node has connected only to report why it cannot start its workers.
     Unfit(Vec<Problem>),
     Message(FromAgent),
@@ -375,10 +378,17 @@ fn serve_link(
             (None, tasks.spawn(serve_joined(Arc::clone(acceptor), deadline, context, queue)))
         }
         Connector::Managed(acceptor, limit, agents) => {
-            let command = agents.command_of(node, 0 < context.link);
-            let (acceptor, deadline) =
-                (Arc::clone(acceptor), JoinDeadline::after(join_from, *limit));
-            (None, tasks.spawn(serve_managed(acceptor, command, deadline, context, queue)))
+            let (acceptor, agents) = (Arc::clone(acceptor), Arc::clone(agents));
+            // If the number of nodes may vary, a node is started again however long the others have run.
+            let is_again = caller.waits_for_ever && 0 < context.link;
+            let from = if is_again { clock::now() + pause } else { join_from };
+            let deadline = JoinDeadline::after(from, *limit);
+            let serve_later = async move {
+                tokio::time::sleep(pause).await;
+                let command = agents.command_of(node, 0 < context.link);
+                serve_managed(acceptor, command, deadline, context, queue).await;
+            };
+            (None, tasks.spawn(serve_later))
         }
         Connector::Local | Connector::Dial(..) => {
             let args = ["agent".into(), format!("job={job}"), format!("node={node}")];
@@ -446,12 +456,20 @@ async fn serve_managed(
     let joined = tokio::select! {
         biased;
         joined = wait_for_node(&acceptor, deadline, (context.node, context.link)) => joined,
-        fault = fault_of(command.clone(), context.node) => Err(Absence::Fault(fault)),
+        EndedCommand { fault, is_of_node } = end_of(command.clone(), context.node) => {
+            if context.link == 0 && !is_of_node {
+                return context.send_event(NodeMessage::FirstCommandEnded(fault)).await;
+            }
+            Err(Absence::Fault(fault))
+        }
         fault = fault_of_node(command.clone(), context.node) => Err(Absence::Fault(fault)),
     };
     let joined = joined.map_err(|absence| match absence {
         Absence::Fault(fault) if fault.kind == FaultKind::NotJoined => {
             let late = late_fault(&command, context.node, deadline.limit.time);
+            if 0 < context.link {
+                command.give_up();
+            }
             Absence::Fault(late.unwrap_or(fault))
         }
         Absence::Fault(_) | Absence::Unfit(_) => absence,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Rank, Status, WorkerExit};
-use crate::job::{FailureCause, NodeLoss, StartFailure, StartStep, Verdict};
+use crate::job::{FailureCause, MeetingPoint, NodeLoss, StartFailure, StartStep, Verdict};
 use crate::launch::codes;
 use crate::launch::history::{History, WorkerHistory};
 use crate::launch::options::Options;
@@ -193,8 +193,10 @@ impl JobReport<'_> {
         if !self.startup.faults.is_empty() {
             let faults = self.own_faults().map(|(node, fault)| (self.host(node), fault));
             let faults: Vec<_> = faults.collect();
-            let needed = self.options.elastic.map(|elastic| elastic.min);
-            let nodes = needed.unwrap_or(self.plan.nodes.len());
+            // Nodes that join by themselves have no names before, and only those that are needed are missed.
+            let joining =
+                self.options.elastic.filter(|elastic| elastic.meeting == MeetingPoint::Node0);
+            let nodes = joining.map_or(self.plan.nodes.len(), |elastic| elastic.min);
             text += &unreachable::show(&faults, nodes, self.show_consequence());
         }
         if !self.startup.problems.is_empty() {

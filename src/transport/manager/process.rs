@@ -226,7 +226,7 @@ impl StartedCommand {
 
     /// Whether these nodes are the reason for which the manager has ended all of its processes.
     fn are_cause(&self, nodes: &BTreeSet<NodeRank>) -> bool {
-        self.manager.mpi.is_some() && (1..self.hosts.len()).contains(&nodes.len())
+        self.manager.mpi.is_some() && !nodes.is_empty()
     }
 
     /// What a user can type if the manager does not start the agent of this node, or any.
