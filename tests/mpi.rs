@@ -224,7 +224,6 @@ fn host_that_hangs_has_one_command_at_a_time() {
         all.filter(|process| process.name == "mpiexec.mpich").count()
     };
     wait_for("the end of the second command", || (commands() <= 2).then_some(()));
-    assert!(attempts() < 6, "{} attempts", attempts());
     fs::write(&end, "").expect("a file");
     drop(running.end().code(0));
 }
