@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/vectors/*.json: the results of PyTorch for the bundled models and optimizer.
+"""Writes tests/vectors/*.json: the results of PyTorch for the bundled models and optimizer, and its
+rounding errors in bfloat16.
 
     python3 scripts/gradient_vectors.py        (needs torch, CPU is enough)
 
@@ -136,6 +137,42 @@ def mlp_case(compute):
     return {"sizes": sizes, **batch, **compute(model, inputs, classes)}
 
 
+def made(index, name, shape):
+    """A parameter that a test can make as well, from the index of its first number: rounded to bfloat16."""
+    numbers = torch.arange(index, index + shape.numel(), dtype=torch.float64)
+    # Multiples of 2⁻³² from 0 to 1.
+    numbers = (numbers * 2_654_435_761).remainder(2**32) / 2**32
+    if len(shape) == 2:
+        numbers = (numbers - 0.5) * 0.2
+    else:
+        numbers = (numbers - 0.5) * 0.2 if name.endswith("bias") else numbers + 0.5
+    return numbers.to(torch.bfloat16).to(torch.float64).view(shape)
+
+
+def autocast_case():
+    """Relative errors of the gradients, parameter by parameter, of a GPT-2 under autocast to bfloat16."""
+    config = {"vocabulary": 37, "block": 40, "layers": 2, "heads": 2, "width": 128}
+    tokens = torch.tensor([(7 * at * at + 3 * at) % 37 for at in range(3 * 41)]).view(3, 41)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    found = {}
+    for dtype in (torch.float64, torch.float32):
+        model, index = Gpt(**config, is_gpt2=True).to(dtype), 0
+        for name, parameter in model.named_parameters():
+            parameter.data = made(index, name, parameter.shape).to(dtype)
+            index += parameter.numel()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.float32):
+            loss = model.loss(inputs, targets)
+        loss.backward()
+        found[dtype] = (loss.item(), [parameter.grad.double() for parameter in model.parameters()])
+    (loss, exact), (rounded_loss, rounded) = found.values()
+    error = lambda a, b: ((a - b).norm() / b.norm()).item()
+    errors = [error(a, b) for a, b in zip(rounded, exact)]
+    whole = error(*(torch.cat([tensor.flatten() for tensor in one]) for one in (rounded, exact)))
+    tokens = {"inputs": inputs.flatten().tolist(), "targets": targets.flatten().tolist()}
+    losses = {"loss": loss, "loss_error": abs(rounded_loss / loss - 1)}
+    return {"config": config, "length": 40, **tokens, **losses, "error": whole, "errors": errors}
+
+
 def main():
     torch.set_num_threads(1)
     OUT.mkdir(parents=True, exist_ok=True)
@@ -148,6 +185,9 @@ def main():
             path = OUT / f"{name}_{kind}.json"
             path.write_text(json.dumps({"torch": torch.__version__, **case(compute)}) + "\n")
             print(path, path.stat().st_size)
+    path = OUT / "gpt2_autocast.json"
+    path.write_text(json.dumps({"torch": torch.__version__, **autocast_case()}) + "\n")
+    print(path, path.stat().st_size)
 
 
 if __name__ == "__main__":

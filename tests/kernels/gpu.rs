@@ -59,6 +59,7 @@ fn models_on_a_gpu_have_the_gradients_of_a_cpu() {
         let devices = [open(), open()];
         models::check_mlps(&devices);
         models::check_gpts(&devices);
+        models::check_beside_autocast(&devices[0], 2.0);
     }
 }
 

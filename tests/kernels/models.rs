@@ -1,13 +1,17 @@
 //! Models on the emulated device: losses and gradients, compared with those of the models on the CPU in double
 //! precision.
 
+use std::path::Path;
 use std::sync::Arc;
+
+use serde_json::Value;
 
 use remuda::cuda::device::{Device, DeviceAddress, DeviceMemory};
 use remuda::cuda::kernels::{ElementType, HalfType};
 use remuda::runtime::RandomStream;
 use remuda::runtime::engine::{
-    DeviceBackward, DeviceForward, DeviceLosses, DeviceModel, Model, ModelPass, gradient_of,
+    DeviceBackward, DeviceForward, DeviceLosses, DeviceModel, Model, ModelPass, Parameter,
+    gradient_of,
 };
 use remuda::train::{
     DeviceGpt, DeviceMlp, Gpt, GptArchitecture, GptConfig, Mlp, Samples, Sequences, Threads,
@@ -212,6 +216,106 @@ fn mlp_on_a_device_has_the_gradients_of_a_cpu() {
 fn gpt_on_a_device_has_the_gradients_of_a_cpu() {
     if has("compiler", "gpt_on_a_device_has_the_gradients_of_a_cpu") {
         check_gpts(&emulated());
+    }
+}
+
+/// The parameter that `scripts/gradient_vectors.py` makes, from the index of its first number.
+fn made(index: usize, name: &str, shape: &[usize]) -> Vec<f64> {
+    let unit = |at: usize| {
+        f64::from((at as u64).wrapping_mul(2_654_435_761) as u32) / f64::from(2.0f32.powi(32))
+    };
+    let is_centered = shape.len() == 2 || name.ends_with("bias");
+    let number = |at| if is_centered { (unit(at) - 0.5) * 0.2 } else { unit(at) + 0.5 };
+    let numbers = index..index + shape.iter().product::<usize>();
+    rounded(&numbers.map(number).collect::<Vec<_>>(), ElementType::Half(HalfType::Bf16))
+}
+
+/// A GPT-2, a batch, and the rounding errors that torch's autocast to bfloat16 has with it.
+struct Autocast {
+    config: GptConfig,
+    batch: Sequences,
+    loss: f64,
+    loss_error: f64,
+    /// Relative error of the whole gradient, and of each parameter's.
+    error: f64,
+    errors: Vec<f64>,
+}
+
+impl Autocast {
+    fn read() -> Self {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/gpt2_autocast.json");
+        let text = std::fs::read_to_string(path).expect("a file");
+        let found: Value = serde_json::from_str(&text).expect("the file is JSON");
+        let number = |value: &Value| value.as_f64().expect("a number");
+        let list = |name: &str| -> Vec<f64> {
+            found[name].as_array().expect("a list").iter().map(number).collect()
+        };
+        let size = |name: &str| number(&found["config"][name]) as usize;
+        let tokens = |name| list(name).into_iter().map(|token| token as u32).collect();
+        Self {
+            config: GptConfig {
+                architecture: GptArchitecture::Gpt2,
+                vocabulary: size("vocabulary"),
+                block: size("block"),
+                layers: size("layers"),
+                heads: size("heads"),
+                width: size("width"),
+            },
+            batch: Sequences {
+                length: number(&found["length"]) as usize,
+                inputs: tokens("inputs"),
+                targets: tokens("targets"),
+            },
+            loss: number(&found["loss"]),
+            loss_error: number(&found["loss_error"]),
+            error: number(&found["error"]),
+            errors: list("errors"),
+        }
+    }
+}
+
+/// Checks that rounding in bfloat16 moves the gradient by at most 1.5 times as much as torch's autocast does, and that of
+/// each matrix by at most so many times. That of a bias or gain is a sum over the residual stream, which autocast keeps in
+/// f32: at most twice as much.
+pub(super) fn check_beside_autocast(device: &Arc<dyn Device>, of_matrix: f64) {
+    let Autocast { config, batch, loss, loss_error, error, errors } = Autocast::read();
+    let mut host = Gpt::<f64>::new(config, Threads::ONE);
+    let table = host.parameters().clone();
+    let made =
+        |parameter: &Parameter| made(parameter.range.start, &parameter.name, &parameter.shape);
+    let params: Vec<f64> = table.iter().flat_map(made).collect();
+    let mut expected = vec![0.0; params.len()];
+    let exact = gradient_of(&mut host, &params, &batch, &mut expected).expect("its passes");
+    assert!((exact / loss - 1.0).abs() < 1e-6, "the model is not that of torch: {exact}, {loss}");
+    expected.iter_mut().for_each(|value| *value *= f64::from(LOSS_SCALE));
+    let element = ElementType::Half(HalfType::Bf16);
+    let mut model = DeviceGpt::new(device.clone(), config, HalfType::Bf16).expect("heads of 64");
+    let found = run(device, &mut model, element, (&params, &batch));
+    let of_loss = (found.loss / exact - 1.0).abs();
+    assert!(of_loss < 1.5 * loss_error.max(1e-3), "loss: {of_loss:.1e}");
+    let whole = error_of(&found.gradient, &expected);
+    assert!(whole < 1.5 * error, "gradient: {whole:.1e}, autocast {error:.1e}");
+    let mut worse = Vec::new();
+    for (parameter, of_torch) in table.iter().zip(&errors) {
+        let range = parameter.range.clone();
+        let own = error_of(&found.gradient[range.clone()], &expected[range]);
+        let limit = if parameter.decays() { of_matrix } else { 2.0 };
+        if limit * of_torch < own {
+            worse.push(format!("{}: {own:.1e}, autocast {of_torch:.1e}", parameter.name));
+        }
+    }
+    assert_eq!(worse, Vec::<String>::new(), "rounding is worse than that of torch");
+    println!("gradient: {whole:.2e}, autocast {error:.2e}; loss: {of_loss:.1e}, {loss_error:.1e}");
+}
+
+#[test]
+fn rounding_of_a_gpt_is_like_that_of_autocast() {
+    if has("compiler", "rounding_of_a_gpt_is_like_that_of_autocast") {
+        let new = EmulatedStreams::new(Order::Late);
+        check_beside_autocast(&(Arc::new(new.clone()) as Arc<dyn Device>), 1.5);
+        // A kernel rounds once more: the product, then the function.
+        let apart = new.with_epilogues_apart();
+        check_beside_autocast(&(Arc::new(apart) as Arc<dyn Device>), 2.0);
     }
 }
 
