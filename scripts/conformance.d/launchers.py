@@ -155,7 +155,7 @@ class Oracle:
         sys.argv = ["launch.py", *request["argv"]]
         args = self.launch.parse_args(request["argv"])
         self.typed_log_dir = args.log_dir
-        self.run.run(args)
+        self.launch.launch(args)
 
     def accelerate(self, request):
         sys.argv = ["accelerate-launch", *request["argv"]]

@@ -69,7 +69,7 @@ for line in sys.stdin:
             if job["kind"] == "torchrun":
                 torch.distributed.run.main(job["argv"])
             elif job["kind"] == "distributed_launch":
-                torch.distributed.run.run(torch.distributed.launch.parse_args(job["argv"]))
+                torch.distributed.launch.launch(torch.distributed.launch.parse_args(job["argv"]))
             else:
                 launch = accelerate.commands.launch
                 launch.default_config_file = "/nonexistent"

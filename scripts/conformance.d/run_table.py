@@ -57,7 +57,7 @@ TORCHRUN = [
     ("logs of a restart", ["-t", "3", "--log-dir=logs", "--max-restarts=1", *TWO, W, "--fail"], {}),
     ("distributed launch", ["DISTRIBUTED", *TWO, W, "x"], {}),
     ("distributed launch with variables", ["DISTRIBUTED", "--use-env", *TWO, W], {}),
-    ("distributed launch of a program", ["DISTRIBUTED", "--no-python", "./worker.sh"], {}),
+    ("distributed launch of a program", ["DISTRIBUTED", "--no-python", "--use-env", "./worker.sh"], {}),
     ("distributed launch with run path", ["DISTRIBUTED", "--run-path", W], {}),
 ]
 NODES = [

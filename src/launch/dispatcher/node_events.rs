@@ -50,7 +50,6 @@ impl Dispatcher<'_> {
             NodeMessage::Joined { machine, own_workers } => {
                 self.on_joined(node, &machine, own_workers)
             }
-            NodeMessage::Unreachable(fault) => self.on_unreached(node, fault),
             // Another host may be the reason.
             NodeMessage::FirstCommandEnded(fault)
                 if 1 < self.plan.nodes.len() && self.can_retry(&fault) =>
@@ -58,7 +57,9 @@ impl Dispatcher<'_> {
                 self.reconnect(node, self.job.epoch());
                 None
             }
-            NodeMessage::FirstCommandEnded(fault) => self.on_unreached(node, fault),
+            NodeMessage::Unreachable(fault) | NodeMessage::FirstCommandEnded(fault) => {
+                self.on_unreached(node, fault)
+            }
             NodeMessage::Unfit(problems) => self.on_unfit(node, problems),
             NodeMessage::Closed(AgentEnd { exit, output: words }, at) => {
                 self.nodes.table.on_link_ended(node, at);

@@ -55,6 +55,22 @@ pub(crate) fn head_width(config: &GptConfig) -> Result<HeadWidth, DeviceError> {
     }
 }
 
+/// The first layer of a block's MLP, and its function. Without biases it is GELU itself, which is a kernel; with them it is
+/// the approximation that a product can have as its epilogue.
+fn widen(
+    on: Operations<'_>,
+    block: &BlockMemory,
+    layer: LayerAddresses,
+) -> Result<(), DeviceError> {
+    let input = &block.mlp_norm.y;
+    let Some(bias) = layer.bias else {
+        on.linear(input, layer.weight, &block.up)?;
+        return on.activation(&block.up, Activation::Gelu, &block.active);
+    };
+    let gelu = Epilogue::Gelu { bias, before: block.up.address() };
+    on.linear_then(input, layer.weight, &block.active, gelu)
+}
+
 impl DeviceGpt {
     /// Creates a model that computes in a type of 16 bits. Work space is allocated for the first batch.
     ///
@@ -167,28 +183,11 @@ impl DeviceGpt {
         on.layer(&block.attended, parts.proj.into(), &block.proj)?;
         let norm = parts.mlp_norm.into();
         on.residual_norm((input, &block.proj), norm, &block.middle, &block.mlp_norm)?;
-        self.widen(on, block, parts.up.into())?;
+        widen(on, block, parts.up.into())?;
         on.layer(&block.active, parts.down.into(), &block.down)
     }
 
-    /// The first layer of a block's MLP, and its function. Without biases it is GELU itself, which is a kernel; with them
-    /// it is the approximation that a product can have as its epilogue.
-    fn widen(
-        &self,
-        on: Operations<'_>,
-        block: &BlockMemory,
-        layer: LayerAddresses,
-    ) -> Result<(), DeviceError> {
-        let input = &block.mlp_norm.y;
-        let Some(bias) = layer.bias else {
-            on.linear(input, layer.weight, &block.up)?;
-            return on.activation(&block.up, Activation::Gelu, &block.active);
-        };
-        let gelu = Epilogue::Gelu { bias, before: block.up.address() };
-        on.linear_then(input, layer.weight, &block.active, gelu)
-    }
-
-    /// The gradient of the input of that function, from the gradient of the MLP's output.
+    /// The gradient of the input of an MLP's function ([`widen`]), from the gradient of the MLP's output.
     fn widen_backward(
         &self,
         on: Operations<'_>,
