@@ -7,6 +7,7 @@
 //!
 //! The tests run it with a driver that takes the place of CUDA's; it has not yet run on a GPU.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaFunction, DriverError, LaunchConfig, PushKernelArg as _};
@@ -44,8 +45,9 @@ fn main() -> Result<(), Error> {
     stream.memcpy_dtoh(&gradients.slice(..1), &mut sum).map_err(failed)?;
     stream.memcpy_dtoh(&activations.slice(..1), &mut square).map_err(failed)?;
     stream.synchronize().map_err(failed)?;
-    println!("rank {}: sum of the gradients {}, square {}", group.rank(), sum[0], square[0]);
-    Ok(())
+    let [rank, sum, square] = [group.rank() as f32, sum[0], square[0]];
+    writeln!(std::io::stdout(), "rank {rank}: sum of the gradients {sum}, square {square}")
+        .map_err(|error| Error::Device(format!("cannot write the result: {error}")))
 }
 
 fn compile(context: &Arc<CudaContext>) -> Result<CudaFunction, Error> {

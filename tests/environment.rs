@@ -38,6 +38,17 @@ fn workers_know_the_directory_of_their_run() {
     let _outcome = workers(2).env("REMUDA_RUN_PATH", "/of/another/run").sh(script).end().code(0);
 }
 
+/// A job that a worker of another one starts: the descriptors of that worker are not those of its own workers.
+#[test]
+fn descriptors_of_an_outer_job_are_not_passed_on() {
+    let launch = workers(1).env("REMUDA_RANK_FD", "7777").env("REMUDA_SHM_FD", "7778");
+    let outcome = launch.program(["env"]).end().code(0);
+    let all = outcome.stdout_text();
+    let of = |name: &str| all.lines().filter(|line| line.starts_with(name)).collect::<Vec<_>>();
+    assert_eq!(of("REMUDA_RANK_FD=").len(), 1, "{all}");
+    assert!(!all.contains("7777") && !all.contains("7778"), "{all}");
+}
+
 /// Script that prints some variables of a worker.
 const PRINT: &str = r#"for name in A B C D E; do eval "echo \"$name=<\${$name-unset}>\""; done"#;
 

@@ -70,7 +70,13 @@ _MODULES = {
 }
 
 
+def __dir__() -> "list[str]":
+    return sorted(set(globals()) | set(__all__))
+
+
 def __getattr__(name: str) -> "Any":
+    if name == "__version__":
+        return __getattr__("version")()
     if name not in __all__:
         raise AttributeError(f"module 'remuda' has no attribute {name!r}")
     import importlib

@@ -93,6 +93,8 @@ class Loading(unittest.TestCase):
 
     def test_library_is_of_this_version(self):
         self.assertRegex(remuda.version(), r"^\d+\.\d+\.\d+$")
+        self.assertEqual(remuda.__version__, remuda.version())
+        self.assertLessEqual({"init", "launch", "PeerLost"}, set(dir(remuda)))
         with self.assertRaises(AttributeError):
             remuda.nothing
 

@@ -204,9 +204,10 @@ fn check_epilogue(epilogue_of: fn(DeviceAddress, DeviceAddress) -> Epilogue, is_
         let at: Vec<DeviceAddress> = memory.iter_mut().map(|one| one.address()).collect();
         let matrix = |at, rows, columns| DeviceMatrix::new(at, rows, columns, ElementType::F32);
         let (a, c) = (matrix(at[0], rows, inner), matrix(at[2], rows, columns));
-        let product = match is_forward {
-            true => Matmul::new(a, matrix(at[1], columns, inner), c).transpose_b(),
-            false => Matmul::new(a, matrix(at[1], inner, columns), c),
+        let product = if is_forward {
+            Matmul::new(a, matrix(at[1], columns, inner), c).transpose_b()
+        } else {
+            Matmul::new(a, matrix(at[1], inner, columns), c)
         };
         product.then(epilogue_of(at[3], at[4]))
     };

@@ -748,7 +748,9 @@ fn finish(product: &Matmul, row: u32, sums: &mut [f64]) {
         Epilogue::Gelu { bias, before } => {
             add(sums, bias);
             write_memory(row_at(before, row), &encode(c.element, sums));
-            sums.iter_mut().for_each(|sum| *sum = of(sum).0);
+            for sum in sums {
+                *sum = of(sum).0;
+            }
         }
         Epilogue::GeluBackward { before } => {
             let before = read(row_at(before, row));

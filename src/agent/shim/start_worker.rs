@@ -32,7 +32,12 @@ pub(super) fn start_worker(
     } else {
         fds::null()?
     };
+    // The worker of an outer job that starts this one has descriptors of its own.
+    let is_of_outer_job = |name: &[u8]| {
+        [env_vars::REMUDA_RANK_FD, env_vars::REMUDA_SHM_FD].iter().any(|own| own.as_bytes() == name)
+    };
     let mut env = worker.env;
+    env.retain(|(name, _)| !is_of_outer_job(name));
     env.push(descriptor_variable(env_vars::REMUDA_RANK_FD, &worker_rank_socket));
     let mut inherited = vec![worker_rank_socket];
     if let Some(shared) = shared {
