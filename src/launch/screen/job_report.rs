@@ -171,6 +171,18 @@ impl JobReport<'_> {
         lost
     }
 
+    /// Whether the cause is a node that had joined before the process manager ended, which the list of the others
+    /// names as the reason: the manager has ended the agents of all nodes.
+    fn is_lost_with_its_manager(&self) -> bool {
+        let is_lost = |cause: &FailureCause| {
+            matches!(cause, FailureCause::Node { loss: NodeLoss::LinkClosed(_), .. })
+        };
+        let mut faults = self.startup.faults.iter();
+        self.recorder.epochs().is_empty()
+            && self.verdict.cause.as_ref().is_some_and(is_lost)
+            && faults.any(|(_, fault)| fault.kind == FaultKind::Manager)
+    }
+
     /// The final screen; empty when there is nothing to report.
     pub(in crate::launch) fn show_end(&self, pages: &OutputRouter) -> String {
         let mut text = self.show_absent();
@@ -269,7 +281,7 @@ impl JobReport<'_> {
     }
 
     fn failure(&self, pages: &OutputRouter) -> Option<Failure> {
-        if self.is_finding_of_rank0() {
+        if self.is_finding_of_rank0() || self.is_lost_with_its_manager() {
             return None;
         }
         if let Some(cause) = &self.verdict.cause {
