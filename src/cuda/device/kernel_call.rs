@@ -14,10 +14,6 @@ pub struct KernelCall {
     pub arguments: Vec<KernelArgument>,
 }
 
-fn int(value: u32) -> KernelArgument {
-    KernelArgument::I32(i32::try_from(value).expect("sizes of models fit an int"))
-}
-
 /// Number of elements, with those between the rows.
 fn count(matrix: DeviceMatrix) -> u64 {
     u64::from(matrix.rows) * u64::from(matrix.stride)
@@ -37,7 +33,13 @@ impl KernelCall {
         Self {
             kernel: (KernelProgram::Activation(function, x.element), Kernel::BiasActivation),
             size: KernelLaunch::elementwise(count(x), x.element),
-            arguments: vec![x_address, bias, y, int(x.rows), int(x.stride)],
+            arguments: vec![
+                x_address,
+                bias,
+                y,
+                KernelArgument::int(x.rows),
+                KernelArgument::int(x.stride),
+            ],
         }
     }
 

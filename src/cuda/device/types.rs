@@ -64,6 +64,14 @@ pub enum KernelArgument {
 }
 
 impl KernelArgument {
+    /// Returns a size as an `int`, in which kernels count rows and columns.
+    ///
+    /// # Panics
+    /// If it does not fit.
+    pub fn int(size: u32) -> Self {
+        Self::I32(i32::try_from(size).expect("sizes of models fit an int"))
+    }
+
     /// Returns the argument as the kernel reads it, from the first byte of a word on.
     pub fn word(self) -> [u8; 8] {
         let mut word = [0; 8];

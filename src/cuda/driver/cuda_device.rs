@@ -193,12 +193,14 @@ impl CudaDevice {
         let submit = |plan: &LtPlan, product: &Matmul| {
             self.driver.multiply(on.raw, plan, LtAddresses::of(product), on.workspace)
         };
-        match (method, product.with_epilogue_apart()) {
-            (LtMethod::EpilogueApart(plan), Some((plain, kernel))) => {
+        match method {
+            LtMethod::Whole(plan) => submit(plan, product),
+            LtMethod::EpilogueApart(plan) => {
+                let apart = product.with_epilogue_apart();
+                let (plain, kernel) = apart.expect("only an epilogue has this method");
                 submit(plan, &plain)?;
                 self.launch(on.stream, kernel.kernel, kernel.size, &kernel.arguments)
             }
-            (LtMethod::Whole(plan) | LtMethod::EpilogueApart(plan), _) => submit(plan, product),
         }
     }
 

@@ -1,5 +1,5 @@
-//! The hosts of `-H` or `--mpirun_hostfile` in a line of accelerate: how many machines they are, and whether they have slots for
-//! the workers. Starts nothing; `job` calls it.
+//! The hosts of `-H` or `--mpirun_hostfile` in a line of accelerate: how many machines they are, and whether they have
+//! slots for the workers. Starts nothing; `job` calls it.
 
 use std::path::Path;
 

@@ -4,7 +4,7 @@ use std::f32::consts::LOG2_E;
 
 use crate::cuda::device::{DeviceAddress, DeviceError, KernelArgument};
 use crate::cuda::kernels::{AttentionShape, HalfType, Kernel, KernelLaunch, KernelProgram};
-use crate::train::nn::device::operations::{Operations, address, int};
+use crate::train::nn::device::operations::{Operations, address};
 use crate::train::nn::device::rows::DeviceRows;
 
 /// Attention layer: its shape, and the type in which it computes.
@@ -38,7 +38,7 @@ impl DeviceAttention {
     /// Length, heads, and the factor of the scores.
     fn sizes(self) -> [KernelArgument; 3] {
         let scale = KernelArgument::F32(LOG2_E * self.root());
-        [int(self.shape.length), int(self.shape.heads), scale]
+        [KernelArgument::int(self.shape.length), KernelArgument::int(self.shape.heads), scale]
     }
 
     /// Computes the output from queries, keys and values.

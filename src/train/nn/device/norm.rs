@@ -1,9 +1,9 @@
 //! Layer norms on a device.
 
-use crate::cuda::device::{DeviceAddress, DeviceError};
+use crate::cuda::device::{DeviceAddress, DeviceError, KernelArgument};
 use crate::cuda::kernels::{Kernel, KernelLaunch, KernelProgram, RowParts};
 use crate::train::nn::device::blocks::ShapeBlocks;
-use crate::train::nn::device::operations::{LayerAddresses, Operations, PartialSums, address, int};
+use crate::train::nn::device::operations::{LayerAddresses, Operations, PartialSums, address};
 use crate::train::nn::device::rows::DeviceRows;
 
 /// Output of a layer norm, and the statistics that its backward pass reads.
@@ -42,7 +42,7 @@ impl Operations<'_> {
         let bias = layer.bias.unwrap_or(DeviceAddress::NULL);
         let memory = [x.address(), layer.weight, bias, into.y.address()];
         let statistics = [into.means, into.scales];
-        let sizes = [int(x.rows), int(x.width)];
+        let sizes = [KernelArgument::int(x.rows), KernelArgument::int(x.width)];
         let arguments = [&memory.map(address)[..], &statistics.map(address), &sizes].concat();
         self.launch(kernel, KernelLaunch::warp_for_each_row(x.rows), &arguments)
     }
@@ -59,7 +59,7 @@ impl Operations<'_> {
         let bias = layer.bias.unwrap_or(DeviceAddress::NULL);
         let inputs = [x.address(), update.address(), layer.weight, bias];
         let outputs = [residual.address(), into.y.address(), into.means, into.scales];
-        let sizes = [int(x.rows), int(x.width)];
+        let sizes = [KernelArgument::int(x.rows), KernelArgument::int(x.width)];
         let arguments = [&inputs.map(address)[..], &outputs.map(address), &sizes].concat();
         self.launch(kernel, KernelLaunch::warp_for_each_row(x.rows), &arguments)
     }
@@ -79,7 +79,11 @@ impl Operations<'_> {
         let skip = if is_first { DeviceAddress::NULL } else { dx.address() };
         let inputs = [dy.address(), x.address(), weight, norm.means, norm.scales];
         let outputs = [skip, dx.address(), partial];
-        let sizes = [int(x.rows), int(rows_of_part), int(x.width)];
+        let sizes = [
+            KernelArgument::int(x.rows),
+            KernelArgument::int(rows_of_part),
+            KernelArgument::int(x.width),
+        ];
         let arguments = [&inputs.map(address)[..], &outputs.map(address), &sizes].concat();
         self.launch(kernel, KernelLaunch::norm_backward(x.rows, x.width), &arguments)?;
         let sizes = PartialSums { parts, stride: 2 * x.width, columns: x.width };

@@ -36,10 +36,6 @@ pub(super) fn address(at: DeviceAddress) -> KernelArgument {
     KernelArgument::Address(at)
 }
 
-pub(super) fn int(value: u32) -> KernelArgument {
-    KernelArgument::I32(i32::try_from(value).expect("sizes of models fit an int"))
-}
-
 impl Operations<'_> {
     pub(super) fn launch(
         self,
@@ -179,7 +175,8 @@ impl Operations<'_> {
         let share = KernelArgument::F32(1.0 / logits.rows as f32);
         let [logits_address, targets, losses, loss_scale] =
             [logits.address(), targets, losses, loss_scale].map(address);
-        let (vocabulary, stride) = (int(logits.width), int(logits.stride));
+        let (vocabulary, stride) =
+            (KernelArgument::int(logits.width), KernelArgument::int(logits.stride));
         let arguments = [logits_address, targets, losses, loss_scale, share, vocabulary, stride];
         self.launch(kernel, size, &arguments)
     }
@@ -196,7 +193,13 @@ impl Operations<'_> {
         let RowParts { parts, rows_of_part } = RowParts::of_bias(dy.rows);
         let size = KernelLaunch::bias_backward(dy.rows, dy.stride, dy.element);
         let [dy_address, sums] = [dy.address(), partial].map(address);
-        let arguments = [dy_address, sums, int(dy.rows), int(rows_of_part), int(dy.stride)];
+        let arguments = [
+            dy_address,
+            sums,
+            KernelArgument::int(dy.rows),
+            KernelArgument::int(rows_of_part),
+            KernelArgument::int(dy.stride),
+        ];
         self.launch((program, Kernel::BiasBackward), size, &arguments)?;
         let sums = PartialSums { parts, stride: dy.stride, columns: dy.width };
         self.fold(dy.element, (partial, gradient), sums)
@@ -210,7 +213,13 @@ impl Operations<'_> {
         PartialSums { parts, stride, columns }: PartialSums,
     ) -> Result<(), DeviceError> {
         let kernel = (KernelProgram::Fold(element), Kernel::Fold);
-        let arguments = [address(partial), address(sums), int(parts), int(stride), int(columns)];
+        let arguments = [
+            address(partial),
+            address(sums),
+            KernelArgument::int(parts),
+            KernelArgument::int(stride),
+            KernelArgument::int(columns),
+        ];
         self.launch(kernel, KernelLaunch::fold(columns), &arguments)
     }
 }

@@ -1,9 +1,9 @@
 //! [`Tokens`]: the tokens of a batch on a device, and the embeddings.
 
-use crate::cuda::device::{DeviceAddress, DeviceError, StreamId, UploadRing};
+use crate::cuda::device::{DeviceAddress, DeviceError, KernelArgument, StreamId, UploadRing};
 use crate::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
 use crate::train::nn::device::blocks::ShapeBlocks;
-use crate::train::nn::device::operations::{Operations, address, int};
+use crate::train::nn::device::operations::{Operations, address};
 use crate::train::nn::device::rows::DeviceRows;
 use crate::train::nn::gpt::Sequences;
 
@@ -78,7 +78,11 @@ impl Tokens {
     ) -> Result<(), DeviceError> {
         let kernel = (KernelProgram::Embedding(out.element), Kernel::Embed);
         let memory = [self.inputs, tokens, positions, out.address()].map(address);
-        let sizes = [int(out.rows), int(self.length), int(out.width)];
+        let sizes = [
+            KernelArgument::int(out.rows),
+            KernelArgument::int(self.length),
+            KernelArgument::int(out.width),
+        ];
         let size = KernelLaunch::elementwise(out.len(), out.element);
         on.launch(kernel, size, &[&memory[..], &sizes].concat())
     }
@@ -92,14 +96,18 @@ impl Tokens {
     ) -> Result<(), DeviceError> {
         let (program, element) = (KernelProgram::Embedding(dout.element), dout.element);
         let memory = [dout.address(), positions].map(address);
-        let sizes = [int(self.sequences), int(self.length), int(dout.width)];
+        let sizes = [
+            KernelArgument::int(self.sequences),
+            KernelArgument::int(self.length),
+            KernelArgument::int(dout.width),
+        ];
         let elements = u64::from(self.length) * u64::from(dout.width);
         let size = KernelLaunch::elementwise(elements, element);
         let arguments = [&memory[..], &sizes].concat();
         on.launch((program, Kernel::EmbedBackwardPositions), size, &arguments)?;
         let memory = [dout.address(), self.inputs, self.order, self.starts, tokens];
         let size = KernelLaunch::embed_backward_tokens(self.runs, dout.width, element);
-        let arguments = [&memory.map(address)[..], &[int(dout.width)]].concat();
+        let arguments = [&memory.map(address)[..], &[KernelArgument::int(dout.width)]].concat();
         on.launch((program, Kernel::EmbedBackwardTokens), size, &arguments)
     }
 }
