@@ -9,7 +9,7 @@ use remuda::cuda::cublaslt::{
     AlgorithmChoice, CublasLt, CublasLtError, LtAddresses, LtAlgorithms, LtEpilogue, LtHandle,
     LtMethod, LtProduct, LtWorkspace, ShareChoices,
 };
-use remuda::cuda::device::{DeviceAddress, DeviceMatrix, Epilogue, Matmul};
+use remuda::cuda::device::{DeviceAddress, DeviceMatrix, Epilogue, Matmul, MatmulBatch};
 use remuda::cuda::kernels::ElementType;
 use remuda::runtime::Group;
 use remuda::runtime::engine::GroupChoices;
@@ -194,23 +194,13 @@ impl Numbers {
     }
 }
 
-/// Multiplies with an epilogue on the library, and as an emulated device; compares results and inputs of GELU.
+/// Multiplies on the library and as an emulated device, and compares all memory: A, B, C, and two more.
 #[track_caller]
-fn check_epilogue(epilogue_of: fn(DeviceAddress, DeviceAddress) -> Epilogue, is_forward: bool) {
-    let (rows, columns, inner) = (6, 16, 10);
-    let mut of_library: Vec<Box<Numbers>> = (0..5).map(Numbers::new).collect();
-    let mut emulated: Vec<Box<Numbers>> = (0..5).map(Numbers::new).collect();
-    let product_in = |memory: &mut [Box<Numbers>]| {
-        let at: Vec<DeviceAddress> = memory.iter_mut().map(|one| one.address()).collect();
-        let matrix = |at, rows, columns| DeviceMatrix::new(at, rows, columns, ElementType::F32);
-        let (a, c) = (matrix(at[0], rows, inner), matrix(at[2], rows, columns));
-        let product = if is_forward {
-            Matmul::new(a, matrix(at[1], columns, inner), c).transpose_b()
-        } else {
-            Matmul::new(a, matrix(at[1], inner, columns), c)
-        };
-        product.then(epilogue_of(at[3], at[4]))
-    };
+fn check_as_emulated(product_at: impl Fn([DeviceAddress; 5]) -> Matmul) {
+    let mut of_library: [Box<Numbers>; 5] = std::array::from_fn(|seed| Numbers::new(seed as u32));
+    let mut emulated: [Box<Numbers>; 5] = std::array::from_fn(|seed| Numbers::new(seed as u32));
+    let product_in =
+        |memory: &mut [Box<Numbers>; 5]| product_at(memory.each_mut().map(|one| one.address()));
     let handle = Arc::new(LtHandle::new(library(VERSION)).expect("the library works"));
     let product = product_in(&mut of_library);
     let plans = handle.candidates(&LtProduct::of(&product), WORKSPACE_BYTES, 1);
@@ -225,6 +215,24 @@ fn check_epilogue(epilogue_of: fn(DeviceAddress, DeviceAddress) -> Epilogue, is_
     }
 }
 
+fn floats(at: DeviceAddress, rows: u32, columns: u32) -> DeviceMatrix {
+    DeviceMatrix::new(at, rows, columns, ElementType::F32)
+}
+
+#[track_caller]
+fn check_epilogue(epilogue_of: fn(DeviceAddress, DeviceAddress) -> Epilogue, is_forward: bool) {
+    let (rows, columns, inner) = (6, 16, 10);
+    check_as_emulated(|[a, b, c, bias, before]| {
+        let (a, c) = (floats(a, rows, inner), floats(c, rows, columns));
+        let product = if is_forward {
+            Matmul::new(a, floats(b, columns, inner), c).transpose_b()
+        } else {
+            Matmul::new(a, floats(b, inner, columns), c)
+        };
+        product.then(epilogue_of(bias, before))
+    });
+}
+
 #[test]
 fn epilogues_are_described_as_the_library_computes_them() {
     if !has("compiler", "epilogues_are_described_as_the_library_computes_them") {
@@ -234,6 +242,23 @@ fn epilogues_are_described_as_the_library_computes_them() {
     check_epilogue(|bias, _| Epilogue::Bias { bias }, true);
     check_epilogue(|bias, before| Epilogue::Gelu { bias, before }, true);
     check_epilogue(|_, before| Epilogue::GeluBackward { before }, false);
+}
+
+#[test]
+fn batches_are_described_as_the_library_computes_them() {
+    if !has("compiler", "batches_are_described_as_the_library_computes_them") {
+        return;
+    }
+    // Operands that begin at no multiple of 256 bytes, whose matrices are side by side, one after another, or the same.
+    for strides in [[4, 40, 30], [60, 8, 32], [0, 40, 64]] {
+        check_as_emulated(|[a, b, c, ..]| {
+            let a = floats(a.offset(16), 6, 4).with_stride(16);
+            let b = floats(b.offset(32), 5, 4).with_stride(24);
+            let c = floats(c, 6, 5);
+            let batch = MatmulBatch { count: 3, strides };
+            Matmul::new(a, b, c).transpose_b().add().repeat(batch)
+        });
+    }
 }
 
 /// Rank 2 differs; returns what it says, and the algorithms of all ranks.

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use remuda::cuda::device::{
     CommunicatorOffer, Device, DeviceAddress, DeviceCommunicator, DeviceError, DeviceMatrix,
-    DeviceMemory, Epilogue, EventId, KernelArgument, Matmul, PinnedId, SourceKernel, StreamId,
+    DeviceMemory, Epilogue, EventId, KernelArgument, Matmul, MatmulBatch, PinnedId, SourceKernel,
+    StreamId,
 };
 use remuda::cuda::kernels::{Activation, Kernel, KernelLaunch, KernelProgram};
 use remuda::cuda::nccl::{UniqueId, Version};
@@ -710,9 +711,23 @@ fn operand(matrix: &DeviceMatrix, is_transposed: bool) -> Vec<Vec<f32>> {
     (0..matrix.columns as usize).map(column).collect()
 }
 
-/// Adds the products of a number of the result in the order of the inner index.
+/// Computes products as a device does.
 pub(super) fn multiply(product: &Matmul) {
     product.shape();
+    let MatmulBatch { count, strides } = product.batch;
+    for number in 0..count as usize {
+        let [a, b, c] = [product.a, product.b, product.c];
+        let at = |matrix: DeviceMatrix, stride: u32| {
+            let bytes = number * stride as usize * matrix.element.bytes();
+            DeviceMatrix { address: matrix.address.offset(bytes), ..matrix }
+        };
+        let (a, b, c) = (at(a, strides[0]), at(b, strides[1]), at(c, strides[2]));
+        multiply_one(&Matmul { a, b, c, ..*product });
+    }
+}
+
+/// Adds the products of a number of the result in the order of the inner index.
+fn multiply_one(product: &Matmul) {
     let a = operand(&product.a, product.transposes_a);
     let b = operand(&product.b, product.transposes_b);
     let before = product.adds.then(|| rows_of(&product.c));

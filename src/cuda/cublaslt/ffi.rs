@@ -49,6 +49,7 @@ functions! {
     destroy_product = cublasLtMatmulDescDestroy(Opaque) -> c_int;
     set_product = cublasLtMatmulDescSetAttribute(Opaque, c_int, *const c_void, usize) -> c_int;
     create_layout = cublasLtMatrixLayoutCreate(*mut Opaque, c_int, u64, u64, i64) -> c_int;
+    set_layout = cublasLtMatrixLayoutSetAttribute(Opaque, c_int, *const c_void, usize) -> c_int;
     destroy_layout = cublasLtMatrixLayoutDestroy(Opaque) -> c_int;
     create_preference = cublasLtMatmulPreferenceCreate(*mut Opaque) -> c_int;
     destroy_preference = cublasLtMatmulPreferenceDestroy(Opaque) -> c_int;

@@ -22,6 +22,10 @@ const BIAS_ATTRIBUTE: c_int = 8;
 const BEFORE_ATTRIBUTE: c_int = 11;
 /// `CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD`.
 const BEFORE_STRIDE_ATTRIBUTE: c_int = 12;
+/// `CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT`.
+const COUNT_ATTRIBUTE: c_int = 5;
+/// `CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET`.
+const MATRIX_STRIDE_ATTRIBUTE: c_int = 6;
 /// `CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`.
 const WORKSPACE_ATTRIBUTE: c_int = 1;
 /// `CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK`.
@@ -29,6 +33,8 @@ const REDUCTION_ATTRIBUTE: c_int = 3;
 /// `CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE`: parts of a sum are added in f32, in a fixed order; not in place, which
 /// would add in the type of the result.
 const REDUCTION_IN_F32: u32 = 2;
+/// `CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES`, `…_B_BYTES`, `…_C_BYTES` and `…_D_BYTES`.
+const ALIGNMENT_ATTRIBUTES: [c_int; 4] = [5, 6, 7, 8];
 
 /// `CUBLAS_STATUS_NOT_SUPPORTED`.
 const NOT_SUPPORTED: c_int = 15;
@@ -90,12 +96,16 @@ pub struct LtPlan {
     adds: bool,
 }
 
-/// An object of the library that describes something, and the function that destroys it.
+/// An object of the library that describes something.
 #[derive(Debug)]
 struct Description {
     raw: Opaque,
     destroy: unsafe extern "C" fn(Opaque) -> c_int,
+    /// Function that sets an attribute, and its name.
+    set: (SetAttribute, &'static str),
 }
+
+type SetAttribute = unsafe extern "C" fn(Opaque, c_int, *const c_void, usize) -> c_int;
 
 // SAFETY: the object belongs to no thread.
 unsafe impl Send for Description {}
@@ -123,7 +133,7 @@ impl LtHandle {
     }
 
     fn layout(&self, layout: LtLayout) -> Result<Description, CublasLtError> {
-        let LtLayout { element, rows, columns, stride } = layout;
+        let LtLayout { element, rows, columns, stride, count, matrix_stride, .. } = layout;
         let functions = &self.library.functions;
         let mut raw = std::ptr::null_mut();
         let (rows, columns, stride) = (u64::from(rows), u64::from(columns), i64::from(stride));
@@ -132,7 +142,13 @@ impl LtHandle {
             (functions.create_layout)(&raw mut raw, data_type(element), rows, columns, stride)
         };
         self.library.check("cublasLtMatrixLayoutCreate", code)?;
-        Ok(Description { raw, destroy: functions.destroy_layout })
+        let set = (functions.set_layout, "cublasLtMatrixLayoutSetAttribute");
+        let found = Description { raw, destroy: functions.destroy_layout, set };
+        if 1 < count {
+            self.set(&found, COUNT_ATTRIBUTE, &(count as c_int))?;
+            self.set(&found, MATRIX_STRIDE_ATTRIBUTE, &i64::from(matrix_stride))?;
+        }
+        Ok(found)
     }
 
     /// The description of a product, without addresses.
@@ -144,7 +160,8 @@ impl LtHandle {
             (functions.create_product)(&raw mut raw, COMPUTE_F32, data_type(ElementType::F32))
         };
         self.library.check("cublasLtMatmulDescCreate", code)?;
-        let found = Description { raw, destroy: functions.destroy_product };
+        let set = (functions.set_product, "cublasLtMatmulDescSetAttribute");
+        let found = Description { raw, destroy: functions.destroy_product, set };
         for (attribute, is_transposed) in TRANSPOSE_ATTRIBUTES.into_iter().zip(product.transposes) {
             // `cublasOperation_t`.
             self.set(&found, attribute, &c_int::from(is_transposed))?;
@@ -165,11 +182,11 @@ impl LtHandle {
     }
 
     fn set<T>(&self, of: &Description, attribute: c_int, value: &T) -> Result<(), CublasLtError> {
-        let set = self.library.functions.set_product;
+        let (set, name) = of.set;
         // SAFETY: the object is live; the call reads as many bytes as it is told.
         let code =
             unsafe { set(of.raw, attribute, std::ptr::from_ref(value).cast(), size_of::<T>()) };
-        self.library.check("cublasLtMatmulDescSetAttribute", code)
+        self.library.check(name, code)
     }
 
     /// Sets the addresses that the epilogue of a product has.
@@ -187,27 +204,24 @@ impl LtHandle {
         Ok(())
     }
 
-    /// What an algorithm may use.
-    fn preference(&self, workspace_bytes: usize) -> Result<Description, CublasLtError> {
+    /// What an algorithm for a product may use, and may rely on.
+    fn preference(
+        &self,
+        product: &LtProduct,
+        workspace_bytes: usize,
+    ) -> Result<Description, CublasLtError> {
         let functions = &self.library.functions;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the call writes one handle.
         let code = unsafe { (functions.create_preference)(&raw mut raw) };
         self.library.check("cublasLtMatmulPreferenceCreate", code)?;
-        let found = Description { raw, destroy: functions.destroy_preference };
-        let (bytes, reduction) = (workspace_bytes as u64, REDUCTION_IN_F32);
-        // SAFETY: the object is live; each call reads as many bytes as it is told.
-        let codes = unsafe {
-            let set = functions.set_preference;
-            let bytes_at: *const c_void = (&raw const bytes).cast();
-            let reduction_at: *const c_void = (&raw const reduction).cast();
-            [
-                set(found.raw, WORKSPACE_ATTRIBUTE, bytes_at, size_of_val(&bytes)),
-                set(found.raw, REDUCTION_ATTRIBUTE, reduction_at, size_of_val(&reduction)),
-            ]
-        };
-        for code in codes {
-            self.library.check("cublasLtMatmulPreferenceSetAttribute", code)?;
+        let set = (functions.set_preference, "cublasLtMatmulPreferenceSetAttribute");
+        let found = Description { raw, destroy: functions.destroy_preference, set };
+        self.set(&found, WORKSPACE_ATTRIBUTE, &(workspace_bytes as u64))?;
+        self.set(&found, REDUCTION_ATTRIBUTE, &REDUCTION_IN_F32)?;
+        let [a, b, c] = product.layouts.map(|layout| layout.alignment);
+        for (attribute, alignment) in ALIGNMENT_ATTRIBUTES.into_iter().zip([a, b, c, c]) {
+            self.set(&found, attribute, &alignment)?;
         }
         Ok(found)
     }
@@ -239,7 +253,7 @@ impl LtHandle {
         most: usize,
     ) -> Result<Vec<LtPlan>, CublasLtError> {
         let (description, layouts) = self.describe(product)?;
-        let preference = self.preference(workspace_bytes)?;
+        let preference = self.preference(product, workspace_bytes)?;
         let [a, b, c] = layouts.each_ref().map(|layout| layout.raw);
         let (mut found, mut count) = (vec![HeuristicResult::NONE; most], 0);
         // SAFETY: all objects are live; the call writes at most so many results, and their number.

@@ -6,7 +6,10 @@
 use crate::cuda::device::{DeviceAddress, DeviceMatrix, Epilogue, Matmul};
 use crate::cuda::kernels::ElementType;
 
-/// Matrix, column after column.
+/// Alignment of the memory of a device in bytes, and the most that the library distinguishes.
+const ALIGNMENT_MAX: u64 = 256;
+
+/// Matrix, column after column, or several of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LtLayout {
     /// Type of the elements.
@@ -17,6 +20,12 @@ pub struct LtLayout {
     pub columns: u32,
     /// Elements from the begin of a column to that of the next one.
     pub stride: u32,
+    /// Number of matrices.
+    pub count: u32,
+    /// Elements from the begin of a matrix to that of the next one.
+    pub matrix_stride: u32,
+    /// Power of two that divides the addresses of all of them, at most 256.
+    pub alignment: u32,
 }
 
 /// What becomes of a product before it is written: an [`Epilogue`] without its addresses.
@@ -57,10 +66,13 @@ pub struct LtProduct {
 }
 
 impl LtLayout {
-    /// Returns the memory of a matrix, whose rows are one after another, as columns.
-    fn of(matrix: DeviceMatrix) -> Self {
-        let DeviceMatrix { rows, columns, stride, element, .. } = matrix;
-        Self { element, rows: columns, columns: rows, stride }
+    /// Returns the memory of matrices, whose rows are one after another, as columns.
+    fn of(matrix: DeviceMatrix, count: u32, matrix_stride: u32) -> Self {
+        let DeviceMatrix { address, rows, columns, stride, element } = matrix;
+        let bytes = u64::from(matrix_stride) * element.bytes() as u64;
+        let multiple = address.0 | bytes | ALIGNMENT_MAX;
+        let alignment = 1 << multiple.trailing_zeros();
+        Self { element, rows: columns, columns: rows, stride, count, matrix_stride, alignment }
     }
 }
 
@@ -68,8 +80,11 @@ impl LtProduct {
     /// Returns the description of a product. Its first operand is the right one of `product`, and its second operand
     /// the left one.
     pub fn of(product: &Matmul) -> Self {
+        let Matmul { a, b, c, batch, .. } = *product;
+        let [of_a, of_b, of_c] = batch.strides;
+        let layout = |matrix, stride| LtLayout::of(matrix, batch.count, stride);
         Self {
-            layouts: [product.b, product.a, product.c].map(LtLayout::of),
+            layouts: [layout(b, of_b), layout(a, of_a), layout(c, of_c)],
             transposes: [product.transposes_b, product.transposes_a],
             adds: product.adds,
             epilogue: match product.epilogue {
@@ -100,6 +115,7 @@ impl LtAddresses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cuda::device::MatmulBatch;
 
     /// Multiplies as the library is documented to: column after column.
     fn multiply(product: &LtProduct, [a, b]: [&[i64]; 2], c: &mut [i64]) {
@@ -136,8 +152,7 @@ mod tests {
         let (a, b) =
             (in_memory(rows, inner, transposes_a), in_memory(inner, columns, transposes_b));
         let c = in_memory(rows, columns, false);
-        let epilogue = Epilogue::None;
-        let product = Matmul { a, transposes_a, b, transposes_b, c, adds, epilogue };
+        let product = Matmul { transposes_a, transposes_b, adds, ..Matmul::new(a, b, c) };
         let numbers = |matrix: DeviceMatrix, first: i64| -> Vec<i64> {
             let count = matrix.rows * matrix.stride;
             (0..count).map(|index| first + i64::from(index * index % 7)).collect()
@@ -168,6 +183,18 @@ mod tests {
             let is_between = columns <= index as u32 % c.stride;
             assert!(!is_between || after == before, "element {index} is between two rows");
         }
+    }
+
+    #[test]
+    fn alignment_is_that_of_all_matrices() {
+        let matrix =
+            |at| DeviceMatrix::new(DeviceAddress(at), 4, 4, ElementType::F32).with_stride(24);
+        let product = Matmul::new(matrix(512), matrix(512 + 16), matrix(256 + 128));
+        let alignments = |product| LtProduct::of(&product).layouts.map(|layout| layout.alignment);
+        assert_eq!(alignments(product), [16, 256, 128]);
+        // The matrices of A are 8 floats apart, those of B 64, and those of C 16.
+        let batch = MatmulBatch { count: 3, strides: [8, 64, 16] };
+        assert_eq!(alignments(product.repeat(batch)), [16, 32, 64]);
     }
 
     #[test]

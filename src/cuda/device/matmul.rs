@@ -29,6 +29,20 @@ pub enum Epilogue {
     },
 }
 
+/// Products of equal shape, which are computed at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatmulBatch {
+    /// Number of products.
+    pub count: u32,
+    /// Elements from the begin of an operand to that of the next product's: A, B and C.
+    pub strides: [u32; 3],
+}
+
+impl MatmulBatch {
+    /// A single product.
+    pub const ONE: Self = Self { count: 1, strides: [0; 3] };
+}
+
 /// `C = A · B`, or `C += A · B`, where A and B may be transposed. Products are summed in f32, and a sum is rounded
 /// once, to the type of C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +59,11 @@ pub struct Matmul {
     pub c: DeviceMatrix,
     /// Whether the product is added to `c`.
     pub adds: bool,
-    /// What becomes of the product before it is written. Other than [`Epilogue::None`] is for a product that is not
-    /// added, and for rows of `c` that are adjacent and consist of whole packs of 16 bytes.
+    /// What becomes of the product before it is written. Other than [`Epilogue::None`] is for a single product that is
+    /// not added, and for rows of `c` that are adjacent and consist of whole packs of 16 bytes.
     pub epilogue: Epilogue,
+    /// Number of such products, and where the others are.
+    pub batch: MatmulBatch,
 }
 
 /// Sizes of a product.
@@ -72,6 +88,7 @@ impl Matmul {
             c,
             adds: false,
             epilogue: Epilogue::None,
+            batch: MatmulBatch::ONE,
         }
     }
 
@@ -97,6 +114,12 @@ impl Matmul {
     #[must_use]
     pub fn then(self, epilogue: Epilogue) -> Self {
         Self { epilogue, ..self }
+    }
+
+    /// Computes so many products.
+    #[must_use]
+    pub fn repeat(self, batch: MatmulBatch) -> Self {
+        Self { batch, ..self }
     }
 
     /// Returns the product without its epilogue, and the kernel that computes the epilogue from it; `None` if it has
@@ -132,7 +155,8 @@ impl Matmul {
         let fits = inner == inner_of_b && (rows, columns) == (self.c.rows, self.c.columns);
         assert!(fits && self.a.element == self.b.element, "operands and result fit: {self:?}");
         let is_whole = self.c.stride == columns && columns.is_multiple_of(self.c.element.pack());
-        let can_go_on = self.epilogue == Epilogue::None || is_whole && !self.adds;
+        let is_one = self.batch.count == 1;
+        let can_go_on = self.epilogue == Epilogue::None || is_whole && is_one && !self.adds;
         assert!(can_go_on, "there can be an epilogue: {self:?}");
         MatmulShape { rows, columns, inner }
     }

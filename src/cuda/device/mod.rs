@@ -25,7 +25,7 @@ pub use crate::cuda::device::communicator::{CommunicatorOffer, DeviceCommunicato
 pub use crate::cuda::device::error::DeviceError;
 pub use crate::cuda::device::interface::{Device, DeviceMemory};
 pub use crate::cuda::device::kernel_call::KernelCall;
-pub use crate::cuda::device::matmul::{Epilogue, Matmul, MatmulShape};
+pub use crate::cuda::device::matmul::{Epilogue, Matmul, MatmulBatch, MatmulShape};
 pub use crate::cuda::device::types::{
     DeviceAddress, DeviceMatrix, EventId, KernelArgument, PinnedId, SourceKernel, StreamId,
 };

@@ -11,7 +11,7 @@ use crate::cuda::cublaslt::{
 };
 use crate::cuda::device::{
     CommunicatorOffer, Device, DeviceAddress, DeviceCommunicator, DeviceError, DeviceMatrix,
-    DeviceMemory, EventId, KernelArgument, Matmul, PinnedId, SourceKernel, StreamId,
+    DeviceMemory, EventId, KernelArgument, Matmul, MatmulBatch, PinnedId, SourceKernel, StreamId,
 };
 use crate::cuda::driver::cubin_cache::CubinCache;
 use crate::cuda::driver::ffi_calls::{Driver, PinnedMemory, RawEvent, RawStream};
@@ -166,7 +166,9 @@ impl CudaDevice {
         product: &Matmul,
     ) -> Result<f64, DeviceError> {
         let c = product.c;
-        let bytes = c.rows as usize * c.stride as usize * c.element.bytes();
+        let MatmulBatch { count, strides: [.., of_c] } = product.batch;
+        let elements = (count as usize - 1) * of_c as usize + c.rows as usize * c.stride as usize;
+        let bytes = elements * c.element.bytes();
         let other = match product.adds.then(|| self.alloc(bytes)).transpose() {
             Err(DeviceError::OutOfMemory { .. }) => return Ok(0.0),
             other => other?,

@@ -1,7 +1,8 @@
 //! Products of matrices, against the same in f64.
 
 use crate::cuda::device::{
-    Device, DeviceAddress, DeviceError, DeviceMatrix, DeviceMemory, Epilogue, Matmul, StreamId,
+    Device, DeviceAddress, DeviceError, DeviceMatrix, DeviceMemory, Epilogue, Matmul, MatmulBatch,
+    StreamId,
 };
 use crate::cuda::kernels::{Activation, ElementType, HalfType};
 use crate::runtime::data::random::RandomStream;
@@ -90,6 +91,7 @@ pub fn check_products(device: &dyn Device) -> Result<(), CheckError> {
             }
         }
     }
+    check_batches(device)?;
     check_epilogues(device)
 }
 
@@ -107,6 +109,96 @@ pub fn check_epilogues(device: &dyn Device) -> Result<(), CheckError> {
         }
     }
     Ok(())
+}
+
+/// Products that are computed at once, and their size.
+const BATCH: u32 = 3;
+const BATCH_SHAPE: [u32; 3] = [40, 24, 16];
+
+/// Matrices of a batch: side by side, as the heads of a token are, or one after another.
+struct Operands {
+    memory: Operand,
+    matrix: DeviceMatrix,
+    matrix_stride: u32,
+}
+
+impl Operands {
+    fn new(
+        on: (&dyn Device, StreamId),
+        (rows, columns): (u32, u32),
+        is_side_by_side: bool,
+        element: ElementType,
+        random: &mut RandomStream,
+    ) -> Result<Self, DeviceError> {
+        let shape = if is_side_by_side { (rows, BATCH * columns) } else { (BATCH * rows, columns) };
+        let memory = Operand::new(on, shape, element, random)?;
+        let matrix = DeviceMatrix { rows, columns, ..memory.matrix };
+        let matrix_stride = if is_side_by_side { columns } else { rows * matrix.stride };
+        Ok(Self { memory, matrix, matrix_stride })
+    }
+
+    fn index(&self, number: u32, row: u32, column: u32) -> usize {
+        (number * self.matrix_stride + row * self.matrix.stride + column) as usize
+    }
+
+    fn at(&self, number: u32, is_transposed: bool, row: u32, column: u32) -> f64 {
+        let (row, column) = if is_transposed { (column, row) } else { (row, column) };
+        self.memory.values[self.index(number, row, column)]
+    }
+}
+
+/// Checks products that are computed at once.
+fn check_batches(device: &dyn Device) -> Result<(), CheckError> {
+    for types in TYPES {
+        for bits in 0..8 {
+            let [transposes_a, transposes_b, adds] = [1, 2, 4].map(|bit| bits & bit != 0);
+            let form = Form { transposes_a, transposes_b, adds };
+            for are_side_by_side in [[true, true, false], [false, true, true]] {
+                check_batch(device, are_side_by_side, types, form)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_batch(
+    device: &dyn Device,
+    are_side_by_side: [bool; 3],
+    [of_operands, of_result]: [ElementType; 2],
+    Form { transposes_a, transposes_b, adds }: Form,
+) -> Result<(), CheckError> {
+    let [rows, columns, inner] = BATCH_SHAPE;
+    let what = format!("{BATCH} products of {rows} × {inner} × {columns}");
+    let failed = |error: DeviceError| CheckError::Device {
+        kernel: what.clone(),
+        problem: error.to_string(),
+    };
+    let mut random = RandomStream::new(&[SEED, u64::from(BATCH)]);
+    let on = (device, device.create_stream().map_err(failed)?);
+    let mut operands = |(rows, columns), is_transposed, number: usize, element| {
+        let shape = if is_transposed { (columns, rows) } else { (rows, columns) };
+        Operands::new(on, shape, are_side_by_side[number], element, &mut random).map_err(failed)
+    };
+    let a = operands((rows, inner), transposes_a, 0, of_operands)?;
+    let b = operands((inner, columns), transposes_b, 1, of_operands)?;
+    let c = operands((rows, columns), false, 2, of_result)?;
+    let strides = [&a, &b, &c].map(|operands| operands.matrix_stride);
+    let product =
+        Matmul { transposes_a, transposes_b, adds, ..Matmul::new(a.matrix, b.matrix, c.matrix) };
+    let product = product.repeat(MatmulBatch { count: BATCH, strides });
+    let mut expected = c.memory.values.clone();
+    for (number, row) in (0..BATCH).flat_map(|number| (0..rows).map(move |row| (number, row))) {
+        for column in 0..columns {
+            let term =
+                |k| a.at(number, transposes_a, row, k) * b.at(number, transposes_b, k, column);
+            let sum: f64 = (0..inner).map(term).sum();
+            let result = &mut expected[c.index(number, row, column)];
+            *result = sum + if adds { *result } else { 0.0 };
+        }
+    }
+    device.matmul(on.1, &product).map_err(failed)?;
+    let found = c.memory.read(on).map_err(failed)?;
+    within(&what, tolerance(of_result), &decode(of_result, &found), &expected)
 }
 
 /// Compares a product with its definition, and the bits of its repetitions.
@@ -131,16 +223,8 @@ fn check_product(
     let a = operand(shape(transposes_a, rows, inner), of_operands)?;
     let b = operand(shape(transposes_b, inner, columns), of_operands)?;
     let c = operand((rows, columns), of_result)?;
-    let (a_matrix, b_matrix, epilogue) = (a.matrix, b.matrix, Epilogue::None);
-    let product = Matmul {
-        a: a_matrix,
-        transposes_a,
-        b: b_matrix,
-        transposes_b,
-        c: c.matrix,
-        adds,
-        epilogue,
-    };
+    let product =
+        Matmul { transposes_a, transposes_b, adds, ..Matmul::new(a.matrix, b.matrix, c.matrix) };
     let (mut expected, stride) = (c.values.clone(), c.matrix.stride);
     for row in 0..rows {
         for column in 0..columns {
