@@ -18,8 +18,8 @@ use remuda::runtime::optim::{
 };
 use remuda::runtime::{Group, Operation, RandomStream};
 use remuda::train::{
-    GptArchitecture, GptOptions, MlpOptions, ModelOptions, Threads, TrainEvent, TrainOptions,
-    TrainOutcome, train,
+    AttentionChoice, GptArchitecture, GptOptions, MlpOptions, ModelOptions, Threads, TrainEvent,
+    TrainOptions, TrainOutcome, train,
 };
 
 #[expect(dead_code, reason = "a test calls the function that the main function calls")]
@@ -69,6 +69,7 @@ fn gpt(scratch: &Scratch) -> ModelOptions {
         block: 8,
         layers: 3,
         heads: 2,
+        attention: AttentionChoice::Auto,
         width: 64,
         data: vec![file],
         vocabulary: Some(vocabulary),
@@ -409,6 +410,7 @@ fn text_of_divided_parameters_is_that_of_one_rank() {
         block: 4,
         layers: 1,
         heads: 1,
+        attention: AttentionChoice::Auto,
         width: 8,
         data: vec![scratch.path("text")],
         vocabulary: None,

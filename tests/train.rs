@@ -12,9 +12,9 @@ use remuda::runtime::Group;
 use remuda::runtime::engine::{EngineConfig, EngineError};
 use remuda::runtime::optim::{AdamOptions, LrSchedule, Optimizer, Schedule};
 use remuda::train::{
-    CheckpointOptions, CorpusError, GptArchitecture, GptOptions, MlpOptions, ModelOptions, RunEnd,
-    ScalarFormat, ScalarNames, ScalarOutput, Threads, TrainError, TrainEvent, TrainOptions,
-    TrainOutcome, train,
+    AttentionChoice, CheckpointOptions, CorpusError, GptArchitecture, GptOptions, MlpOptions,
+    ModelOptions, RunEnd, ScalarFormat, ScalarNames, ScalarOutput, Threads, TrainError, TrainEvent,
+    TrainOptions, TrainOutcome, train,
 };
 
 const STEPS: u64 = 20;
@@ -29,6 +29,7 @@ fn gpt() -> ModelOptions {
         block: 12,
         layers: 2,
         heads: 2,
+        attention: AttentionChoice::Auto,
         width: 16,
         data: Vec::new(),
         vocabulary: None,
@@ -336,6 +337,7 @@ fn unusable_texts_are_rejected() {
             block: 12,
             layers: 1,
             heads: 1,
+            attention: AttentionChoice::Auto,
             width: 4,
             data: vec![scratch.file(name)],
             vocabulary: None,
@@ -539,6 +541,7 @@ fn loss_decreases() {
         block: 24,
         layers: 2,
         heads: 2,
+        attention: AttentionChoice::Auto,
         width: 32,
         data: Vec::new(),
         vocabulary: None,

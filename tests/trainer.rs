@@ -270,8 +270,13 @@ const REFUSED: &[&str] = &[
     "--device cuda --deterministic --reduce_order any",
     "--reduce_order any",
     "--device cpu --reduce_order any",
-    "--device cuda -H n1:2 --width 256",
-    "--device cuda -H n1:2 --precision bf16",
+    "--attention flash",
+    "--device cuda -H n1:2 --model mlp --attention products",
+    "--attention tensor",
+    "--device cpu --accelerator cuda",
+    "--device cuda -H n1:2 --attention flash",
+    "--device cuda -H n1:2 --precision bf16 --attention flash",
+    "--device cuda -H n1:2 --precision bf16 --width 36 --heads 3",
 ];
 
 /// Directories with three checkpoints, of which only the first one is undamaged. That a byte of the second one was changed

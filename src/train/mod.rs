@@ -48,7 +48,7 @@ pub use nn::cpu::math::ModelFloat;
 pub use nn::cpu::threads::Threads;
 #[cfg(feature = "nccl")]
 pub use nn::device::{gpt::DeviceGpt, mlp::DeviceMlp};
-pub use nn::gpt::{Gpt, GptArchitecture, GptConfig, Sequences};
+pub use nn::gpt::{AttentionChoice, Gpt, GptArchitecture, GptConfig, Sequences};
 pub use nn::mlp::{Mlp, Samples};
 pub use nn::model_id::{ModelId, TOKENS_OF_SHARDS};
 pub use options::{

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::runtime::engine::EngineConfig;
 use crate::train::nn::cpu::threads::Threads;
-use crate::train::nn::gpt::{GptArchitecture, GptConfig};
+use crate::train::nn::gpt::{AttentionChoice, GptArchitecture, GptConfig};
 
 /// Options of a training run.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,6 +103,8 @@ pub struct GptOptions {
     pub heads: usize,
     /// Hidden size.
     pub width: usize,
+    /// How a GPU computes attention.
+    pub attention: AttentionChoice,
     /// Files of the text, or shards of tokens; empty for the embedded text.
     pub data: Vec<PathBuf>,
     /// Number of tokens of the vocabulary of shards; `None`: up to the largest token, rounded up to a

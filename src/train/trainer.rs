@@ -15,7 +15,7 @@ use crate::train::data::windows::SamplePosition;
 use crate::train::device_memory::DeviceMemoryError;
 use crate::train::error::TrainError;
 #[cfg(feature = "nccl")]
-use crate::train::nn::device::gpt::head_width;
+use crate::train::nn::device::attention::AttentionMethod;
 use crate::train::nn::model_id::ModelId;
 use crate::train::options::{ModelOptions, TrainOptions};
 use crate::train::report::progress::{
@@ -29,8 +29,6 @@ use crate::train::saving::{Saver, samples_of};
 use crate::train::task::classification::Classification;
 use crate::train::task::definition::{Extent, Learner, Task};
 use crate::train::task::language::Language;
-#[cfg(feature = "nccl")]
-use crate::train::task::language::half_of;
 use crate::train::worker_memory::WorkerMemory;
 
 /// Runs a training as one worker of `group`, on the processor. Only rank 0 calls `on_event` and writes files and
@@ -108,9 +106,8 @@ pub fn train_on(
 #[cfg(feature = "nccl")]
 pub fn check_device_options(options: &TrainOptions) -> Result<(), EngineError> {
     if let ModelOptions::Gpt(gpt) = &options.model {
-        half_of(options.engine.precision)?;
         // The vocabulary, which only the data decides, has no part in it.
-        head_width(&gpt.config(1))?;
+        AttentionMethod::of(&gpt.config(1), options.engine.precision.into(), gpt.attention)?;
     }
     Ok(())
 }

@@ -99,7 +99,8 @@ impl WorkerMemory {
         let (work, losses) = match &options.model {
             ModelOptions::Gpt(gpt) => {
                 let sizes = gpt.config(vocabulary);
-                let work = gpt_work_bytes(&sizes, samples, config.plan.recompute);
+                let (element, recompute) = (config.precision.into(), config.plan.recompute);
+                let work = gpt_work_bytes(&sizes, (element, gpt.attention), samples, recompute);
                 (work, samples as f64 * sizes.block as f64)
             }
             ModelOptions::Mlp(mlp) => {

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use remuda::cuda::device::Device;
-use remuda::cuda::kernels::HalfType;
 use remuda::runtime::Group;
 use remuda::runtime::engine::{
     DeviceModel, Engine, EngineConfig, Offload, Precision, Sharding, StatePlace,
@@ -131,7 +130,7 @@ fn sequences(lane: usize, size: Evaluated) -> Sequences {
 }
 
 fn new_gpt(device: Arc<dyn Device>) -> DeviceGpt {
-    DeviceGpt::new(device, GPT, HalfType::Bf16).expect("heads of 64 features")
+    DeviceGpt::new(device, GPT, Precision::Bf16.into()).expect("heads of 64 features")
 }
 
 /// A GPT, whose blocks share memory when activations are computed again.

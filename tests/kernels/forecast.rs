@@ -6,8 +6,8 @@ use remuda::cuda::device::Device;
 use remuda::runtime::Group;
 use remuda::runtime::engine::{DeviceModel, Engine, Precision, Sharding};
 use remuda::train::{
-    DeviceGpt, DeviceMlp, GptArchitecture, GptConfig, GptOptions, ModelOptions, Sequences,
-    TrainOptions, WorkerMemory,
+    AttentionChoice, DeviceGpt, DeviceMlp, GptArchitecture, GptConfig, GptOptions, ModelOptions,
+    Sequences, TrainOptions, WorkerMemory,
 };
 
 use super::emulated_streams::{EmulatedStreams, Order};
@@ -15,7 +15,6 @@ use super::stages::Faulty;
 use super::trainer::{mlp, options};
 use super::training::samples_of;
 use crate::support::proof::has;
-use remuda::cuda::kernels::HalfType;
 
 const VOCABULARY: usize = 29;
 
@@ -28,7 +27,16 @@ fn gpt(block: usize, layers: usize, heads: usize) -> GptConfig {
 fn gpt_options(sizes: GptConfig) -> TrainOptions {
     let GptConfig { architecture, block, layers, heads, width, .. } = sizes;
     let data = Vec::new();
-    let gpt = GptOptions { architecture, block, layers, heads, width, data, vocabulary: None };
+    let gpt = GptOptions {
+        architecture,
+        block,
+        layers,
+        heads,
+        attention: AttentionChoice::Auto,
+        width,
+        data,
+        vocabulary: None,
+    };
     options(ModelOptions::Gpt(gpt), Precision::Bf16)
 }
 
@@ -81,8 +89,12 @@ fn check_gpt(sizes: GptConfig, ranks: usize, adjust: impl Fn(&mut TrainOptions))
         };
         Sequences { length: sizes.block, inputs: tokens(0), targets: tokens(1) }
     };
-    let model =
-        |device| DeviceGpt::new(device, sizes, HalfType::Bf16).expect("heads of 64 features");
+    let ModelOptions::Gpt(gpt) = &options.model else { unreachable!("it is a GPT") };
+    let model = |device| {
+        let model = DeviceGpt::new(device, sizes, options.engine.precision.into());
+        let model = model.expect("heads of 64 features").with_attention(gpt.attention);
+        model.expect("it can be computed so")
+    };
     check(ranks, &options, &peaks(ranks, &options, (model, batch)));
 }
 
@@ -98,6 +110,12 @@ fn memory_of_a_gpt_on_a_device_is_as_forecast() {
         });
     }
     check_gpt(gpt(9, 1, 2), 1, |_| ());
+    check_gpt(gpt(21, 2, 2), 1, |options| options.engine.precision = Precision::F32);
+    check_gpt(gpt(21, 2, 2), 1, |options| {
+        if let ModelOptions::Gpt(gpt) = &mut options.model {
+            gpt.attention = AttentionChoice::Products;
+        }
+    });
     for sharding in [Sharding::None, Sharding::Gradients, Sharding::Parameters] {
         check_gpt(gpt(16, 3, 1), 2, |options| {
             options.engine.sharding = sharding;

@@ -68,7 +68,7 @@ fn training_on_a_gpu_equals_that_on_a_cpu() {
     if has_gpu("training_on_a_gpu_equals_that_on_a_cpu") {
         training::check_optimizers(&open);
         training::check_overflows([&open, &open]);
-        training::check_gpt(&open);
+        training::check_gpts(&open);
     }
 }
 

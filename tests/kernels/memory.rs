@@ -8,8 +8,8 @@ use std::sync::Arc;
 use remuda::runtime::Group;
 use remuda::runtime::engine::{Precision, Sharding};
 use remuda::train::{
-    DeviceMemoryError, GptArchitecture, GptOptions, MemoryCure, ModelOptions, SettingNames,
-    TrainError, TrainOptions, TrainOutcome, WorkerMemory, train_on,
+    AttentionChoice, DeviceMemoryError, GptArchitecture, GptOptions, MemoryCure, ModelOptions,
+    SettingNames, TrainError, TrainOptions, TrainOutcome, WorkerMemory, train_on,
 };
 
 use super::emulated_streams::{EmulatedStreams, Order};
@@ -44,6 +44,7 @@ fn gpt(dir: &Dir, [layers, heads, block]: [usize; 3], samples: usize) -> TrainOp
         block,
         layers,
         heads,
+        attention: AttentionChoice::Auto,
         width: 64 * heads,
         data: vec![write_text(dir)],
         vocabulary: None,

@@ -11,7 +11,7 @@ use crate::support::proof::{has, proof_cases};
 use remuda::cuda::device::KernelArgument::{F32, F64};
 use remuda::runtime::RandomStream;
 use remuda::runtime::kernel_checks::{
-    AttentionCase, CaseMemory, KernelCase, decode, draw, error_of,
+    AttentionCase, CaseMemory, KernelCase, SoftmaxCase, decode, draw, error_of,
 };
 
 const BF16: ElementType = ElementType::Half(HalfType::Bf16);
@@ -62,6 +62,7 @@ fn probes(file: KernelFile) -> Vec<Probe> {
         KernelFile::Fold => vec![bias_backward(&mut random), fold(&mut random)],
         KernelFile::Classifier => vec![classifier(&mut random)],
         KernelFile::Optimizer => vec![block_squares(&mut random), decide_step(&mut random)],
+        KernelFile::Softmax => softmax(&mut random),
         KernelFile::Attention => {
             let [narrow, wide] = HeadWidth::ALL.map(|width| attention(&mut random, width));
             narrow.into_iter().chain(wide).collect()
@@ -175,6 +176,15 @@ fn attention(random: &mut RandomStream, width: HeadWidth) -> Vec<Probe> {
     let backward =
         backward.expect("the kernels are correct").map(|case| Probe { case, outputs: outputs() });
     [forward, delta].into_iter().chain(backward).collect()
+}
+
+fn softmax(random: &mut RandomStream) -> Vec<Probe> {
+    let of = SoftmaxCase { batch: 1, length: 300, element: BF16 };
+    let (scores, gradients) = (of.scores(random), of.scores(random));
+    let forward = of.forward(&scores);
+    let found = run(&forward, SCHEDULES[0], None).expect("the kernel is correct");
+    let backward = of.backward(&gradients, &found.elements(1, BF16));
+    [forward, backward].map(|case| Probe { case, outputs: vec![(1, ELEMENTS)] }).into()
 }
 
 impl Probe {

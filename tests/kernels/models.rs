@@ -14,7 +14,8 @@ use remuda::runtime::engine::{
     gradient_of,
 };
 use remuda::train::{
-    DeviceGpt, DeviceMlp, Gpt, GptArchitecture, GptConfig, Mlp, Samples, Sequences, Threads,
+    AttentionChoice, DeviceGpt, DeviceMlp, Gpt, GptArchitecture, GptConfig, Mlp, Samples,
+    Sequences, Threads,
 };
 
 use super::emulated_streams::{EmulatedStreams, Order};
@@ -166,14 +167,17 @@ fn check_gpt(
     devices: &[Arc<dyn Device>],
     config: GptConfig,
     (length, count): (usize, usize),
-    half: HalfType,
+    (element, attention): (ElementType, AttentionChoice),
 ) {
     let mut stream = RandomStream::new(&[5, length as u64]);
     let mut draw = || (0..length * count).map(|_| stream.below(config.vocabulary) as u32).collect();
     let batch = Sequences { length, inputs: draw(), targets: draw() };
     let host = Gpt::<f64>::new(config, Threads::ONE);
-    let new = |device| DeviceGpt::new(device, config, half).expect("heads of 64 or 128 features");
-    check((host, &batch), new, (&batch, ElementType::Half(half)), devices);
+    let new = |device| {
+        let model = DeviceGpt::new(device, config, element).expect("heads of whole packs");
+        model.with_attention(attention).expect("it can be computed so")
+    };
+    check((host, &batch), new, (&batch, element), devices);
 }
 
 fn gpt(architecture: GptArchitecture, layers: usize, heads: usize, width: usize) -> GptConfig {
@@ -198,11 +202,17 @@ pub(super) fn check_mlps(devices: &[Arc<dyn Device>]) {
 /// Checks GPTs on all of these devices, whose gradients have the same bits.
 pub(super) fn check_gpts(devices: &[Arc<dyn Device>]) {
     let (plain, gpt2) = (GptArchitecture::Plain, GptArchitecture::Gpt2);
+    let [bf16, f16] = HalfType::ALL.map(ElementType::Half);
+    let (flash, products) = (AttentionChoice::Flash, AttentionChoice::Products);
     // A sequence has more than one tile of the attention.
-    check_gpt(devices, gpt(gpt2, 2, 1, 64), (70, 2), HalfType::Bf16);
-    check_gpt(devices, gpt(gpt2, 1, 2, 128), (17, 3), HalfType::F16);
-    check_gpt(devices, gpt(plain, 1, 1, 128), (9, 1), HalfType::F16);
-    check_gpt(devices, gpt(plain, 2, 1, 64), (33, 1), HalfType::Bf16);
+    check_gpt(devices, gpt(gpt2, 2, 1, 64), (70, 2), (bf16, flash));
+    check_gpt(devices, gpt(gpt2, 1, 2, 128), (17, 3), (f16, flash));
+    check_gpt(devices, gpt(plain, 1, 1, 128), (9, 1), (f16, flash));
+    check_gpt(devices, gpt(plain, 2, 1, 64), (33, 1), (bf16, flash));
+    check_gpt(devices, gpt(gpt2, 2, 2, 64), (70, 2), (ElementType::F32, products));
+    check_gpt(devices, gpt(plain, 1, 3, 36), (17, 3), (ElementType::F32, products));
+    check_gpt(devices, gpt(gpt2, 1, 1, 64), (33, 2), (bf16, products));
+    check_gpt(devices, gpt(plain, 2, 3, 24), (9, 3), (f16, products));
 }
 
 #[test]
@@ -291,7 +301,7 @@ pub(super) fn check_beside_autocast(device: &Arc<dyn Device>, of_matrix: f64) {
         *value *= f64::from(LOSS_SCALE);
     }
     let element = ElementType::Half(HalfType::Bf16);
-    let mut model = DeviceGpt::new(device.clone(), config, HalfType::Bf16).expect("heads of 64");
+    let mut model = DeviceGpt::new(device.clone(), config, element).expect("heads of 64");
     let found = run(device, &mut model, element, (&params, &batch));
     let of_loss = (found.loss / exact - 1.0).abs();
     assert!(of_loss < 1.5 * loss_error.max(1e-3), "loss: {of_loss:.1e}");
@@ -333,11 +343,13 @@ fn gpt_without_epilogues_of_products_has_the_same_gradients() {
 #[test]
 fn gpt_with_other_heads_is_refused() {
     let device = Arc::new(EmulatedStreams::new(Order::Early));
-    let error = DeviceGpt::new(device, gpt(GptArchitecture::Plain, 1, 4, 128), HalfType::Bf16);
+    let element = ElementType::Half(HalfType::Bf16);
+    let error = DeviceGpt::new(device, gpt(GptArchitecture::Plain, 1, 3, 36), element);
     assert_eq!(
         error.err().map(|error| error.to_string()).as_deref(),
         Some(
-            "attention on a GPU needs heads of 64 or 128 features; 4 heads in a width of 128 have 32"
+            "attention on a GPU in 16 bits needs heads of a multiple of 8 features; 3 heads in a width of \
+             36 have 12"
         )
     );
 }

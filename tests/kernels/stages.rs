@@ -8,7 +8,7 @@ use remuda::cuda::device::{
     CommunicatorOffer, Device, DeviceAddress, DeviceCommunicator, DeviceError, DeviceMemory,
     EventId, KernelArgument, Matmul, PinnedId, SourceKernel, StreamId,
 };
-use remuda::cuda::kernels::{HalfType, Kernel, KernelLaunch, KernelProgram};
+use remuda::cuda::kernels::{Kernel, KernelLaunch, KernelProgram};
 use remuda::cuda::nccl::UniqueId;
 use remuda::runtime::Group;
 use remuda::runtime::engine::{
@@ -195,7 +195,8 @@ fn gpt(ranks: usize, sharding: Sharding, recompute: usize, order: Order) -> Stri
     config.plan.recompute = recompute;
     let trained = Group::on_threads(ranks, |group| {
         let device = emulated(order);
-        let model = DeviceGpt::new(device.clone(), gpt, HalfType::Bf16).expect("heads of 64");
+        let model =
+            DeviceGpt::new(device.clone(), gpt, Precision::Bf16.into()).expect("heads of 64");
         let mut engine =
             Engine::on_device(group, device, model, config.clone()).expect("an engine");
         let outcomes = [(); 2].map(|()| engine.train_batch(batch).expect("a step"));

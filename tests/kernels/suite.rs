@@ -49,6 +49,7 @@ tests! {
     token_gradients
     attention
     attention_lengths
+    softmax
     norms
     fused_norms
     norm_gradients

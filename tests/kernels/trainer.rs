@@ -9,8 +9,8 @@ use remuda::runtime::Group;
 use remuda::runtime::engine::{EngineConfig, Precision};
 use remuda::runtime::optim::{AdamOptions, LrSchedule, Optimizer};
 use remuda::train::{
-    CheckpointOptions, GptArchitecture, GptOptions, MlpOptions, ModelOptions, RunEnd, Threads,
-    TrainEvent, TrainOptions, TrainOutcome, train, train_on,
+    AttentionChoice, CheckpointOptions, GptArchitecture, GptOptions, MlpOptions, ModelOptions,
+    RunEnd, Threads, TrainEvent, TrainOptions, TrainOutcome, train, train_on,
 };
 
 use super::emulated_streams::Order;
@@ -51,13 +51,14 @@ pub(super) fn mlp() -> ModelOptions {
     ModelOptions::Mlp(MlpOptions { inputs: 24, layers: 2, width: 40, classes: 5 })
 }
 
-/// A GPT on a text of one page.
-fn gpt(text: PathBuf) -> ModelOptions {
+/// A GPT on a text of one page, with so many heads.
+fn gpt(text: PathBuf, heads: usize) -> ModelOptions {
     ModelOptions::Gpt(GptOptions {
         architecture: GptArchitecture::Gpt2,
         block: 16,
         layers: 1,
-        heads: 1,
+        heads,
+        attention: AttentionChoice::Auto,
         width: 64,
         data: vec![text],
         vocabulary: None,
@@ -151,7 +152,9 @@ pub(super) fn check(open: &dyn Open) {
     let text = dir.0.join("text");
     let words = (0..600).map(|word| ["a ", "bc ", "def\n", "g, "][word * word % 7 % 4]);
     fs::write(&text, words.collect::<String>()).expect("the text is written");
-    let found = check_run(&options(gpt(text), Precision::Bf16), 0.02, open);
+    // The heads of the default model are too narrow for a kernel, and its type too wide.
+    check_run(&options(gpt(text.clone(), 2), Precision::F32), 1e-4, open);
+    let found = check_run(&options(gpt(text, 1), Precision::Bf16), 0.02, open);
     assert!(found.has_sample && found.losses[STEPS as usize - 1] < found.losses[0]);
 }
 

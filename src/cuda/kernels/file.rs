@@ -24,11 +24,13 @@ pub enum KernelFile {
     Norm,
     /// Norm of the gradient, optimizers, loss scale.
     Optimizer,
+    /// Softmax of the scores of attention.
+    Softmax,
 }
 
 impl KernelFile {
     /// All files.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Activation,
         Self::Classifier,
         Self::Convert,
@@ -37,6 +39,7 @@ impl KernelFile {
         Self::Fold,
         Self::Norm,
         Self::Optimizer,
+        Self::Softmax,
     ];
 
     /// Returns the name of the file, such as `norm.cu`.
@@ -50,6 +53,7 @@ impl KernelFile {
             Self::Fold => "fold.cu",
             Self::Norm => "norm.cu",
             Self::Optimizer => "optimizer.cu",
+            Self::Softmax => "softmax.cu",
         }
     }
 
@@ -64,6 +68,7 @@ impl KernelFile {
             Self::Fold => include_str!("fold.cu"),
             Self::Norm => include_str!("norm.cu"),
             Self::Optimizer => include_str!("optimizer.cu"),
+            Self::Softmax => include_str!("softmax.cu"),
         }
     }
 }

@@ -61,6 +61,8 @@ kernels! {
     Sgd = "sgd" in Optimizer: "Gradient descent, with momentum or without.";
     Lion = "lion" in Optimizer: "Lion.";
     UpdateLossScale = "update_loss_scale" in Optimizer: "Scale of the losses of the next step.";
+    CausalSoftmax = "causal_softmax" in Softmax: "Probabilities of attention, from scores.";
+    CausalSoftmaxBackward = "causal_softmax_backward" in Softmax: "Gradients of scores.";
 }
 
 impl KernelFile {

@@ -61,6 +61,8 @@ pub enum KernelProgram {
     Norm(ElementType),
     /// Norm of the gradient and optimizers, for models that compute in this type.
     Optimizer(ElementType),
+    /// Causal softmax of the scores of attention.
+    Softmax(ElementType),
 }
 
 impl HalfType {
@@ -151,6 +153,7 @@ impl KernelProgram {
                 Self::Fold(element),
                 Self::Norm(element),
                 Self::Optimizer(element),
+                Self::Softmax(element),
             ]);
         }
         for half in HalfType::ALL {
@@ -171,6 +174,7 @@ impl KernelProgram {
             Self::Fold(_) => KernelFile::Fold,
             Self::Norm(_) => KernelFile::Norm,
             Self::Optimizer(_) => KernelFile::Optimizer,
+            Self::Softmax(_) => KernelFile::Softmax,
         }
     }
 
@@ -188,7 +192,8 @@ impl KernelProgram {
             | Self::Embedding(element)
             | Self::Fold(element)
             | Self::Norm(element)
-            | Self::Optimizer(element) => (element, None),
+            | Self::Optimizer(element)
+            | Self::Softmax(element) => (element, None),
         };
         [("ELEMENT", element.name_in_c().to_owned())].into_iter().chain(more).collect()
     }

@@ -79,6 +79,14 @@ impl RowShape {
         self.elements() * self.element.bytes() as u64
     }
 
+    /// Elements of the packs that the tokens of sequences of this width see, and all with the padding.
+    fn causal_elements(self) -> (u64, u64) {
+        let Self { rows, width, element } = self;
+        let padded = |count: u32| u64::from(count.next_multiple_of(element.pack()));
+        let sequences = u64::from(rows / width);
+        (sequences * (1..=width).map(padded).sum::<u64>(), u64::from(rows) * padded(width))
+    }
+
     fn bytes_of_row(self) -> u64 {
         u64::from(self.width) * self.element.bytes() as u64
     }
@@ -201,6 +209,19 @@ impl KernelTraffic {
             read: 3 * shape.bytes() + shape.bytes_of_row() + statistics,
             written: shape.bytes() + parts * 2 * u64::from(shape.width) * WORD,
         }
+    }
+
+    /// `causal_softmax` of as many rows as there are tokens, whose width is the length of a sequence.
+    pub fn causal_softmax(shape: RowShape) -> Self {
+        let (seen, all) = shape.causal_elements();
+        Self { read: seen * WORD, written: all * shape.element.bytes() as u64 }
+    }
+
+    /// `causal_softmax_backward` of the same.
+    pub fn causal_softmax_backward(shape: RowShape) -> Self {
+        let (seen, _) = shape.causal_elements();
+        let bytes = seen * shape.element.bytes() as u64;
+        Self { read: seen * WORD + bytes, written: bytes }
     }
 
     /// `block_squares` of so many numbers.

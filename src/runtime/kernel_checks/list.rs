@@ -1,7 +1,9 @@
 //! The checks, by name.
 
 use crate::runtime::kernel_checks::runner::{CheckError, KernelRunner};
-use crate::runtime::kernel_checks::{activation, attention, embedding, fold, norm, optimizer};
+use crate::runtime::kernel_checks::{
+    activation, attention, embedding, fold, norm, optimizer, softmax,
+};
 
 /// A check of kernels.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +43,7 @@ checks! {
     "token_gradients": embedding::check_token_gradients,
     "attention": attention::check_attention,
     "attention_lengths": attention::check_lengths,
+    "softmax": softmax::check_softmax,
     "norms": norm::check_norms,
     "fused_norms": norm::check_fused_norms,
     "norm_gradients": norm::check_norm_gradients,

@@ -8,7 +8,7 @@
 //! | `case` | a launch with its arguments and memory |
 //! | `list` | all checks, by name |
 //! | `runner` | what runs kernels; comparisons |
-//! | `activation`, `attention`, `embedding`, `fold`, `norm`, `optimizer` | the checks, by kernel |
+//! | `activation`, `attention`, `embedding`, `fold`, `norm`, `optimizer`, `softmax` | the checks, by kernel |
 //! | `product` | products of matrices |
 //! | `traffic`, `bandwidth` | launches with the bytes that they should move, and their time |
 
@@ -23,6 +23,7 @@ mod norm;
 mod optimizer;
 mod product;
 mod runner;
+mod softmax;
 mod traffic;
 
 pub use activation::value_and_slope;
@@ -32,4 +33,5 @@ pub use case::{CaseArgument, CaseMemory, KernelCase, decode, draw, encode};
 pub use list::{KERNEL_CHECKS, KernelCheck};
 pub use product::{check_epilogues, check_products};
 pub use runner::{CheckError, DeviceRunner, KernelRunner, error_of, tolerance};
+pub use softmax::SoftmaxCase;
 pub use traffic::{TrafficCase, TrafficShape};

@@ -93,6 +93,7 @@ impl TrafficShape {
         let mut all = self.embedding_cases();
         all.extend(self.row_cases());
         all.extend(self.attention_cases());
+        all.extend(self.softmax_cases());
         all.extend(self.parameter_cases());
         all
     }
@@ -232,6 +233,25 @@ impl TrafficShape {
             delta.with(shape.delta_traffic()),
             kv.with(shape.backward_kv_traffic()),
             q.with(shape.backward_q_traffic()),
+        ]
+    }
+
+    /// What is between the products of one head of all sequences.
+    fn softmax_cases(self) -> Vec<TrafficCase> {
+        let shape = RowShape { width: self.length, ..self.rows(1) };
+        let stride = self.length.next_multiple_of(self.element().pack()) as usize;
+        let [rows, length] = [shape.rows, shape.width].map(|size| size as usize);
+        let launch = KernelLaunch::warp_for_each_row(shape.rows);
+        let case = |kernel| {
+            let case = self.case(KernelProgram::Softmax, kernel, launch).zeros(rows * stride * 4);
+            let case = case.zeros(rows * stride * 2).scalar(F32(0.125));
+            case.ints([rows, length, stride])
+        };
+        let traffic = KernelTraffic::causal_softmax(shape);
+        let of_backward = KernelTraffic::causal_softmax_backward(shape);
+        vec![
+            case(Kernel::CausalSoftmax).with(traffic),
+            case(Kernel::CausalSoftmaxBackward).with(of_backward),
         ]
     }
 

@@ -6,8 +6,6 @@ use std::sync::Arc;
 #[cfg(feature = "nccl")]
 use crate::cuda::device::Device;
 #[cfg(feature = "nccl")]
-use crate::cuda::kernels::{ElementType, HalfType};
-#[cfg(feature = "nccl")]
 use crate::runtime::engine::{DeviceReplica, Precision, Section, loss_of};
 use crate::runtime::engine::{Engine, EngineError, HostReplica};
 use crate::train::data::corpus::Corpus;
@@ -17,8 +15,9 @@ use crate::train::error::TrainError;
 use crate::train::nn::cpu::threads::Threads;
 #[cfg(feature = "nccl")]
 use crate::train::nn::device::gpt::DeviceGpt;
-use crate::train::nn::gpt::Sequences;
-use crate::train::nn::gpt::{Gpt, GptConfig};
+#[cfg(feature = "nccl")]
+use crate::train::nn::gpt::AttentionChoice;
+use crate::train::nn::gpt::{Gpt, GptConfig, Sequences};
 use crate::train::nn::model_id::{ModelId, TOKENS_OF_SHARDS};
 use crate::train::options::{GptOptions, TrainOptions};
 use crate::train::report::progress::Count;
@@ -64,6 +63,8 @@ impl TokenText for LanguageData {
 pub(crate) struct Language {
     data: LanguageData,
     config: GptConfig,
+    #[cfg(feature = "nccl")]
+    attention: AttentionChoice,
     threads: Threads,
     batch_size: usize,
 }
@@ -84,7 +85,14 @@ impl Language {
         };
         let config = gpt.config(vocabulary);
         let (threads, batch_size) = (options.threads, options.batch_size.get());
-        Ok(Self { data, config, threads, batch_size })
+        Ok(Self {
+            data,
+            config,
+            #[cfg(feature = "nccl")]
+            attention: gpt.attention,
+            threads,
+            batch_size,
+        })
     }
 }
 
@@ -141,18 +149,6 @@ impl Task for Language {
     }
 }
 
-/// Type in which a GPT computes on a device: its attention has 16 bits.
-#[cfg(feature = "nccl")]
-pub(crate) fn half_of(precision: Precision) -> Result<HalfType, EngineError> {
-    match precision.into() {
-        ElementType::Half(half) => Ok(half),
-        ElementType::F32 => Err(EngineError::Config {
-            problem: "attention on a GPU computes in 16 bits".to_owned(),
-            instead: "give `--precision bf16` or `--precision fp16`".to_owned(),
-        }),
-    }
-}
-
 /// A model that says how likely each token is to be the next one.
 trait NextToken {
     /// Scores of all tokens after the last one of `inputs`.
@@ -179,8 +175,8 @@ impl Language {
         device: Arc<dyn Device>,
         precision: Precision,
     ) -> Result<DeviceGpt, EngineError> {
-        let half = half_of(precision)?;
-        Ok(DeviceGpt::new(device, self.config, half)?)
+        let model = DeviceGpt::new(device, self.config, precision.into())?;
+        Ok(model.with_attention(self.attention)?)
     }
 
     /// A text that a model continues. What the tokens of shards stand for is in a vocabulary that the run does not

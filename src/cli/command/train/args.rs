@@ -2,18 +2,20 @@
 //! equivalent command line of a worker.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::de::DeserializeOwned;
 
 use crate::base::env_vars;
 use crate::cli::args::values::parse_positive_int;
 use crate::cli::command::train::config_places::{ConfigPlace, ConfigPlaces};
+use crate::cli::command::train::values::{
+    AttentionArg, DeviceArg, ModelArg, PrecisionArg, ReduceOrderArg, name_of,
+};
 use crate::cli::line::{BadValue, parse_whole};
-use crate::runtime::engine::{EngineConfig, Exchange, Offload, PlanOptions, Precision, Sharding};
+use crate::runtime::engine::{EngineConfig, Offload, PlanOptions, Sharding};
 use crate::runtime::optim::{
     AdamOptions, DynamicScaling, LossScaling, LrSchedule, Optimizer, Schedule,
 };
@@ -58,6 +60,9 @@ pub(super) struct TrainArgs {
     /// Number of attention heads, for gpt [default: 4]
     #[arg(long, value_name = "N")]
     pub(super) heads: Option<NonZeroUsize>,
+    /// With GPUs: how attention is computed, for gpt
+    #[arg(long, value_name = "WAY", value_enum, default_value = "auto")]
+    pub(super) attention: AttentionArg,
     /// Hidden size [default: 128 for gpt, 1024 for mlp]
     #[arg(long, value_name = "N")]
     pub(super) width: Option<NonZeroUsize>,
@@ -106,7 +111,7 @@ pub(super) struct TrainArgs {
     #[arg(long, hide = true, value_name = "JSON", value_parser = parse_json::<EngineConfig>)]
     pub(super) engine: Option<EngineConfig>,
     /// Where the model computes. GPUs were not tried yet with this version
-    #[arg(long, value_name = "WHERE", value_enum, default_value = "cpu")]
+    #[arg(long, value_name = "WHERE", value_enum, default_value = "auto")]
     pub(super) device: DeviceArg,
     /// With GPUs: the results are those of the same command on the same kind of GPUs with the same libraries. Else rank
     /// 0 measures which algorithm of a product is the fastest, and another run may have others
@@ -166,100 +171,6 @@ pub(super) struct TrainArgs {
     /// A monitor of `--deepspeed_config`, for workers
     #[arg(long, hide = true, value_name = "JSON", value_parser = parse_json::<ScalarOutput>)]
     pub(super) monitor: Vec<ScalarOutput>,
-}
-
-/// Model to train (`--model`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum ModelArg {
-    /// A character-level GPT.
-    Gpt,
-    /// A GPT with the layers of GPT-2: with biases.
-    Gpt2,
-    /// A multi-layer perceptron, ten classes.
-    Mlp,
-}
-
-impl ModelArg {
-    /// The model with a GPT of a variant.
-    pub(super) fn of(architecture: GptArchitecture) -> Self {
-        match architecture {
-            GptArchitecture::Plain => Self::Gpt,
-            GptArchitecture::Gpt2 => Self::Gpt2,
-        }
-    }
-}
-
-/// Type in which the model computes (`--precision`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum PrecisionArg {
-    /// 32-bit.
-    #[value(name = "fp32")]
-    F32,
-    /// 16-bit with the exponent of fp32.
-    #[value(name = "bf16")]
-    Bf16,
-    /// 16-bit of IEEE 754, with a dynamic loss scale.
-    #[value(name = "fp16")]
-    F16,
-}
-
-/// Value of `--device`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum DeviceArg {
-    /// GPUs, if this machine has some and their libraries; else processors
-    Auto,
-    /// Processors
-    Cpu,
-    /// GPUs, one for each worker
-    Cuda,
-}
-
-/// Value of `--reduce_order`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum ReduceOrderArg {
-    /// The same bits for every placement of the workers
-    Canonical,
-    /// That of NCCL: less memory and traffic of a GPU, but other bits with another placement or library
-    Any,
-}
-
-impl From<ReduceOrderArg> for Exchange {
-    fn from(order: ReduceOrderArg) -> Self {
-        match order {
-            ReduceOrderArg::Canonical => Self::Devices,
-            ReduceOrderArg::Any => Self::AnyOrder,
-        }
-    }
-}
-
-impl fmt::Display for PrecisionArg {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "fp32",
-            Self::Bf16 => "bf16",
-            Self::F16 => "fp16",
-        })
-    }
-}
-
-impl From<PrecisionArg> for Precision {
-    fn from(precision: PrecisionArg) -> Self {
-        match precision {
-            PrecisionArg::F32 => Self::F32,
-            PrecisionArg::Bf16 => Self::Bf16,
-            PrecisionArg::F16 => Self::F16,
-        }
-    }
-}
-
-impl fmt::Display for ModelArg {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Gpt => "gpt",
-            Self::Gpt2 => "gpt2",
-            Self::Mlp => "mlp",
-        })
-    }
 }
 
 impl TrainArgs {
@@ -390,6 +301,7 @@ impl TrainArgs {
                 block: size(self.block, 64),
                 layers: size(self.layers, 4),
                 heads: size(self.heads, 4),
+                attention: self.attention.into(),
                 width: size(self.width, 128),
                 data: self.data.clone(),
                 vocabulary: self.vocabulary.map(NonZeroUsize::get),
@@ -426,6 +338,7 @@ impl TrainArgs {
         push("block", count(self.block));
         push("layers", count(self.layers));
         push("heads", count(self.heads));
+        push("attention", name_of(&self.attention));
         push("width", count(self.width));
         push("lr", number(&self.lr));
         push("min_lr", self.min_lr.and_then(|rate| number(&rate)));
@@ -463,11 +376,6 @@ impl TrainArgs {
         words.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.into()));
         words
     }
-}
-
-/// Name of a value of an option.
-fn name_of(value: &impl ValueEnum) -> Option<OsString> {
-    value.to_possible_value().map(|value| value.get_name().into())
 }
 
 /// Returns the number of threads from OMP_NUM_THREADS, which the launcher sets for every worker.

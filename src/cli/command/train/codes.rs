@@ -121,9 +121,10 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         NOT_ON_GPU,
         "training on a GPU does not have this setting",
         "With `--device cuda` every worker trains on a GPU, at any stage, with the optimizer in the memory of the GPU, \
-         of the host or in files, and parameters in files. A GPT computes in 16 bits \
-         there (`--precision bf16`), with heads of 64 or 128 features:\n\n    remuda train --device cuda --stage 3 --precision bf16 --width 256 --heads 4\n\nEverything \
-         else trains on processors (`--device cpu`).",
+         of the host or in files, and parameters in files. The heads of a GPT have a multiple of 4 features in 32 bits, and of \
+         8 in 16 bits. One kernel computes attention (`--attention flash`) in 16 bits and for heads of 64 or 128 features:\n\n    \
+         remuda train --device cuda --stage 3 --precision bf16 --width 256 --heads 4\n\nFor all others, matrix products do \
+         (`--attention products`), which take more time and memory. Everything else trains on processors (`--device cpu`).",
     ),
     explanation(
         DIVERGED,

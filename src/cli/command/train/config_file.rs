@@ -3,11 +3,12 @@
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use super::args::{DeviceArg, PrecisionArg, TrainArgs};
+use super::args::TrainArgs;
 use super::codes::{CONFIG_DIFFERS, NOT_IN_ENGINE};
 use super::config_places::ConfigPlaces;
 use super::engine_config::{NotInEngine, OwnSettings, blocks_of_segment, engine_config};
 use super::typed_line::TypedLine;
+use super::values::{DeviceArg, PrecisionArg};
 use crate::base::shell::quoted;
 use crate::base::{Findings, Status};
 use crate::cli::command::config::file::read_bytes;

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use crate::base::Diagnostic;
 use crate::cli::args::ClusterArgs;
 use crate::cli::args::values::AcceleratorArg;
-use crate::cli::command::train::args::{DeviceArg, ReduceOrderArg, TrainArgs};
+use crate::cli::command::train::args::TrainArgs;
 use crate::cli::command::train::codes::NOT_ON_GPU;
 #[cfg(feature = "nccl")]
 use crate::cli::command::train::codes::OTHER_GPU;
+use crate::cli::command::train::values::{AttentionArg, DeviceArg, ReduceOrderArg, name_of};
 use crate::cli::error::CliError;
 use crate::cli::line::codes::NEEDS_OTHER;
 use crate::cli::line::{CommandLine, RefusedLine, cannot_combine};
 use crate::cli::resolve;
-use crate::cli::start;
 #[cfg(feature = "nccl")]
 use crate::cuda::cublaslt::{AlgorithmChoice, CublasLt, ShareChoices};
 #[cfg(feature = "nccl")]
@@ -25,20 +25,18 @@ use crate::cuda::driver::{CubinCache, CudaDevice};
 #[cfg(feature = "nccl")]
 use crate::cuda::nvrtc::Compiler;
 use crate::plan::Accelerator;
-#[cfg(feature = "nccl")]
-use crate::report::print_error;
-use crate::report::{Terminal, print_message};
-#[cfg(feature = "nccl")]
-use crate::runtime::Group;
+use crate::report::text::show_count;
+use crate::report::{Terminal, print_error, print_message};
 #[cfg(feature = "nccl")]
 use crate::runtime::device::{device_count, open_device};
 #[cfg(feature = "nccl")]
 use crate::runtime::engine::GroupChoices;
+use crate::runtime::{CollectiveError, Group, ReduceOp};
 #[cfg(feature = "nccl")]
 use crate::train::check_device_options;
 
-/// Note for a machine with GPUs that are not used.
-const NOTE: &str = "`--device cuda` trains on GPUs; it was not tried on one yet";
+/// Note for a machine whose GPUs are used without being asked for.
+const NOTE: &str = "training on GPUs was not tried on one yet; `--device cpu` trains on processors";
 
 /// Decides where the workers compute, and with it the kind of their slots.
 pub(super) fn apply(
@@ -47,59 +45,108 @@ pub(super) fn apply(
     typed: &CommandLine,
     terminal: Terminal,
 ) -> Result<(), CliError> {
-    check_order(args, typed)?;
     if args.device == DeviceArg::Auto {
-        args.device = of_this_machine(terminal);
+        args.device = chosen(cluster, terminal);
     }
-    if args.device == DeviceArg::Cpu {
-        start::use_cpu_slots(cluster, NOTE, terminal);
-        return Ok(());
-    }
-    let cuda = AcceleratorArg::Kind(Accelerator::Cuda);
-    if cluster
-        .devices
-        .accelerator
-        .is_some_and(|given| ![cuda, AcceleratorArg::Auto].contains(&given))
-    {
-        let why = "a GPU for every worker needs slots that are GPUs";
+    check_gpu_options(args, typed)?;
+    let (kind, why) = match args.device {
+        DeviceArg::Cuda => (Accelerator::Cuda, "a GPU for every worker needs slots that are GPUs"),
+        DeviceArg::Cpu | DeviceArg::Auto => {
+            (Accelerator::Cpu, "slots that are GPUs are for workers that compute on GPUs")
+        }
+    };
+    let slots = AcceleratorArg::Kind(kind);
+    let given = cluster.devices.accelerator.replace(slots);
+    if given.is_some_and(|given| ![slots, AcceleratorArg::Auto].contains(&given)) {
         return Err(cannot_combine(typed, "device", "accelerator", why).into());
     }
-    cluster.devices.accelerator = Some(cuda);
-    cluster.devices.cpu_option = "--device cpu";
+    if kind == Accelerator::Cuda {
+        cluster.devices.cpu_option = "--device cpu";
+    }
     Ok(())
 }
 
-/// Refuses the order of NCCL where nothing is added in it, and where the same bits are asked for.
-fn check_order(args: &TrainArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
-    if args.reduce_order == ReduceOrderArg::Canonical {
-        return Ok(());
-    }
-    if args.deterministic {
+/// Refuses options that only training on GPUs has, and the order of NCCL where the same bits are asked for.
+fn check_gpu_options(args: &TrainArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
+    let has_order = args.reduce_order != ReduceOrderArg::Canonical;
+    if args.deterministic && has_order {
         let why = "NCCL's order depends on its version, and on where the GPUs are";
         return Err(cannot_combine(typed, "reduce_order", "deterministic", why));
     }
     if args.device != DeviceArg::Cpu {
         return Ok(());
     }
-    Err(typed.refuse(&[typed.value_or_end("reduce_order")], |spans| {
-        Diagnostic::error(NEEDS_OTHER, spans[0], "`--reduce_order any` needs `--device cuda`")
-            .label("processors add in the canonical order only")
-            .help("add `--device cuda`, or leave `--reduce_order` out")
-    }))
-}
-
-/// GPUs, if there are some and their libraries are found.
-fn of_this_machine(terminal: Terminal) -> DeviceArg {
-    if resolve::gpu_count() == 0 {
-        return DeviceArg::Cpu;
-    }
-    match find_libraries() {
-        Ok(()) => DeviceArg::Cuda,
-        Err(error) => {
-            print_message(&format!("note: {error}\n"), terminal.paint);
-            DeviceArg::Cpu
+    let refuse = |option: &str, value: &str, label: &str| {
+        typed.refuse(&[typed.value_or_end(option)], |spans| {
+            let message = format!("`--{option} {value}` needs `--device cuda`");
+            Diagnostic::error(NEEDS_OTHER, spans[0], message)
+                .label(label)
+                .help(format!("add `--device cuda`, or leave `--{option}` out"))
+        })
+    };
+    match args.attention {
+        AttentionArg::Auto => {}
+        AttentionArg::Flash | AttentionArg::Products => {
+            let value = name_of(&args.attention).unwrap_or_default();
+            let label = "processors compute attention in one way";
+            return Err(refuse("attention", &value.to_string_lossy(), label));
         }
     }
+    if has_order {
+        let label = "processors add in the canonical order only";
+        return Err(refuse("reduce_order", "any", label));
+    }
+    Ok(())
+}
+
+/// GPUs, if this machine has enough of them and their libraries, and no other slots were asked for.
+fn chosen(cluster: &ClusterArgs, terminal: Terminal) -> DeviceArg {
+    match cluster.devices.accelerator {
+        Some(AcceleratorArg::Kind(Accelerator::Cuda)) => return DeviceArg::Cuda,
+        Some(AcceleratorArg::Kind(_)) => return DeviceArg::Cpu,
+        Some(AcceleratorArg::Auto) | None => {}
+    }
+    let gpus = resolve::gpu_count();
+    if gpus == 0 {
+        return DeviceArg::Cpu;
+    }
+    let (device, note) = match refusal(cluster, gpus) {
+        None => (DeviceArg::Cuda, NOTE.to_owned()),
+        Some(why) => (DeviceArg::Cpu, format!("{why}; workers compute on processors")),
+    };
+    print_message(&format!("note: {note}\n"), terminal.paint);
+    device
+}
+
+/// Where the workers of a job compute that another command has started: on GPUs if every worker has one.
+///
+/// # Errors
+/// If the workers cannot agree.
+pub(super) fn agreed(group: &Group) -> Result<DeviceArg, CollectiveError> {
+    let has_gpu = group.local_rank() < resolve::gpu_count() as usize && find_libraries().is_ok();
+    let mut workers = [i32::from(has_gpu)];
+    group.all_reduce(&mut workers, ReduceOp::Sum)?;
+    let (with_gpu, all) = (workers[0] as usize, group.world_size());
+    if 0 < with_gpu && with_gpu < all && group.rank() == 0 {
+        print_error(&format!(
+            "note: {with_gpu} of {all} workers have a GPU and its libraries; all compute on processors\n"
+        ));
+    }
+    Ok(if with_gpu == all { DeviceArg::Cuda } else { DeviceArg::Cpu })
+}
+
+/// Why the GPUs of this machine are not used.
+fn refusal(cluster: &ClusterArgs, gpus: u32) -> Option<String> {
+    let is_here = cluster.hostfile.is_none() && !cluster.devices.oversubscribe;
+    let wanted = cluster.num_gpus.as_ref().filter(|_| is_here);
+    let wanted = wanted.and_then(|count| count.parse::<u32>().ok());
+    if let Some(wanted) = wanted.filter(|wanted| gpus < *wanted) {
+        return Some(format!(
+            "this machine has {}, not {wanted}",
+            show_count(gpus as usize, "GPU")
+        ));
+    }
+    find_libraries().err()
 }
 
 #[cfg(feature = "nccl")]
@@ -119,10 +166,18 @@ pub(super) fn check(args: &TrainArgs, typed: &CommandLine) -> Result<(), CliErro
         return Ok(());
     }
     check_options(args).map_err(|problem| {
-        let refused = typed.refuse(&[typed.value_or_end("device")], |spans| {
-            Diagnostic::error(NOT_ON_GPU, spans[0], problem.to_string())
-                .label("trains on GPUs")
-                .help("`--device cpu` trains on processors")
+        let (option, label, help) = match args.attention {
+            AttentionArg::Flash => (
+                "attention",
+                "one kernel",
+                "leave `--attention` out: matrix products then do what the kernel does not",
+            ),
+            AttentionArg::Auto | AttentionArg::Products => {
+                ("device", "trains on GPUs", "`--device cpu` trains on processors")
+            }
+        };
+        let refused = typed.refuse(&[typed.value_or_end(option)], |spans| {
+            Diagnostic::error(NOT_ON_GPU, spans[0], problem.to_string()).label(label).help(help)
         });
         refused.into()
     })

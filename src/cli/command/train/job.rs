@@ -13,7 +13,7 @@ use crate::base::Status;
 use crate::cli::args::{self, ClusterArgs, ElasticArgs, WatchArgs, WorkerArgs};
 use crate::cli::command::entry::CommandEntry;
 use crate::cli::command::parse::parse_with_settings;
-use crate::cli::command::train::args::{DeviceArg, TrainArgs};
+use crate::cli::command::train::args::TrainArgs;
 use crate::cli::command::train::check::Workers;
 use crate::cli::command::train::memory_table::{MemoryTable, show_memory};
 use crate::cli::command::train::outputs::remote_files;
@@ -21,6 +21,7 @@ use crate::cli::command::train::resume::{
     check_optimizer, kept_state, restart_warning, schedule_note, unsaved_warning,
 };
 use crate::cli::command::train::shown_trainer::show_trainer;
+use crate::cli::command::train::values::DeviceArg;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::cli::resolve::{self, ResolvedCluster};

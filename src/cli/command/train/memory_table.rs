@@ -1,6 +1,6 @@
 //! `remuda train --dry-run`: the memory of a worker, or of its GPU, for every stage of ZeRO.
 
-use crate::cli::command::train::args::DeviceArg;
+use crate::cli::command::train::values::DeviceArg;
 use crate::inventory::GpuRoom;
 use crate::report::text::{Align, show_bytes, show_columns};
 use crate::runtime::engine::Sharding;

@@ -16,6 +16,7 @@ mod shard_group;
 mod shown_trainer;
 mod sizes;
 mod typed_line;
+mod values;
 mod worker;
 
 pub(in crate::cli::command) use args::threads_of_environment;

@@ -1,7 +1,7 @@
 //! What the workers of `remuda train` run, in words, for `--dry-run`. Pure.
 
 use crate::cli::command::optimizer_text::show_settings;
-use crate::cli::command::train::args::DeviceArg;
+use crate::cli::command::train::values::DeviceArg;
 use crate::report::text::show_count;
 use crate::runtime::engine::{Exchange, Precision, StatePlace};
 use crate::train::{ModelOptions, TrainOptions};

@@ -5,9 +5,10 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use crate::base::Status;
-use crate::cli::command::train::args::{ModelArg, TrainArgs};
+use crate::cli::command::train::args::TrainArgs;
 use crate::cli::command::train::codes::{BAD_SIZES, TEXT_TOO_SHORT, TEXT_UNREADABLE, TOO_LARGE};
 use crate::cli::command::train::typed_line::TypedLine;
+use crate::cli::command::train::values::ModelArg;
 use crate::cli::error::CliError;
 use crate::report::text::{show_bytes, show_count, show_io_error};
 use crate::report::with_disk_timeout;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::{Rank, Status, clock, env_vars};
 use crate::cli::command::checkpoint::code_of_checkpoint_error;
-use crate::cli::command::train::args::{DeviceArg, TrainArgs};
+use crate::cli::command::train::args::TrainArgs;
 #[cfg(feature = "nccl")]
 use crate::cli::command::train::codes::GPU_TOO_SMALL;
 use crate::cli::command::train::codes::{
@@ -18,6 +18,7 @@ use crate::cli::command::train::device;
 use crate::cli::command::train::device::NoDevice;
 use crate::cli::command::train::outputs::{UsedDirectory, bad_output, used_directory};
 use crate::cli::command::train::sizes::code_of_shards;
+use crate::cli::command::train::values::DeviceArg;
 use crate::cli::error::CliError;
 use crate::cli::line::codes::BAD_VALUE;
 use crate::cli::start::join_group;
@@ -68,6 +69,16 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
     if !line.train.share_lanes(group.world_size()) {
         let message = format!("{} workers cannot share `--lanes`", group.world_size());
         return Err(CliError::new(Status::Config, BAD_VALUE, message));
+    }
+    if line.train.device == DeviceArg::Auto {
+        line.train.device = match device::agreed(&group) {
+            Ok(device) => device,
+            Err(error) => {
+                let error = TrainError::from(error);
+                report_error(&error, &line.train, &group);
+                return Ok(error.status());
+            }
+        };
     }
     let status = run_training(&line.train, &group, &|| stop.load(Ordering::Relaxed) != 0);
     // A worker that a signal stopped does not exit with success, even if its state was saved; the

@@ -3,17 +3,21 @@
 use std::sync::Arc;
 
 use crate::cuda::device::{Device, DeviceAddress, DeviceError, Epilogue, StreamId, UploadRing};
-use crate::cuda::kernels::{Activation, AttentionShape, ElementType, HalfType, HeadWidth};
+use crate::cuda::kernels::{Activation, ElementType};
 use crate::runtime::engine::{
     DeviceBackward, DeviceForward, DeviceLosses, DeviceModel, ModelPass, ParameterTable,
     RecomputeSegment,
 };
-use crate::train::nn::device::attention::{AttentionGradients, DeviceAttention};
+use crate::train::nn::device::attention::AttentionMethod;
 use crate::train::nn::device::blocks::WorkBlocks;
+use crate::train::nn::device::flash_attention::AttentionGradients;
 use crate::train::nn::device::gpt_memory::{BackwardBuffers, BlockMemory, GptMemory};
 use crate::train::nn::device::operations::{LayerAddresses, Operations};
+use crate::train::nn::device::product_attention::SequenceShape;
 use crate::train::nn::gpt::places::{BlockPlace, block_places, kept_places};
-use crate::train::nn::gpt::{BlockParts, GptConfig, LayerParts, Ranges, Sequences};
+use crate::train::nn::gpt::{
+    AttentionChoice, BlockParts, GptConfig, LayerParts, Ranges, Sequences,
+};
 
 /// Unit of the embeddings. The blocks follow, then the unit of the head.
 const EMBEDDING: usize = 0;
@@ -24,8 +28,9 @@ pub struct DeviceGpt {
     config: GptConfig,
     table: ParameterTable,
     ranges: Ranges,
-    half: HalfType,
-    head_width: HeadWidth,
+    /// Type in which it computes.
+    element: ElementType,
+    attention: AttentionMethod,
     places: Vec<BlockPlace>,
     uploads: UploadRing,
     blocks: WorkBlocks,
@@ -36,22 +41,6 @@ pub struct DeviceGpt {
 impl From<LayerParts<DeviceAddress>> for LayerAddresses {
     fn from(parts: LayerParts<DeviceAddress>) -> Self {
         Self { weight: parts.weight, bias: parts.bias }
-    }
-}
-
-/// Features of an attention head, which the kernels of attention must have.
-pub(crate) fn head_width(config: &GptConfig) -> Result<HeadWidth, DeviceError> {
-    match config.width / config.heads {
-        64 => Ok(HeadWidth::W64),
-        128 => Ok(HeadWidth::W128),
-        features => {
-            let problem = format!(
-                "attention on a GPU needs heads of 64 or 128 features; {} heads in a width of {} have \
-                 {features}",
-                config.heads, config.width
-            );
-            Err(DeviceError::Unsupported { problem })
-        }
     }
 }
 
@@ -72,17 +61,17 @@ fn widen(
 }
 
 impl DeviceGpt {
-    /// Creates a model that computes in a type of 16 bits. Work space is allocated for the first batch.
+    /// Creates a model that computes in a type. Work space is allocated for the first batch.
     ///
     /// # Errors
-    /// If the heads have other than 64 or 128 features.
+    /// If attention cannot be computed in this type.
     pub fn new(
         device: Arc<dyn Device>,
         config: GptConfig,
-        half: HalfType,
+        element: ElementType,
     ) -> Result<Self, DeviceError> {
         let (table, ranges) = config.parameters();
-        let head_width = head_width(&config)?;
+        let attention = AttentionMethod::of(&config, element, AttentionChoice::Auto)?;
         let (uploads, blocks) = (UploadRing::new(device.clone()), WorkBlocks::new(device.clone()));
         let (places, memory) = (kept_places(config.layers), None);
         Ok(Self {
@@ -90,13 +79,22 @@ impl DeviceGpt {
             config,
             table,
             ranges,
-            half,
-            head_width,
+            element,
+            attention,
             places,
             uploads,
             blocks,
             memory,
         })
+    }
+
+    /// Computes attention in another way than [`AttentionChoice::Auto`].
+    ///
+    /// # Errors
+    /// If the model cannot compute it so.
+    pub fn with_attention(mut self, attention: AttentionChoice) -> Result<Self, DeviceError> {
+        self.attention = AttentionMethod::of(&self.config, self.element, attention)?;
+        Ok(self)
     }
 
     fn head_unit(&self) -> usize {
@@ -127,22 +125,14 @@ impl DeviceGpt {
         LayerAddresses { weight: unit, bias: has_bias.then_some(bias) }
     }
 
-    fn element(&self) -> ElementType {
-        ElementType::Half(self.half)
-    }
-
     /// Provides memory for the sequences of a batch, and copies them.
     fn receive(&mut self, stream: StreamId, batch: &Sequences) -> Result<(), DeviceError> {
         let length = batch.length as u32;
-        let shape = AttentionShape {
-            batch: batch.inputs.len() as u32 / length,
-            length,
-            heads: self.config.heads as u32,
-            width: self.head_width,
-        };
-        if self.memory.as_ref().is_none_or(|memory| memory.attention.shape != shape) {
-            let (attention, element) = (DeviceAttention { shape, half: self.half }, self.element());
-            let blocks = self.blocks.shape(stream, shape.batch * length, element);
+        let (batch_size, heads) = (batch.inputs.len() as u32 / length, self.config.heads as u32);
+        let shape = SequenceShape { batch: batch_size, length, heads };
+        if self.memory.as_ref().is_none_or(|memory| memory.shape != shape) {
+            let blocks = self.blocks.shape(stream, batch_size * length, self.element);
+            let attention = (self.attention, shape);
             self.memory = Some(GptMemory::new(blocks, &self.config, attention, &self.places)?);
         }
         let memory = self.memory.as_mut().expect("it was made");
@@ -155,7 +145,7 @@ impl DeviceGpt {
 
     fn embed(&self, on: Operations<'_>, pass: &DeviceForward<'_>) -> Result<(), DeviceError> {
         let (memory, unit) = (self.memory(), pass.unit(EMBEDDING));
-        memory.tokens.embed(on, self.embeddings(unit, self.element()), &memory.embedded)
+        memory.tokens.embed(on, self.embeddings(unit, self.element), &memory.embedded)
     }
 
     fn block_forward(
@@ -166,7 +156,7 @@ impl DeviceGpt {
     ) -> Result<(), DeviceError> {
         let memory = self.memory();
         let (block, input) = (memory.block(layer), memory.input(layer));
-        let parts = self.block(layer, pass.unit(1 + layer), self.element());
+        let parts = self.block(layer, pass.unit(1 + layer), self.element);
         let norm = parts.attention_norm.into();
         // The activations of the block before are lost when a segment is computed again, but not its own input.
         let has_input = layer == 0 || pass.is_recomputation && memory.keeps_input(layer);
@@ -211,10 +201,10 @@ impl DeviceGpt {
     ) -> Result<(), DeviceError> {
         let memory = self.memory();
         let last = memory.block(self.config.layers - 1);
-        let norm = self.final_norm(pass.unit(self.head_unit()), self.element());
+        let norm = self.final_norm(pass.unit(self.head_unit()), self.element);
         let sum = (&last.middle, &last.down);
         on.residual_norm(sum, norm, &memory.residual, &memory.final_norm)?;
-        let [tokens, _] = self.embeddings(pass.unit(EMBEDDING), self.element());
+        let [tokens, _] = self.embeddings(pass.unit(EMBEDDING), self.element);
         on.linear(&memory.final_norm.y, tokens, &memory.logits)?;
         let (targets, losses) = (memory.tokens.targets(), memory.losses);
         on.classify(&memory.logits, targets, losses, pass.loss_scale)
@@ -227,7 +217,7 @@ impl DeviceGpt {
     ) -> Result<(), DeviceError> {
         let (memory, head) = (self.memory(), self.head_unit());
         let gradients = &memory.gradients;
-        let [tokens, _] = self.embeddings(pass.forward.unit(EMBEDDING), self.element());
+        let [tokens, _] = self.embeddings(pass.forward.unit(EMBEDDING), self.element);
         let [gradient, _] = self.embeddings(pass.gradient(EMBEDDING), ElementType::F32);
         on.linear_backward(&memory.logits, tokens, &gradients.narrow)?;
         on.weight_backward(&memory.logits, &memory.final_norm.y, gradient)?;
@@ -247,7 +237,7 @@ impl DeviceGpt {
         layer: usize,
     ) -> Result<(), DeviceError> {
         let unit = 1 + layer;
-        let parts = self.block(layer, pass.forward.unit(unit), self.element());
+        let parts = self.block(layer, pass.forward.unit(unit), self.element);
         let sums = self.block(layer, pass.gradient(unit), ElementType::F32);
         self.mlp_backward(on, layer, &parts, &sums)?;
         self.attention_backward(on, layer, &parts, &sums)

@@ -1,11 +1,11 @@
 //! Memory of a GPT on a device, for batches of one shape.
 
 use crate::cuda::device::{DeviceAddress, DeviceError};
-use crate::cuda::kernels::AttentionShape;
-use crate::train::nn::device::attention::DeviceAttention;
+use crate::train::nn::device::attention::{AttentionMethod, DeviceAttention};
 use crate::train::nn::device::blocks::ShapeBlocks;
 use crate::train::nn::device::norm::{NormRows, norm_partial_sums};
 use crate::train::nn::device::operations::partial_sums;
+use crate::train::nn::device::product_attention::SequenceShape;
 use crate::train::nn::device::rows::DeviceRows;
 use crate::train::nn::device::tokens::Tokens;
 use crate::train::nn::gpt::GptConfig;
@@ -30,6 +30,7 @@ pub(super) struct GptMemory {
     pub(super) losses: DeviceAddress,
     pub(super) gradients: BackwardBuffers,
     pub(super) attention: DeviceAttention,
+    pub(super) shape: SequenceShape,
 }
 
 /// Activations of a block.
@@ -40,7 +41,7 @@ pub(super) struct BlockMemory {
     pub(super) qkv: DeviceRows,
     /// Output of the attention.
     pub(super) attended: DeviceRows,
-    /// Logarithms of the sums of the attention, f32.
+    /// Logarithms of the sums of flash attention, f32.
     pub(super) lse: DeviceAddress,
     pub(super) proj: DeviceRows,
     /// The residual stream after the attention.
@@ -61,10 +62,18 @@ pub(super) struct BackwardBuffers {
     pub(super) narrow: DeviceRows,
     pub(super) qkv: DeviceRows,
     pub(super) wide: DeviceRows,
-    /// A number for each head of each token, f32.
+    /// A number for each head of each token, f32, of flash attention.
     pub(super) delta: DeviceAddress,
     /// Sums of parts of the rows, f32.
     pub(super) partial: DeviceAddress,
+}
+
+/// Takes memory for numbers, if there are some.
+fn numbers_or_null(
+    blocks: &mut ShapeBlocks<'_>,
+    count: usize,
+) -> Result<DeviceAddress, DeviceError> {
+    if count == 0 { Ok(DeviceAddress::NULL) } else { blocks.numbers(count) }
 }
 
 impl BlockMemory {
@@ -80,7 +89,7 @@ impl BlockMemory {
             attention_norm: NormRows::new(blocks, width)?,
             qkv: blocks.rows(3 * width)?,
             attended: blocks.rows(width)?,
-            lse: blocks.numbers(numbers_of_heads)?,
+            lse: numbers_or_null(blocks, numbers_of_heads)?,
             proj: blocks.rows(width)?,
             middle: blocks.rows(width)?,
             mlp_norm: NormRows::new(blocks, width)?,
@@ -105,23 +114,24 @@ impl BackwardBuffers {
             narrow,
             qkv: blocks.rows(3 * width)?,
             wide,
-            delta: blocks.numbers(numbers_of_heads)?,
+            delta: numbers_or_null(blocks, numbers_of_heads)?,
             partial: blocks.numbers(sums)?,
         })
     }
 }
 
 impl GptMemory {
-    /// Takes the memory for the sequences of `attention`.
+    /// Takes the memory for sequences.
     pub(super) fn new(
         mut blocks: ShapeBlocks<'_>,
         config: &GptConfig,
-        attention: DeviceAttention,
+        (method, shape): (AttentionMethod, SequenceShape),
         places: &[BlockPlace],
     ) -> Result<Self, DeviceError> {
-        let AttentionShape { batch, length, heads, .. } = attention.shape;
-        let count = batch * length;
-        let (blocks, width, of_heads) = (&mut blocks, config.width, (count * heads) as usize);
+        let SequenceShape { batch, length, heads } = shape;
+        let (count, has_numbers) = (batch * length, method.has_numbers_of_heads());
+        let of_heads = if has_numbers { (count * heads) as usize } else { 0 };
+        let (blocks, width) = (&mut blocks, config.width);
         let BlockBuffers { slots, kept_inputs } = BlockBuffers::of(places);
         let has_input = |slot: usize| {
             let mut later = places.iter().skip(1);
@@ -143,7 +153,8 @@ impl GptMemory {
             logits: blocks.rows(config.vocabulary)?,
             losses: blocks.numbers(count as usize)?,
             gradients: BackwardBuffers::new(blocks, width, of_heads)?,
-            attention,
+            attention: DeviceAttention::new(method, blocks, shape)?,
+            shape,
         })
     }
 

@@ -3,8 +3,9 @@
 //!
 //! Numbers are `f64`, so that the product of any sizes is representable.
 
-use crate::cuda::kernels::{ElementType, HalfType, RowParts};
-use crate::train::nn::gpt::GptConfig;
+use crate::cuda::kernels::{ElementType, RowParts};
+use crate::train::nn::device::attention::AttentionMethod;
+use crate::train::nn::gpt::{AttentionChoice, GptConfig};
 
 /// Size of an `f32`, and of a token, in bytes.
 const NUMBER: f64 = size_of::<f32>() as f64;
@@ -49,19 +50,28 @@ impl RowSizes {
     }
 }
 
-/// Bytes that [`DeviceGpt`](super::gpt::DeviceGpt) allocates for a batch of sequences. If `recompute` is not 0, the
+/// Bytes that [`DeviceGpt`](super::gpt::DeviceGpt) allocates for a batch of sequences, if it can compute so. If `recompute` is not 0, the
 /// activations of so many blocks are computed again together, and each such group keeps its input.
-pub(crate) fn gpt_work_bytes(config: &GptConfig, sequences: usize, recompute: usize) -> f64 {
+pub(crate) fn gpt_work_bytes(
+    config: &GptConfig,
+    (element, attention): (ElementType, AttentionChoice),
+    sequences: usize,
+    recompute: usize,
+) -> f64 {
     let [vocabulary, length, layers, heads, width] =
         [config.vocabulary, config.block, config.layers, config.heads, config.width]
             .map(|size| size as f64);
-    let element = ElementType::Half(HalfType::Bf16);
     let rows = RowSizes { count: sequences as f64 * length, element };
     let (sets, kept_inputs) = match recompute as f64 {
         0.0 => (layers, 0.0),
         group => (layers.min(group), (layers / group).ceil()),
     };
-    let of_heads = NUMBER * rows.count * heads;
+    let method = AttentionMethod::of(config, element, attention);
+    let is_flash = method.is_ok_and(AttentionMethod::has_numbers_of_heads);
+    let of_heads = if is_flash { NUMBER * rows.count * heads } else { 0.0 };
+    // Scores of a head and probabilities.
+    let scores =
+        if is_flash { 0.0 } else { rows.bytes(length) + NUMBER * rows.count * rows.stride(length) };
     // Attended, the projection, the middle of the residual stream, the output; queries, keys and values; the input and
     // the output of the activation.
     let layers_of_block =
@@ -75,7 +85,7 @@ pub(crate) fn gpt_work_bytes(config: &GptConfig, sequences: usize, recompute: us
     let sums = NUMBER * rows.bias_sums(4.0 * width).max(rows.norm_sums(width));
     let gradients = 2.0 * rows.bytes(width) + rows.bytes(3.0 * width) + rows.bytes(4.0 * width);
     let backward = gradients + of_heads + sums;
-    sets * block + inputs * rows.bytes(width) + tokens + ends + losses + backward
+    sets * block + inputs * rows.bytes(width) + tokens + ends + losses + backward + scores
 }
 
 /// Bytes that [`DeviceMlp`](super::mlp::DeviceMlp) allocates for a batch. `sizes` are its features, from the inputs to

@@ -31,6 +31,18 @@ impl GptArchitecture {
     }
 }
 
+/// How a GPU computes attention. Processors have one way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AttentionChoice {
+    /// One kernel where there is one: in 16 bits, for heads of 64 or 128 features. Else matrix products.
+    #[default]
+    Auto,
+    /// One kernel, which keeps no score in memory.
+    Flash,
+    /// Matrix products, and a softmax between them; scores of one head of all sequences are in memory.
+    Products,
+}
+
 /// Sizes of a GPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GptConfig {

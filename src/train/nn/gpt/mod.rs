@@ -15,7 +15,7 @@ mod tile;
 mod transformer;
 
 pub use batch::Sequences;
-pub use config::{GptArchitecture, GptConfig};
+pub use config::{AttentionChoice, GptArchitecture, GptConfig};
 #[cfg(feature = "nccl")]
 pub(in crate::train::nn) use ranges::{BlockParts, LayerParts, Ranges};
 pub use transformer::Gpt;
