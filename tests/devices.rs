@@ -51,10 +51,13 @@ fn ranges_in_flight_on_devices_match_the_definition() {
 }
 
 fn in_flight(group: &Group, backend: DeviceBackend) -> Result<Vec<f32>, Error> {
-    let devices = open(group, backend)?;
-    let world = group.world_size();
-    let mut memory = Collectives::<f32>::alloc_shared(&devices, (3 + world) * LEN)?;
-    let values = vec![(group.rank() + 1) as f32; 3 * LEN];
+    operate(&open(group, backend)?, group.rank(), group.world_size())
+}
+
+/// A sum, a mean and a gathering, all in flight at once; returns their results.
+fn operate(devices: &DeviceGroup, rank: usize, world: usize) -> Result<Vec<f32>, Error> {
+    let mut memory = Collectives::<f32>::alloc_shared(devices, (3 + world) * LEN)?;
+    let values = vec![(rank + 1) as f32; 3 * LEN];
     let stream = memory.stream().clone();
     stream.memcpy_htod(&values, &mut memory.view_mut(&(0..3 * LEN))).map_err(failed)?;
     let [first, second, third, all] =
@@ -73,6 +76,32 @@ fn in_flight(group: &Group, backend: DeviceBackend) -> Result<Vec<f32>, Error> {
     stream.synchronize().map_err(failed)?;
     result.drain(2 * LEN..3 * LEN);
     Ok(result)
+}
+
+/// A thousand times all operations of the test before, through NCCL, take no memory of the devices.
+#[test]
+fn thousand_operations_on_devices_leak_no_memory() {
+    let test = "thousand_operations_on_devices_leak_no_memory";
+    let Some((backend, devices)) = layouts(test).into_iter().flatten().next() else { return };
+    let taken = Group::on_threads(devices, |group| {
+        let context = open_device(group.local_rank())?;
+        let devices = DeviceGroup::new(group, &context, backend)?;
+        let free = || {
+            context.bind_to_thread().map_err(failed)?;
+            cudarc::driver::result::mem_get_info().map(|(free, _)| free).map_err(failed)
+        };
+        let mut before = 0;
+        for round in 0..1100 {
+            operate(&devices, group.rank(), group.world_size())?;
+            // The first ones load kernels and fill the pools of the driver.
+            if round == 100 {
+                before = free()?;
+            }
+        }
+        Ok(before.saturating_sub(free()?))
+    });
+    let taken = taken.expect("every rank succeeds");
+    assert!(taken.iter().all(|bytes| *bytes < 8 << 20), "bytes that were taken: {taken:?}");
 }
 
 /// Parts are reduced and gathered in place, also the pieces of three lanes of every rank, and counted.

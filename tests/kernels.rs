@@ -38,6 +38,7 @@ mod memory;
 mod mistakes;
 mod models;
 
+mod profile;
 mod saved;
 mod stages;
 mod streams;

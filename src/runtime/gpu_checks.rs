@@ -75,7 +75,11 @@ fn find_libraries(gpu: usize) -> Result<String, String> {
     Ok(format!("{name}, NVRTC {}, cuBLASLt {}", compiler.version(), products.version()))
 }
 
-fn open(gpu: usize) -> Result<CudaDevice, String> {
+/// Opens a GPU.
+///
+/// # Errors
+/// What is missing, in one line.
+pub fn open(gpu: usize) -> Result<CudaDevice, String> {
     let context = open_device(gpu).map_err(|error| error.to_string())?;
     CudaDevice::new(context, CubinCache::of_user()).map_err(|error| error.to_string())
 }

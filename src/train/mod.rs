@@ -14,6 +14,7 @@
 //! | `saving`, `resume`, `earlier_steps` | checkpoints; the state before the first step; earlier runs |
 //! | `report` | metrics, progress, the curve |
 //! | `sampling` | text from a checkpoint |
+//! | `step_profile` | where the time of a step goes on a GPU |
 //! | `worker_memory`, `device_memory` | memory that a worker will need; a run that does not fit a GPU |
 
 mod data;
@@ -29,6 +30,8 @@ pub(crate) mod resume;
 mod sampling;
 mod saved_training;
 mod saving;
+#[cfg(feature = "nccl")]
+mod step_profile;
 mod task;
 mod tokenizer;
 mod trainer;
@@ -67,6 +70,8 @@ pub use sampling::{
     ModelVocabulary, SampleError, SampledToken, Sampler, TokenChoice, sample_stream,
 };
 pub use saved_training::{SavedTraining, find_undamaged, inspect, inspect_newest, newest_in};
+#[cfg(feature = "nccl")]
+pub use step_profile::{GPT2_124M, StepProfile, lacks_memory, profile_step};
 pub use tokenizer::{Encoder, ParallelEncoder, Tokenizer, UnknownToken, VocabularyError};
 pub use trainer::{TrainOutcome, train};
 #[cfg(feature = "nccl")]

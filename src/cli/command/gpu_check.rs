@@ -5,6 +5,8 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+#[cfg(feature = "nccl")]
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -14,9 +16,15 @@ use crate::cli::codes::machine::NO_DEVICE;
 use crate::cli::error::CliError;
 use crate::cli::line::codes::BAD_VALUE;
 use crate::cli::resolve;
+#[cfg(feature = "nccl")]
+use crate::cuda::device::Device;
 use crate::os::process::command_output::output_of;
 use crate::report::text::{Align, paint_message, show_columns, show_count};
 use crate::report::{Terminal, print, print_error, print_screen};
+#[cfg(feature = "nccl")]
+use crate::runtime::{Group, gpu_checks};
+#[cfg(feature = "nccl")]
+use crate::train::{GPT2_124M, lacks_memory, profile_step};
 
 /// Name of the command that makes this executable run one check.
 pub(in crate::cli) const CHECK_COMMAND: &str = "gpu-check";
@@ -27,6 +35,11 @@ const NO_SUPPORT: &str = "this build of remuda has no support for GPUs (feature 
 const EXECUTABLE: &str = "/proc/self/exe";
 /// Version of the document of `--json`.
 const DOCUMENT_VERSION: u32 = 2;
+/// Name of the check that trains for some steps, and says where their time goes.
+const STEP: &str = "step";
+/// Sequences of a step of that check, as many as there is memory for.
+#[cfg(feature = "nccl")]
+const STEP_SAMPLES: [usize; 4] = [64, 16, 4, 1];
 /// Name of the check of collectives between all GPUs.
 const COLLECTIVES: &str = "collectives";
 /// Bytes of an all-reduce: enough for the bandwidth of NVLink.
@@ -161,12 +174,29 @@ pub(in crate::cli) fn main(words: &[OsString]) -> Result<Status, CliError> {
 
 #[cfg(feature = "nccl")]
 fn check_names() -> Vec<&'static str> {
-    crate::runtime::gpu_checks::check_names()
+    let mut names = gpu_checks::check_names();
+    names.push(STEP);
+    names
 }
 
 #[cfg(feature = "nccl")]
 fn run_here(gpu: usize, check: &str) -> Result<String, String> {
-    crate::runtime::gpu_checks::run_check(gpu, check)
+    if check == STEP { profile(gpu) } else { gpu_checks::run_check(gpu, check) }
+}
+
+/// Trains GPT-2 for some steps, and times its parts.
+#[cfg(feature = "nccl")]
+fn profile(gpu: usize) -> Result<String, String> {
+    let device = gpu_checks::open(gpu)?;
+    let group = Group::single().map_err(|error| error.to_string())?;
+    let device: Arc<dyn Device> = Arc::new(device);
+    for samples in STEP_SAMPLES {
+        match profile_step(&group, device.clone(), GPT2_124M, samples) {
+            Err(error) if lacks_memory(&error) => {}
+            profile => return profile.map(|found| found.to_string()).map_err(|e| e.to_string()),
+        }
+    }
+    Ok("too little memory is free for a step of GPT-2".to_owned())
 }
 
 #[cfg(not(feature = "nccl"))]

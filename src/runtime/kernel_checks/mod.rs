@@ -10,6 +10,7 @@
 //! | `runner` | what runs kernels; comparisons |
 //! | `activation`, `attention`, `embedding`, `fold`, `norm`, `optimizer`, `softmax` | the checks, by kernel |
 //! | `product` | products of matrices |
+//! | `recording` | what a step submits, operation by operation, and its time |
 //! | `traffic`, `bandwidth` | launches with the bytes that they should move, and their time |
 
 mod activation;
@@ -22,6 +23,7 @@ mod list;
 mod norm;
 mod optimizer;
 mod product;
+mod recording;
 mod runner;
 mod softmax;
 mod traffic;
@@ -32,6 +34,7 @@ pub use bandwidth::{KernelBandwidth, measure_bandwidths};
 pub use case::{CaseArgument, CaseMemory, KernelCase, decode, draw, encode};
 pub use list::{KERNEL_CHECKS, KernelCheck};
 pub use product::{check_epilogues, check_products};
+pub use recording::{DeviceOperation, RecordingDevice, TimedOperation, time_operations};
 pub use runner::{CheckError, DeviceRunner, KernelRunner, error_of, tolerance};
 pub use softmax::SoftmaxCase;
 pub use traffic::{TrafficCase, TrafficShape};
