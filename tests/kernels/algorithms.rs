@@ -16,7 +16,8 @@ use remuda::runtime::engine::GroupChoices;
 
 use super::emulated_streams::multiply;
 use super::ffi_products;
-use crate::support::proof::has;
+use crate::support::proof::{has, skip};
+use crate::support::torch::python_with_torch;
 
 const WORKSPACE_BYTES: usize = 1 << 20;
 const VERSION: u32 = 130_100;
@@ -242,6 +243,50 @@ fn epilogues_are_described_as_the_library_computes_them() {
     check_epilogue(|bias, _| Epilogue::Bias { bias }, true);
     check_epilogue(|bias, before| Epilogue::Gelu { bias, before }, true);
     check_epilogue(|_, before| Epilogue::GeluBackward { before }, false);
+}
+
+fn entries(dir: PathBuf) -> Vec<PathBuf> {
+    let read = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    read.map(|entry| entry.path()).collect()
+}
+
+/// NVIDIA's libraries in the packages of a virtual environment.
+fn libraries_of(venv: &Path) -> Vec<PathBuf> {
+    let pythons = entries(venv.join("lib")).into_iter();
+    let packages = pythons.flat_map(|python| entries(python.join("site-packages/nvidia")));
+    packages.flat_map(|package| entries(package.join("lib"))).collect()
+}
+
+fn is_cublaslt(file: &Path) -> bool {
+    let name = file.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with("libcublasLt.so."))
+}
+
+/// NVIDIA's library itself knows every attribute that a product has, and its size. It needs no GPU for that.
+#[test]
+fn nvidias_library_accepts_descriptions_of_products() {
+    let test = "nvidias_library_accepts_descriptions_of_products";
+    let Some(python) = python_with_torch(test) else { return };
+    let venv = python.parent().and_then(Path::parent).expect("a virtual environment");
+    let Some(file) = libraries_of(venv).into_iter().find(|file| is_cublaslt(file)) else {
+        return skip("torch with CUDA", test);
+    };
+    let library = CublasLt::open_file(&file).expect("it is NVIDIA's");
+    let at = |number: u64| DeviceAddress(1024 * number);
+    let plain = Matmul::new(floats(at(1), 6, 8), floats(at(2), 8, 16), floats(at(3), 6, 16));
+    let (bias, before) = (at(4), at(5));
+    let batch = MatmulBatch { count: 3, strides: [8, 512, 96] };
+    let epilogues = [
+        Epilogue::Bias { bias },
+        Epilogue::Gelu { bias, before },
+        Epilogue::GeluBackward { before },
+    ];
+    let with_epilogues = epilogues.map(|epilogue| plain.then(epilogue));
+    let all = [plain, plain.add(), plain.repeat(batch)].into_iter().chain(with_epilogues);
+    for product in all {
+        let described = library.check_description(&LtProduct::of(&product));
+        described.unwrap_or_else(|error| panic!("{product:?}: {error}"));
+    }
 }
 
 #[test]

@@ -6,13 +6,15 @@
 //! |---|---|
 //! | `product` | a product as the library describes it: column after column |
 //! | `ffi` | functions of the library |
-//! | `ffi_plan` | descriptions of a product, and the algorithm that was chosen for it |
+//! | `ffi_description` | objects of the library that describe a product |
+//! | `ffi_plan` | a product, and the algorithm that was chosen for it |
 //! | `algorithms` | how a product is computed, the same on all ranks |
 //! | `error` | errors |
 
 mod algorithms;
 mod error;
 mod ffi;
+mod ffi_description;
 mod ffi_plan;
 mod product;
 
