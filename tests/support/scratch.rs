@@ -41,6 +41,8 @@ impl Scratch {
     pub(crate) fn run_other(&self, name: &str, line: &str) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_remuda"));
         command.arg(name).args(line.split_whitespace()).current_dir(&self.dir);
+        // Screens are those of a machine without GPUs.
+        command.env(env_vars::CUDA_VISIBLE_DEVICES, "");
         command.env(env_vars::REMUDA_RUN_DIR, self.path("runs")).env_remove("CLICOLOR_FORCE");
         command.stdin(Stdio::null()).output().expect("it starts")
     }

@@ -120,7 +120,8 @@ pub(in crate::cli) fn slots_are(
     })
 }
 
-fn named_accelerator(args: &DeviceArgs) -> Result<AcceleratorArg, CliError> {
+/// Returns the kind of device of a line, or of DS_ACCELERATOR.
+pub(in crate::cli) fn named_accelerator(args: &DeviceArgs) -> Result<AcceleratorArg, CliError> {
     let variable = env_vars::get_text(env_vars::DS_ACCELERATOR);
     match (args.accelerator, variable) {
         (Some(named), _) => Ok(named),

@@ -26,7 +26,7 @@ pub(crate) const WORKSPACE_BYTES: usize = 32 << 20;
 /// Products whose time is that of an algorithm, after one that is not timed.
 const TIMED_PRODUCTS: u32 = 5;
 /// Oldest compute capability of the kernels: that of the first tensor cores for bfloat16.
-const OLDEST: Architecture = Architecture { major: 8, minor: 0 };
+pub(crate) const OLDEST_ARCHITECTURE: Architecture = Architecture { major: 8, minor: 0 };
 
 /// GPU of this machine. Its libraries are opened when it is created, so that a missing one is found before anything
 /// is computed.
@@ -223,12 +223,12 @@ fn unsupported(problem: String) -> DeviceError {
 /// Refuses devices for which the kernels cannot be compiled.
 fn check_architecture(name: &str, found: Architecture) -> Result<(), DeviceError> {
     let Architecture { major, minor } = found;
-    if OLDEST.major <= major {
+    if OLDEST_ARCHITECTURE.major <= major {
         return Ok(());
     }
     Err(unsupported(format!(
         "{name} has compute capability {major}.{minor}; the kernels need {}.{} or newer",
-        OLDEST.major, OLDEST.minor
+        OLDEST_ARCHITECTURE.major, OLDEST_ARCHITECTURE.minor
     )))
 }
 

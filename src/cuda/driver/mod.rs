@@ -21,6 +21,6 @@ mod programs;
 pub use crate::cuda::driver::cubin_cache::CubinCache;
 pub use crate::cuda::driver::cuda_device::CudaDevice;
 #[cfg(feature = "train")]
-pub(crate) use crate::cuda::driver::cuda_device::WORKSPACE_BYTES;
+pub(crate) use crate::cuda::driver::cuda_device::{OLDEST_ARCHITECTURE, WORKSPACE_BYTES};
 pub(in crate::cuda) use crate::cuda::driver::ffi_calls::RawStream;
 pub(crate) use crate::cuda::driver::message::driver_message;

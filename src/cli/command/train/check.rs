@@ -9,7 +9,7 @@ use crate::cli::command::train::outputs::{check_outputs, check_unused};
 use crate::cli::command::train::resume::{apply_samples, apply_saved, find_saved};
 use crate::cli::command::train::sizes::{check_data, check_heads, check_memory};
 use crate::cli::command::train::typed_line::TypedLine;
-use crate::cli::command::train::values::{AttentionArg, DeviceArg, ModelArg};
+use crate::cli::command::train::values::{DeviceArg, ModelArg};
 use crate::cli::error::CliError;
 use crate::cli::line::codes::NEEDS_OTHER;
 use crate::cli::line::{CommandLine, RefusedLine, cannot_combine, needs_other};
@@ -93,9 +93,6 @@ pub(super) fn run(
         return Err(
             cannot_combine(typed, "model", "data", "the samples of an MLP are synthetic").into()
         );
-    }
-    if args.model() == ModelArg::Mlp && args.attention != AttentionArg::Auto {
-        return Err(cannot_combine(typed, "model", "attention", "an MLP has no attention").into());
     }
     check_heads(line, args)?;
     let data_vocabulary =

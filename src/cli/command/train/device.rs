@@ -1,5 +1,6 @@
 //! `--device`: whether workers compute on processors or on GPUs.
 
+use std::ffi::OsString;
 use std::fmt::Display;
 #[cfg(feature = "nccl")]
 use std::sync::Arc;
@@ -11,47 +12,62 @@ use crate::cli::command::train::args::TrainArgs;
 use crate::cli::command::train::codes::NOT_ON_GPU;
 #[cfg(feature = "nccl")]
 use crate::cli::command::train::codes::OTHER_GPU;
-use crate::cli::command::train::values::{AttentionArg, DeviceArg, ReduceOrderArg, name_of};
+use crate::cli::command::train::device_choice::{DeviceChoice, choose_here};
+use crate::cli::command::train::typed_line::TypedLine;
+use crate::cli::command::train::values::{
+    AttentionArg, DeviceArg, ModelArg, ReduceOrderArg, name_of,
+};
 use crate::cli::error::CliError;
 use crate::cli::line::codes::NEEDS_OTHER;
 use crate::cli::line::{CommandLine, RefusedLine, cannot_combine};
 use crate::cli::resolve;
 #[cfg(feature = "nccl")]
-use crate::cuda::cublaslt::{AlgorithmChoice, CublasLt, ShareChoices};
+use crate::cuda::cublaslt::{AlgorithmChoice, ShareChoices};
 #[cfg(feature = "nccl")]
 use crate::cuda::device::{Device, DeviceError};
 #[cfg(feature = "nccl")]
 use crate::cuda::driver::{CubinCache, CudaDevice};
-#[cfg(feature = "nccl")]
-use crate::cuda::nvrtc::Compiler;
 use crate::plan::Accelerator;
-use crate::report::text::show_count;
-use crate::report::{Terminal, print_error, print_message};
+use crate::report::Terminal;
+#[cfg(feature = "nccl")]
+use crate::report::print_error;
+#[cfg(feature = "nccl")]
+use crate::runtime::Group;
 #[cfg(feature = "nccl")]
 use crate::runtime::device::{device_count, open_device};
 #[cfg(feature = "nccl")]
 use crate::runtime::engine::GroupChoices;
-use crate::runtime::{CollectiveError, Group, ReduceOp};
 #[cfg(feature = "nccl")]
 use crate::train::check_device_options;
 
-/// Note for a machine whose GPUs are used without being asked for.
-const NOTE: &str = "training on GPUs was not tried on one yet; `--device cpu` trains on processors";
+/// What chooses processors, for help texts.
+const CPU_OPTION: &str = "--device cpu";
+const FLASH_HELP: &str = "leave `--attention` out: matrix products compute what the kernel does not, or use \
+                          `--precision bf16` and heads of 64 features";
+const HEADS_HELP: &str = "use a `--width` that gives every head a multiple of 8 features, or train on processors: \
+                          `--device cpu`";
 
-/// Decides where the workers compute, and with it the kind of their slots.
+/// Decides where the workers compute, and with it the kind of their slots. Returns a note about it. Workers whose hosts
+/// are named decide by themselves ([`agree`](super::device_choice::agree)).
 pub(super) fn apply(
     args: &mut TrainArgs,
     cluster: &mut ClusterArgs,
     typed: &CommandLine,
     terminal: Terminal,
-) -> Result<(), CliError> {
+) -> Result<Option<String>, CliError> {
+    check_combinations(args, typed)?;
+    let mut note = None;
     if args.device == DeviceArg::Auto {
-        args.device = chosen(cluster, terminal);
+        DeviceChoice { device: args.device, note } = chosen(cluster, terminal)?;
     }
     check_gpu_options(args, typed)?;
     let (kind, why) = match args.device {
+        DeviceArg::Auto => {
+            cluster.devices.cpu_option = CPU_OPTION;
+            return Ok(None);
+        }
         DeviceArg::Cuda => (Accelerator::Cuda, "a GPU for every worker needs slots that are GPUs"),
-        DeviceArg::Cpu | DeviceArg::Auto => {
+        DeviceArg::Cpu => {
             (Accelerator::Cpu, "slots that are GPUs are for workers that compute on GPUs")
         }
     };
@@ -61,103 +77,82 @@ pub(super) fn apply(
         return Err(cannot_combine(typed, "device", "accelerator", why).into());
     }
     if kind == Accelerator::Cuda {
-        cluster.devices.cpu_option = "--device cpu";
+        cluster.devices.cpu_option = CPU_OPTION;
     }
-    Ok(())
+    Ok(note)
 }
 
-/// Refuses options that only training on GPUs has, and the order of NCCL where the same bits are asked for.
-fn check_gpu_options(args: &TrainArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
-    let has_order = args.reduce_order != ReduceOrderArg::Canonical;
-    if args.deterministic && has_order {
+/// Where workers compute whose line does not say it: as their slots do, if those were named.
+fn chosen(cluster: &ClusterArgs, terminal: Terminal) -> Result<DeviceChoice, CliError> {
+    let known = |device| DeviceChoice { device, note: None };
+    Ok(match resolve::named_accelerator(&cluster.devices)? {
+        AcceleratorArg::Kind(Accelerator::Cuda) => known(DeviceArg::Cuda),
+        AcceleratorArg::Kind(_) => known(DeviceArg::Cpu),
+        AcceleratorArg::Auto => {
+            let has_hosts = cluster.hostfile.is_some() || resolve::has_usual_hosts(terminal)?;
+            if has_hosts {
+                return Ok(known(DeviceArg::Auto));
+            }
+            let wanted = cluster.num_gpus.as_ref().filter(|_| !cluster.devices.oversubscribe);
+            choose_here(wanted.and_then(|count| count.parse().ok()))
+        }
+    })
+}
+
+/// Workers that decide by themselves have no GPU if they are on this machine, and it has none.
+pub(super) fn settle_here(args: &mut TrainArgs) {
+    if args.device == DeviceArg::Auto && resolve::visible_gpus() == 0 {
+        args.device = DeviceArg::Cpu;
+    }
+}
+
+/// Refuses options that contradict each other wherever the workers compute.
+fn check_combinations(args: &TrainArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
+    if args.model() == ModelArg::Mlp && args.attention != AttentionArg::Auto {
+        return Err(cannot_combine(typed, "model", "attention", "an MLP has no attention"));
+    }
+    if args.deterministic && args.reduce_order != ReduceOrderArg::Canonical {
         let why = "NCCL's order depends on its version, and on where the GPUs are";
         return Err(cannot_combine(typed, "reduce_order", "deterministic", why));
     }
-    if args.device != DeviceArg::Cpu {
-        return Ok(());
-    }
-    let refuse = |option: &str, value: &str, label: &str| {
-        typed.refuse(&[typed.value_or_end(option)], |spans| {
-            let message = format!("`--{option} {value}` needs `--device cuda`");
-            Diagnostic::error(NEEDS_OTHER, spans[0], message)
-                .label(label)
-                .help(format!("add `--device cuda`, or leave `--{option}` out"))
-        })
-    };
-    match args.attention {
-        AttentionArg::Auto => {}
-        AttentionArg::Flash | AttentionArg::Products => {
-            let value = name_of(&args.attention).unwrap_or_default();
-            let label = "processors compute attention in one way";
-            return Err(refuse("attention", &value.to_string_lossy(), label));
-        }
-    }
-    if has_order {
-        let label = "processors add in the canonical order only";
-        return Err(refuse("reduce_order", "any", label));
-    }
     Ok(())
 }
 
-/// GPUs, if this machine has enough of them and their libraries, and no other slots were asked for.
-fn chosen(cluster: &ClusterArgs, terminal: Terminal) -> DeviceArg {
-    match cluster.devices.accelerator {
-        Some(AcceleratorArg::Kind(Accelerator::Cuda)) => return DeviceArg::Cuda,
-        Some(AcceleratorArg::Kind(_)) => return DeviceArg::Cpu,
-        Some(AcceleratorArg::Auto) | None => {}
-    }
-    let gpus = resolve::gpu_count();
-    if gpus == 0 {
-        return DeviceArg::Cpu;
-    }
-    let (device, note) = match refusal(cluster, gpus) {
-        None => (DeviceArg::Cuda, NOTE.to_owned()),
-        Some(why) => (DeviceArg::Cpu, format!("{why}; workers compute on processors")),
-    };
-    print_message(&format!("note: {note}\n"), terminal.paint);
-    device
+/// An option that only workers on GPUs have.
+pub(super) struct GpuOption {
+    name: &'static str,
+    value: OsString,
+    /// What holds for other workers.
+    pub(super) reason: &'static str,
 }
 
-/// Where the workers of a job compute that another command has started: on GPUs if every worker has one.
-///
-/// # Errors
-/// If the workers cannot agree.
-pub(super) fn agreed(group: &Group) -> Result<DeviceArg, CollectiveError> {
-    let has_gpu = group.local_rank() < resolve::gpu_count() as usize && find_libraries().is_ok();
-    let mut workers = [i32::from(has_gpu)];
-    group.all_reduce(&mut workers, ReduceOp::Sum)?;
-    let (with_gpu, all) = (workers[0] as usize, group.world_size());
-    if 0 < with_gpu && with_gpu < all && group.rank() == 0 {
-        print_error(&format!(
-            "note: {with_gpu} of {all} workers have a GPU and its libraries; all compute on processors\n"
-        ));
+impl GpuOption {
+    /// Finds the first one of a line.
+    pub(super) fn of(args: &TrainArgs) -> Option<Self> {
+        if args.attention != AttentionArg::Auto {
+            let reason = "processors compute attention in one way";
+            return Some(Self { name: "attention", value: name_of(&args.attention)?, reason });
+        }
+        let reason = "processors add in the canonical order only";
+        let has_order = args.reduce_order != ReduceOrderArg::Canonical;
+        has_order.then(|| Self { name: "reduce_order", value: "any".into(), reason })
     }
-    Ok(if with_gpu == all { DeviceArg::Cuda } else { DeviceArg::Cpu })
-}
 
-/// Why the GPUs of this machine are not used.
-fn refusal(cluster: &ClusterArgs, gpus: u32) -> Option<String> {
-    let is_here = cluster.hostfile.is_none() && !cluster.devices.oversubscribe;
-    let wanted = cluster.num_gpus.as_ref().filter(|_| is_here);
-    let wanted = wanted.and_then(|count| count.parse::<u32>().ok());
-    if let Some(wanted) = wanted.filter(|wanted| gpus < *wanted) {
-        return Some(format!(
-            "this machine has {}, not {wanted}",
-            show_count(gpus as usize, "GPU")
-        ));
+    /// What is wrong with it for workers on processors.
+    pub(super) fn message(&self) -> String {
+        format!("`--{} {}` is for workers on GPUs", self.name, self.value.display())
     }
-    find_libraries().err()
 }
 
-#[cfg(feature = "nccl")]
-fn find_libraries() -> Result<(), String> {
-    Compiler::open().map_err(|error| error.to_string())?;
-    CublasLt::open().map(drop).map_err(|error| error.to_string())
-}
-
-#[cfg(not(feature = "nccl"))]
-fn find_libraries() -> Result<(), String> {
-    Err("this build of remuda has no support for GPUs (feature `nccl`)".to_owned())
+/// Refuses options that only workers on GPUs have.
+fn check_gpu_options(args: &TrainArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
+    let found = GpuOption::of(args).filter(|_| args.device == DeviceArg::Cpu);
+    let Some(option) = found else { return Ok(()) };
+    Err(typed.refuse(&[typed.value_or_end(option.name)], |spans| {
+        Diagnostic::error(NEEDS_OTHER, spans[0], option.message())
+            .label(option.reason)
+            .help(format!("leave `--{}` out, or train on GPUs: `--device cuda`", option.name))
+    }))
 }
 
 /// Refuses settings that training on a GPU does not have.
@@ -166,17 +161,14 @@ pub(super) fn check(args: &TrainArgs, typed: &CommandLine) -> Result<(), CliErro
         return Ok(());
     }
     check_options(args).map_err(|problem| {
-        let (option, label, help) = match args.attention {
-            AttentionArg::Flash => (
-                "attention",
-                "one kernel",
-                "leave `--attention` out: matrix products then do what the kernel does not",
-            ),
+        let (place, label, help) = match args.attention {
+            AttentionArg::Flash => (typed.value_or_end("attention"), "one kernel", FLASH_HELP),
             AttentionArg::Auto | AttentionArg::Products => {
-                ("device", "trains on GPUs", "`--device cpu` trains on processors")
+                let place = TypedLine(typed).first_of(&["heads", "width"]);
+                (place, "decides on the features of a head", HEADS_HELP)
             }
         };
-        let refused = typed.refuse(&[typed.value_or_end(option)], |spans| {
+        let refused = typed.refuse(&[place], |spans| {
             Diagnostic::error(NOT_ON_GPU, spans[0], problem.to_string()).label(label).help(help)
         });
         refused.into()
@@ -190,7 +182,7 @@ fn check_options(args: &TrainArgs) -> Result<(), impl Display + use<>> {
 
 #[cfg(not(feature = "nccl"))]
 fn check_options(_args: &TrainArgs) -> Result<(), impl Display + use<>> {
-    find_libraries()
+    Err("this build of remuda has no support for GPUs (feature `nccl`)")
 }
 
 /// Why a worker has no GPU.

@@ -72,8 +72,11 @@ fn run(mut cli: TrainCli, typed: &CommandLine) -> Result<Status, CliError> {
     args::check::watch(&cli.watch, typed)?;
     cli.elastic.set_restarts(&mut cli.watch, typed);
     let terminal = Terminal::detect();
-    device::apply(&mut cli.train, &mut cli.cluster, typed, terminal)?;
+    let note = device::apply(&mut cli.train, &mut cli.cluster, typed, terminal)?;
     let mut cluster = resolve_cluster(&mut cli, typed, terminal)?;
+    if matches!(cluster.transport, Transport::Local) {
+        device::settle_here(&mut cli.train);
+    }
     let elastic = resolve::elastic(&cli.elastic, &cluster, typed)?;
     let lanes = cli.train.lanes.map(NonZeroUsize::get);
     cluster.set_elastic(elastic.map(|elastic| ElasticNodes { lanes, ..elastic }));
@@ -93,6 +96,8 @@ fn run(mut cli: TrainCli, typed: &CommandLine) -> Result<Status, CliError> {
     }
     check::memory(&cli.train, typed, workers, vocabulary)?;
     if cli.watch.prints_warnings() {
+        let note = note.map_or_else(String::new, |note| format!("note: {note}\n"));
+        print_message(&note, terminal.paint);
         print_message(&unsaved_warning(&cli.train), terminal.paint);
         if 0 < cli.watch.max_restarts {
             print_message(&restart_warning(&cli.train), terminal.paint);

@@ -6,6 +6,7 @@ mod codes;
 mod config_file;
 mod config_places;
 mod device;
+mod device_choice;
 mod engine_config;
 mod job;
 mod lanes;

@@ -15,12 +15,13 @@ use crate::cli::command::train::codes::{
 };
 #[cfg(feature = "nccl")]
 use crate::cli::command::train::device;
-use crate::cli::command::train::device::NoDevice;
+use crate::cli::command::train::device::{GpuOption, NoDevice};
+use crate::cli::command::train::device_choice;
 use crate::cli::command::train::outputs::{UsedDirectory, bad_output, used_directory};
 use crate::cli::command::train::sizes::code_of_shards;
 use crate::cli::command::train::values::DeviceArg;
 use crate::cli::error::CliError;
-use crate::cli::line::codes::BAD_VALUE;
+use crate::cli::line::codes::{BAD_VALUE, NEEDS_OTHER};
 use crate::cli::start::join_group;
 use crate::os::process::signals;
 use crate::report::{print_error, print_screen};
@@ -71,7 +72,7 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
         return Err(CliError::new(Status::Config, BAD_VALUE, message));
     }
     if line.train.device == DeviceArg::Auto {
-        line.train.device = match device::agreed(&group) {
+        line.train.device = match device_choice::agree(&group) {
             Ok(device) => device,
             Err(error) => {
                 let error = TrainError::from(error);
@@ -79,6 +80,15 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
                 return Ok(error.status());
             }
         };
+    }
+    let refused = GpuOption::of(&line.train).filter(|_| line.train.device == DeviceArg::Cpu);
+    if let Some(option) = refused {
+        // All workers have the same line, so one says it.
+        if group.rank() != 0 {
+            return Ok(Status::Config);
+        }
+        let message = format!("{}: {}", option.message(), option.reason);
+        return Err(CliError::new(Status::Config, NEEDS_OTHER, message));
     }
     let status = run_training(&line.train, &group, &|| stop.load(Ordering::Relaxed) != 0);
     // A worker that a signal stopped does not exit with success, even if its state was saved; the
