@@ -1,5 +1,6 @@
 """Checks of trainings of remuda on a GPU, some of them beside torch. The last line is JSON with what was measured.
 
+    training.py doctor              `remuda doctor --gpu`: bandwidths of kernels, and the time of each part of a step
     training.py ceilings            bandwidth of a copy and speed of a product, by torch
     training.py beside_torch        GPT-2 124M: a step of remuda, and one of torch with flash attention, compiled
     training.py as_on_a_processor   200 steps in bf16 end at the loss of the same steps in f32 on a processor
@@ -80,6 +81,26 @@ def ceilings(options, _scratch):
         "copy_tb_per_s": round(2 * source.numel() / copy / 1e12, 3),
         "bf16_tflop_per_s": round(2 * size**3 / product / 1e12, 1),
     }
+
+
+def doctor(_options, _scratch):
+    ended = subprocess.run(["remuda", "doctor", "--gpu", "--json"], capture_output=True, text=True, check=False)
+    print(ended.stdout, ended.stderr, sep="")
+    if not ended.stdout:
+        sys.exit(f"`remuda doctor --gpu` ended with exit status {ended.returncode}")
+    checks = json.loads(ended.stdout)["checks"]
+    figures = {check["check"]: check["figures"] for check in checks if check["gpu"] in (0, None)}
+    shares = figures.get("bandwidths", {})
+    found = {
+        "wrong": [check["check"] for check in checks if not check["ok"]],
+        "below_85_percent_of_a_copy": {name: round(share, 2) for name, share in shares.items() if share < 0.85},
+        "memory": figures.get("memory", {}),
+        "step": {name: round(value, 3) for name, value in figures.get("step", {}).items()},
+    }
+    if found["wrong"]:
+        print(json.dumps(found))
+        sys.exit("something that a GPU computes is wrong")
+    return found
 
 
 def synchronize(torch, device):
@@ -276,7 +297,7 @@ def killed(options, scratch):
 
 
 def main():
-    checks = [ceilings, beside_torch, as_on_a_processor, repeated, placements, signalled, killed]
+    checks = [doctor, ceilings, beside_torch, as_on_a_processor, repeated, placements, signalled, killed]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("check", choices=[check.__name__ for check in checks])
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")

@@ -12,6 +12,7 @@ pub mod exit;
 pub mod ids;
 mod io_text;
 mod lock;
+mod measured;
 mod note;
 pub mod order;
 mod python_int;
@@ -32,6 +33,7 @@ pub use exit::{Status, WorkerExit};
 pub use ids::{Epoch, HostName, JobId, LocalRank, NodeRank, Rank, Slot};
 pub use io_text::{show_create_dir_error, show_io_error};
 pub(crate) use lock::lock;
+pub use measured::Measured;
 pub use note::Note;
 pub use python_int::python_int;
 #[cfg(feature = "cli")]

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
-use crate::base::clock;
-use crate::cuda::cublaslt::CublasLt;
+use crate::base::{Measured, clock};
+use crate::cuda::cublaslt::{AlgorithmChoice, CublasLt};
 use crate::cuda::device::{Device, DeviceAddress, DeviceError, StreamId};
 use crate::cuda::driver::{CubinCache, CudaDevice};
 use crate::cuda::kernels::HalfType;
+use crate::cuda::nccl::NcclLibrary;
 use crate::cuda::nvrtc::Compiler;
 use crate::runtime::comm::device::{device_count, open_device};
 use crate::runtime::data::random::RandomStream;
@@ -44,15 +45,15 @@ pub fn check_names() -> Vec<&'static str> {
 ///
 /// # Errors
 /// What is missing or wrong, in one line.
-pub fn run_check(gpu: usize, name: &str) -> Result<String, String> {
+pub fn run_check(gpu: usize, name: &str) -> Result<Measured, String> {
     if name == LIBRARIES {
-        return find_libraries(gpu);
+        return find_libraries(gpu).map(Measured::from);
     }
     let device = open(gpu)?;
-    let done = |()| String::new();
+    let done = |()| Measured::default();
     match name {
         MEMORY => check_memory(&device).map_err(|error| error.to_string())?,
-        PEERS => check_peers(gpu, &device),
+        PEERS => check_peers(gpu, &device).map(Measured::from),
         PRODUCTS => check_products(&device).map(done).map_err(|error| error.to_string()),
         BANDWIDTHS => measure_kernels(&device).map_err(|error| error.to_string()),
         _ => {
@@ -72,7 +73,11 @@ fn find_libraries(gpu: usize) -> Result<String, String> {
     let compiler = Compiler::open().map_err(|error| error.to_string())?;
     let products = CublasLt::open().map_err(|error| error.to_string())?;
     let name = open(gpu)?.name();
-    Ok(format!("{name}, NVRTC {}, cuBLASLt {}", compiler.version(), products.version()))
+    let nccl = NcclLibrary::open().map_or_else(
+        |error| format!("no NCCL, so gradients between GPUs go through the host: {error}"),
+        |nccl| format!("NCCL {}", nccl.version()),
+    );
+    Ok(format!("{name}, NVRTC {}, cuBLASLt {}, {nccl}", compiler.version(), products.version()))
 }
 
 /// Opens a GPU.
@@ -82,6 +87,16 @@ fn find_libraries(gpu: usize) -> Result<String, String> {
 pub fn open(gpu: usize) -> Result<CudaDevice, String> {
     let context = open_device(gpu).map_err(|error| error.to_string())?;
     CudaDevice::new(context, CubinCache::of_user()).map_err(|error| error.to_string())
+}
+
+/// Opens a GPU as a training does, with the fastest algorithms of products.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_as_trained(gpu: usize) -> Result<CudaDevice, String> {
+    let context = open_device(gpu).map_err(|error| error.to_string())?;
+    let (cache, choice) = (CubinCache::of_user(), AlgorithmChoice::Fastest);
+    CudaDevice::with_algorithms(context, cache, choice, None).map_err(|error| error.to_string())
 }
 
 /// Words to copy.
@@ -138,7 +153,7 @@ fn copy_from_peer(
 }
 
 /// Copies random bytes to the device, within it, and back. Returns the bandwidths, or what is wrong.
-fn check_memory(device: &dyn Device) -> Result<Result<String, String>, DeviceError> {
+fn check_memory(device: &dyn Device) -> Result<Result<Measured, String>, DeviceError> {
     let words = random_words();
     let sent: &[u8] = bytemuck::cast_slice(&words);
     let (from, to) = (device.alloc(COPIED_BYTES)?, device.alloc(COPIED_BYTES)?);
@@ -154,9 +169,12 @@ fn check_memory(device: &dyn Device) -> Result<Result<String, String>, DeviceErr
     if received != sent {
         return Ok(Err("copied bytes differ from those that were sent".to_owned()));
     }
-    Ok(Ok(format!(
+    let message = format!(
         "{within:.0} GB/s within the GPU, {to_device:.1} GB/s to it, {from_device:.1} GB/s from it"
-    )))
+    );
+    let figures = [("within", within), ("to_gpu", to_device), ("from_gpu", from_device)];
+    let figures = figures.map(|(way, rate)| (format!("{way}_gb_per_s"), rate));
+    Ok(Ok(Measured::of(message, figures)))
 }
 
 /// Bandwidth of copies within a device, in GB/s: every byte is read and written.
@@ -176,21 +194,23 @@ fn copy_rate(
 }
 
 /// Times the kernels that are limited by memory. Returns their bandwidths as shares of that of a copy.
-fn measure_kernels(device: &dyn Device) -> Result<String, DeviceError> {
+fn measure_kernels(device: &dyn Device) -> Result<Measured, DeviceError> {
     let (from, to) = (device.alloc(COPIED_BYTES)?, device.alloc(COPIED_BYTES)?);
     let copied = copy_rate(device, device.create_stream()?, [from.address(), to.address()])?;
     drop((from, to));
-    Ok(show_shares(copied, &measure_bandwidths(device, TRAFFIC)?))
+    Ok(as_shares(copied, &measure_bandwidths(device, TRAFFIC)?))
 }
 
-/// Formats the bandwidths of kernels beside that of a copy, in GB/s.
-fn show_shares(copied: f64, kernels: &[KernelBandwidth]) -> String {
-    let share = |of: &KernelBandwidth| {
+/// The bandwidths of kernels as shares of that of a copy, which is in GB/s.
+fn as_shares(copied: f64, kernels: &[KernelBandwidth]) -> Measured {
+    let shares = kernels.iter().map(|of| {
         let share = of.bytes_per_second / (copied * 1e9);
-        format!("{} {:.0} %", of.kernel.name(), 100.0 * share)
-    };
-    let shares: Vec<_> = kernels.iter().map(share).collect();
-    format!("of {copied:.0} GB/s of a copy: {}", shares.join(", "))
+        (of.kernel.name().to_owned(), share)
+    });
+    let shares: Vec<_> = shares.collect();
+    let show = |(name, share): &(String, f64)| format!("{name} {:.0} %", 100.0 * share);
+    let shown: Vec<_> = shares.iter().map(show).collect();
+    Measured::of(format!("of {copied:.0} GB/s of a copy: {}", shown.join(", ")), shares)
 }
 
 /// Bandwidth in GB/s.
@@ -210,7 +230,9 @@ mod tests {
         let of = |kernel, bytes_per_second| KernelBandwidth { kernel, bytes: 1, bytes_per_second };
         let kernels = [of(Kernel::Adam, 3e12), of(Kernel::NormForward, 2.1e12)];
         let expected = "of 3000 GB/s of a copy: adam 100 %, norm_forward 70 %";
-        assert_eq!(show_shares(3000.0, &kernels), expected);
+        let measured = as_shares(3000.0, &kernels);
+        assert_eq!(measured.message, expected);
+        assert_eq!(measured.figures["adam"], 1.0);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::clock;
-use crate::cuda::device::{Device, DeviceError};
+use crate::cuda::device::{Device, DeviceError, MatmulShape};
 use crate::cuda::kernels::{ElementType, HalfType};
 use crate::runtime::Group;
 use crate::runtime::engine::{Engine, EngineConfig, EngineError, Precision};
@@ -89,6 +89,24 @@ pub fn lacks_memory(error: &EngineError) -> bool {
 }
 
 impl StepProfile {
+    /// Returns milliseconds of the step and of its parts, and the speed of each product in TFLOP/s, by name.
+    pub fn figures(&self) -> BTreeMap<String, f64> {
+        let parts = self.parts().into_iter();
+        let parts = parts.map(|(name, seconds)| (format!("{name}_ms"), 1e3 * seconds));
+        let mut products = BTreeMap::<String, [f64; 2]>::new();
+        for operation in &self.operations {
+            let Some(MatmulShape { rows, columns, inner }) = operation.shape else { continue };
+            let name = format!("product_{rows}_{columns}_{inner}_tflop_per_s");
+            let [flops, seconds] = products.entry(name).or_default();
+            *flops += f64::from(operation.count) * operation.flops;
+            *seconds += operation.total();
+        }
+        let products =
+            products.into_iter().map(|(name, [flops, seconds])| (name, flops / seconds / 1e12));
+        let step = ("step_ms".to_owned(), 1e3 * self.seconds);
+        parts.chain(products).chain([step]).collect()
+    }
+
     /// Seconds of all operations with a name, the longest first.
     fn parts(&self) -> Vec<(&'static str, f64)> {
         let mut parts = BTreeMap::new();

@@ -717,7 +717,7 @@ pub(super) fn multiply(product: &Matmul) {
     let MatmulBatch { count, strides } = product.batch;
     for number in 0..count as usize {
         let [a, b, c] = [product.a, product.b, product.c];
-        let at = |matrix: DeviceMatrix, stride: u32| {
+        let at = |matrix: DeviceMatrix, stride: u64| {
             let bytes = number * stride as usize * matrix.element.bytes();
             DeviceMatrix { address: matrix.address.offset(bytes), ..matrix }
         };

@@ -130,6 +130,7 @@ fn rows_are_read_and_written_by_16_bytes() {
         KernelProgram::Norm(BF16),
         KernelProgram::Activation(Activation::GeluTanh, BF16),
         KernelProgram::Classifier(BF16),
+        KernelProgram::Softmax(BF16),
     ] {
         for (name, lines) in disassemble(program, SM_90) {
             let [loads, stores] = ["LDG.E.128", "STG.E.128"].map(|prefix| count(&lines, prefix));

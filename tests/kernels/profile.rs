@@ -38,6 +38,9 @@ fn profile_of_a_step_has_all_of_its_operations() {
     let flops: f64 = products.map(|of| f64::from(of.count) * of.flops).sum();
     // Multiplications and additions of 32 tokens: three products for each weight of a layer, and of the head.
     assert_eq!(flops, 3.0 * 2.0 * 32.0 * f64::from(2 * 12 * 64 * 64 + 37 * 64));
+    let figures = profile.figures();
+    assert!(0.0 < figures["step_ms"] && 0.0 < figures["product_32_192_64_tflop_per_s"]);
+    assert_eq!(figures.keys().filter(|name| name.starts_with("product_")).count(), 1 + 12);
     let text = profile.to_string();
     let begin = "gpt2 of 2 layers, width 64, 2 x 16 tokens in bf16: ";
     assert!(text.starts_with(begin) && text.contains(" TFLOP/s)"), "{text}");

@@ -177,26 +177,42 @@ fn settings_of_stage_3_on_devices_change_no_bit() {
     check_parameters([3, 3], |_| ());
 }
 
+/// A GPT whose attention is computed by kernels, or by products: its heads, its type, and the micro-batches of a step.
+#[derive(Clone, Copy)]
+struct GptKind {
+    heads: usize,
+    precision: Precision,
+    lanes: usize,
+}
+
+const BY_KERNELS: GptKind = GptKind { heads: 1, precision: Precision::Bf16, lanes: 2 };
+const BY_PRODUCTS: GptKind = GptKind { heads: 2, precision: Precision::F32, lanes: 4 };
+
 /// Trains a GPT on devices of `ranks` ranks; of each segment of `recompute` blocks, the activations are computed again.
-fn gpt(ranks: usize, sharding: Sharding, recompute: usize, order: Order) -> String {
+fn gpt(
+    GptKind { heads, precision, lanes }: GptKind,
+    (ranks, order): (usize, Order),
+    sharding: Sharding,
+    recompute: usize,
+) -> String {
     let gpt = GptConfig {
         architecture: GptArchitecture::Gpt2,
         vocabulary: 29,
         block: 12,
         layers: 3,
-        heads: 1,
+        heads,
         width: 64,
     };
     let batch = |lane: usize| {
         let tokens: Vec<u32> = (0..13).map(|at| (at * at + lane as u32) % 29).collect();
         Sequences { length: 12, inputs: tokens[..12].to_vec(), targets: tokens[1..].to_vec() }
     };
-    let mut config = staged(sharding, 2 / ranks, Precision::Bf16);
+    let mut config = staged(sharding, lanes / ranks, precision);
     config.plan.recompute = recompute;
     let trained = Group::on_threads(ranks, |group| {
         let device = emulated(order);
         let model =
-            DeviceGpt::new(device.clone(), gpt, Precision::Bf16.into()).expect("heads of 64");
+            DeviceGpt::new(device.clone(), gpt, precision.into()).expect("heads of whole packs");
         let mut engine =
             Engine::on_device(group, device, model, config.clone()).expect("an engine");
         let outcomes = [(); 2].map(|()| engine.train_batch(batch).expect("a step"));
@@ -210,10 +226,23 @@ fn recomputed_activations_on_devices_change_no_bit() {
     if !has("compiler", "recomputed_activations_on_devices_change_no_bit") {
         return;
     }
-    let expected = gpt(1, Sharding::None, 0, Order::Early);
-    assert_eq!(gpt(1, Sharding::None, 1, Order::Late), expected);
-    assert_eq!(gpt(2, Sharding::Parameters, 2, Order::Random(3)), expected);
-    assert_eq!(gpt(2, Sharding::Optimizer, 3, Order::Late), expected);
+    let gpt = |place, sharding, recompute| gpt(BY_KERNELS, place, sharding, recompute);
+    let expected = gpt((1, Order::Early), Sharding::None, 0);
+    assert_eq!(gpt((1, Order::Late), Sharding::None, 1), expected);
+    assert_eq!(gpt((2, Order::Random(3)), Sharding::Parameters, 2), expected);
+    assert_eq!(gpt((2, Order::Late), Sharding::Optimizer, 3), expected);
+}
+
+#[test]
+fn ranks_and_stages_change_no_bit_of_attention_by_products() {
+    if !has("compiler", "ranks_and_stages_change_no_bit_of_attention_by_products") {
+        return;
+    }
+    let gpt = |place, sharding, recompute| gpt(BY_PRODUCTS, place, sharding, recompute);
+    let expected = gpt((1, Order::Early), Sharding::None, 0);
+    assert_eq!(gpt((2, Order::Late), Sharding::Gradients, 0), expected);
+    assert_eq!(gpt((4, Order::Random(5)), Sharding::Parameters, 2), expected);
+    assert_eq!(gpt((4, Order::Late), Sharding::None, 1), expected);
 }
 
 /// Emulated device that forgets all waits for an event, takes events for complete, or has too little memory, and counts

@@ -58,9 +58,12 @@ pub(crate) fn has(component: &str, test: &str) -> bool {
     !is_without
 }
 
-/// Reports that a test could not run here; `scripts/test` prints and counts the reports.
+/// Reports that a test could not run here; `scripts/test` prints and counts the reports. On a machine that must have the
+/// component, the test fails: `scripts/gpu` names it.
 pub(crate) fn skip(component: &str, test: &str) {
     use std::io::Write;
+    let required = remuda::base::env_vars::get_text("REMUDA_TEST_REQUIRED").unwrap_or_default();
+    assert!(required.split(',').all(|name| name != component), "{test} needs: {component}");
     let Some(path) = remuda::base::env_vars::get("REMUDA_TEST_SKIPS") else {
         return;
     };

@@ -3,6 +3,7 @@
 //! Every check is a process of its own with a time limit: a check that crashes or hangs is a failed check, and the
 //! others run. NCCL between all GPUs is checked by a job of `remuda bench`.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 #[cfg(feature = "nccl")]
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::base::Status;
+use crate::base::{Measured, Status};
 use crate::cli::codes::machine::NO_DEVICE;
 use crate::cli::error::CliError;
 use crate::cli::line::codes::BAD_VALUE;
@@ -22,7 +23,9 @@ use crate::os::process::command_output::output_of;
 use crate::report::text::{Align, paint_message, show_columns, show_count};
 use crate::report::{Terminal, print, print_error, print_screen};
 #[cfg(feature = "nccl")]
-use crate::runtime::{Group, gpu_checks};
+use crate::runtime::Group;
+#[cfg(feature = "nccl")]
+use crate::runtime::gpu_checks;
 #[cfg(feature = "nccl")]
 use crate::train::{GPT2_124M, lacks_memory, profile_step};
 
@@ -61,6 +64,8 @@ struct CheckRecord {
     ok: bool,
     /// What was measured or found, or what is wrong.
     message: String,
+    /// Numbers that were measured, by name.
+    figures: BTreeMap<String, f64>,
 }
 
 /// Runs all checks on all GPUs, and prints what they found.
@@ -77,9 +82,10 @@ pub(super) fn check_gpus(json: bool, terminal: Terminal) -> Result<Status, CliEr
     if names.is_empty() {
         return Err(CliError::usage(NO_DEVICE, NO_SUPPORT));
     }
-    let all = (0..gpus).flat_map(|gpu| names.iter().map(move |check| (gpu, *check)));
-    let mut checks: Vec<_> = all.map(|(gpu, check)| run_check(gpu, check)).collect();
-    checks.push(check_collectives("nccl", gpus));
+    let mut checks: Vec<_> = (0..gpus).flat_map(|gpu| checks_of(gpu, &names)).collect();
+    if checks.iter().all(|check| check.ok || check.check != names[0]) {
+        checks.push(check_collectives("nccl", gpus));
+    }
     let report = GpuReport { version: DOCUMENT_VERSION, checks };
     if json {
         let text = serde_json::to_string_pretty(&report).expect("keys are strings") + "\n";
@@ -91,9 +97,26 @@ pub(super) fn check_gpus(json: bool, terminal: Terminal) -> Result<Status, CliEr
     Ok(if report.checks.iter().all(|check| check.ok) { Status::Success } else { Status::Findings })
 }
 
-/// Runs a check in a process of its own.
+/// Runs the checks of a GPU; without its driver or a library, which the first one finds, no other.
+fn checks_of(gpu: usize, names: &[&'static str]) -> Vec<CheckRecord> {
+    let mut records = Vec::new();
+    for check in names {
+        records.push(run_check(gpu, check));
+        if !records[0].ok {
+            break;
+        }
+    }
+    records
+}
+
+/// Runs a check in a process of its own, which prints what it measured as JSON.
 fn run_check(gpu: usize, check: &'static str) -> CheckRecord {
-    record(Some(gpu), check, run_self(&[CHECK_COMMAND, &gpu.to_string(), check]))
+    let output = run_self(&[CHECK_COMMAND, &gpu.to_string(), check]);
+    record(Some(gpu), check, output.and_then(|printed| read_measured(&printed)))
+}
+
+fn read_measured(printed: &str) -> Result<Measured, String> {
+    serde_json::from_str(printed).map_err(|error| format!("no result: {error}"))
 }
 
 /// Runs all-reduces between all GPUs, whose results `remuda bench` checks.
@@ -103,7 +126,8 @@ fn check_collectives(backend: &str, gpus: usize) -> CheckRecord {
     let what = ["bench", "all-reduce", "--backend", backend, "--json"];
     let sizes = ["--minbytes", MESSAGE_SIZE, "--maxbytes", MESSAGE_SIZE];
     let output = run_self(&[&what[..], &sizes, &place].concat());
-    record(None, COLLECTIVES, output.and_then(|document| show_bandwidth(&document, gpus)))
+    let found = output.and_then(|document| show_bandwidth(&document, gpus));
+    record(None, COLLECTIVES, found.map(Measured::from))
 }
 
 /// Formats the bandwidth in a document of `remuda bench`.
@@ -128,10 +152,10 @@ fn run_self(arguments: &[&str]) -> Result<String, String> {
     output_of(OsStr::new(EXECUTABLE), arguments, Path::new("/"), CHECK_LIMIT)
 }
 
-fn record(gpu: Option<usize>, check: &'static str, found: Result<String, String>) -> CheckRecord {
+fn record(gpu: Option<usize>, check: &'static str, found: Result<Measured, String>) -> CheckRecord {
     let ok = found.is_ok();
-    let message = found.unwrap_or_else(|why| why).trim_end().to_owned();
-    CheckRecord { gpu, check, ok, message }
+    let Measured { message, figures } = found.unwrap_or_else(Measured::from);
+    CheckRecord { gpu, check, ok, message: message.trim_end().to_owned(), figures }
 }
 
 /// Formats what the checks found.
@@ -162,7 +186,8 @@ pub(in crate::cli) fn main(words: &[OsString]) -> Result<Status, CliError> {
     let usage = || CliError::usage(BAD_VALUE, "`gpu-check` takes the number of a GPU and a check");
     match found.ok_or_else(usage)? {
         Ok(found) => {
-            print(&(found + "\n")).map_err(CliError::output)?;
+            let text = serde_json::to_string(&found).expect("keys are strings") + "\n";
+            print(&text).map_err(CliError::output)?;
             Ok(Status::Success)
         }
         Err(why) => {
@@ -180,23 +205,26 @@ fn check_names() -> Vec<&'static str> {
 }
 
 #[cfg(feature = "nccl")]
-fn run_here(gpu: usize, check: &str) -> Result<String, String> {
+fn run_here(gpu: usize, check: &str) -> Result<Measured, String> {
     if check == STEP { profile(gpu) } else { gpu_checks::run_check(gpu, check) }
 }
 
 /// Trains GPT-2 for some steps, and times its parts.
 #[cfg(feature = "nccl")]
-fn profile(gpu: usize) -> Result<String, String> {
-    let device = gpu_checks::open(gpu)?;
+fn profile(gpu: usize) -> Result<Measured, String> {
+    let device = gpu_checks::open_as_trained(gpu)?;
     let group = Group::single().map_err(|error| error.to_string())?;
     let device: Arc<dyn Device> = Arc::new(device);
     for samples in STEP_SAMPLES {
         match profile_step(&group, device.clone(), GPT2_124M, samples) {
             Err(error) if lacks_memory(&error) => {}
-            profile => return profile.map(|found| found.to_string()).map_err(|e| e.to_string()),
+            Err(error) => return Err(error.to_string()),
+            Ok(found) => {
+                return Ok(Measured { message: found.to_string(), figures: found.figures() });
+            }
         }
     }
-    Ok("too little memory is free for a step of GPT-2".to_owned())
+    Ok("too little memory is free for a step of GPT-2".to_owned().into())
 }
 
 #[cfg(not(feature = "nccl"))]
@@ -205,7 +233,7 @@ fn check_names() -> Vec<&'static str> {
 }
 
 #[cfg(not(feature = "nccl"))]
-fn run_here(_gpu: usize, _check: &str) -> Result<String, String> {
+fn run_here(_gpu: usize, _check: &str) -> Result<Measured, String> {
     Err(NO_SUPPORT.to_owned())
 }
 
@@ -214,7 +242,7 @@ mod tests {
     use super::*;
 
     fn right(gpu: Option<usize>, check: &'static str, message: &str) -> CheckRecord {
-        record(gpu, check, Ok(message.to_owned()))
+        record(gpu, check, Ok(message.to_owned().into()))
     }
 
     fn wrong(check: &'static str, message: &str) -> CheckRecord {
@@ -247,8 +275,8 @@ all  ok     collectives  all-reduce between 8 GPUs: 480 GB/s of bus bandwidth
         let checks = vec![right(None, COLLECTIVES, ""), wrong("folds", "other bits")];
         let report = GpuReport { version: DOCUMENT_VERSION, checks };
         let expect = serde_json::json!({"version": 2, "checks": [
-            {"gpu": null, "check": "collectives", "ok": true, "message": ""},
-            {"gpu": 0, "check": "folds", "ok": false, "message": "other bits"},
+            {"gpu": null, "check": "collectives", "ok": true, "message": "", "figures": {}},
+            {"gpu": 0, "check": "folds", "ok": false, "message": "other bits", "figures": {}},
         ]});
         assert_eq!(serde_json::to_value(&report).expect("keys are strings"), expect);
     }

@@ -114,7 +114,7 @@ impl CublasLt {
         let found = Description { raw, destroy: functions.destroy_layout, set };
         if 1 < count {
             self.set(&found, COUNT_ATTRIBUTE, &(count as c_int))?;
-            self.set(&found, MATRIX_STRIDE_ATTRIBUTE, &i64::from(matrix_stride))?;
+            self.set(&found, MATRIX_STRIDE_ATTRIBUTE, &matrix_stride)?;
         }
         Ok(found)
     }

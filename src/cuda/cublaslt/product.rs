@@ -23,7 +23,7 @@ pub struct LtLayout {
     /// Number of matrices.
     pub count: u32,
     /// Elements from the begin of a matrix to that of the next one.
-    pub matrix_stride: u32,
+    pub matrix_stride: u64,
     /// Power of two that divides the addresses of all of them, at most 256.
     pub alignment: u32,
 }
@@ -67,9 +67,9 @@ pub struct LtProduct {
 
 impl LtLayout {
     /// Returns the memory of matrices, whose rows are one after another, as columns.
-    fn of(matrix: DeviceMatrix, count: u32, matrix_stride: u32) -> Self {
+    fn of(matrix: DeviceMatrix, count: u32, matrix_stride: u64) -> Self {
         let DeviceMatrix { address, rows, columns, stride, element } = matrix;
-        let bytes = u64::from(matrix_stride) * element.bytes() as u64;
+        let bytes = matrix_stride * element.bytes() as u64;
         let multiple = address.0 | bytes | ALIGNMENT_MAX;
         let alignment = 1 << multiple.trailing_zeros();
         Self { element, rows: columns, columns: rows, stride, count, matrix_stride, alignment }

@@ -35,7 +35,7 @@ pub struct MatmulBatch {
     /// Number of products.
     pub count: u32,
     /// Elements from the begin of an operand to that of the next product's: A, B and C.
-    pub strides: [u32; 3],
+    pub strides: [u64; 3],
 }
 
 impl MatmulBatch {

@@ -119,7 +119,7 @@ const BATCH_SHAPE: [u32; 3] = [40, 24, 16];
 struct Operands {
     memory: Operand,
     matrix: DeviceMatrix,
-    matrix_stride: u32,
+    matrix_stride: u64,
 }
 
 impl Operands {
@@ -133,12 +133,13 @@ impl Operands {
         let shape = if is_side_by_side { (rows, BATCH * columns) } else { (BATCH * rows, columns) };
         let memory = Operand::new(on, shape, element, random)?;
         let matrix = DeviceMatrix { rows, columns, ..memory.matrix };
-        let matrix_stride = if is_side_by_side { columns } else { rows * matrix.stride };
+        let matrix_stride = u64::from(if is_side_by_side { columns } else { rows * matrix.stride });
         Ok(Self { memory, matrix, matrix_stride })
     }
 
     fn index(&self, number: u32, row: u32, column: u32) -> usize {
-        (number * self.matrix_stride + row * self.matrix.stride + column) as usize
+        let first = u64::from(number) * self.matrix_stride;
+        first as usize + (row * self.matrix.stride + column) as usize
     }
 
     fn at(&self, number: u32, is_transposed: bool, row: u32, column: u32) -> f64 {

@@ -32,12 +32,21 @@ pub enum DeviceOperation {
     Product(Matmul),
     /// Bytes that are set to zero.
     Clear(DeviceAddress, usize),
+    /// Bytes that are copied within the device.
+    Copy {
+        /// First byte of the source.
+        from: DeviceAddress,
+        /// First byte of the copy.
+        to: DeviceAddress,
+        /// Size of both.
+        bytes: usize,
+    },
 }
 
 /// Equal operations of a recording, and their time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimedOperation {
-    /// Name of the kernel, `product` or `clear`.
+    /// Name of the kernel, `product`, `clear` or `copy`.
     pub name: &'static str,
     /// Shape of the product.
     pub shape: Option<MatmulShape>,
@@ -56,27 +65,34 @@ impl DeviceOperation {
             Self::Launch { kernel: (_, kernel), .. } => kernel.name(),
             Self::Product(_) => "product",
             Self::Clear(..) => "clear",
+            Self::Copy { .. } => "copy",
         }
     }
 
     /// What operations have in common that take equally long: all but their addresses.
     fn kind(&self) -> String {
         match self {
-            Self::Launch { kernel, size, .. } => format!("{kernel:?} {size:?}"),
+            Self::Launch { kernel, size, arguments } => {
+                let is_number =
+                    |argument: &&KernelArgument| !matches!(argument, KernelArgument::Address(_));
+                let numbers: Vec<_> = arguments.iter().filter(is_number).collect();
+                format!("{kernel:?} {size:?} {numbers:?}")
+            }
             Self::Product(product) => {
                 let Matmul { transposes_a, transposes_b, adds, epilogue, batch, c, .. } = product;
                 let epilogue = std::mem::discriminant(epilogue);
                 let form = (transposes_a, transposes_b, adds, epilogue, batch.count, c.element);
                 format!("{:?} {form:?}", product.shape())
             }
-            Self::Clear(_, bytes) => format!("{bytes} bytes"),
+            Self::Clear(_, bytes) => format!("clear {bytes}"),
+            Self::Copy { bytes, .. } => format!("copy {bytes}"),
         }
     }
 
     fn product(&self) -> Option<&Matmul> {
         match self {
             Self::Product(product) => Some(product),
-            Self::Launch { .. } | Self::Clear(..) => None,
+            Self::Launch { .. } | Self::Clear(..) | Self::Copy { .. } => None,
         }
     }
 
@@ -87,6 +103,7 @@ impl DeviceOperation {
             }
             Self::Product(product) => device.matmul(stream, product),
             Self::Clear(at, bytes) => device.clear(stream, *at, *bytes),
+            Self::Copy { from, to, bytes } => device.copy(stream, *from, *to, *bytes),
         }
     }
 
@@ -110,8 +127,8 @@ impl TimedOperation {
     }
 }
 
-/// Times operations, equal ones once: each is repeated on the memory that it was submitted for, which must still be allocated
-/// and then has other content. The first ones submitted come first.
+/// Times operations, equal ones once, in the order in which they were submitted. Each is repeated on its memory, which must
+/// still be allocated; it has other content afterwards.
 ///
 /// # Errors
 /// If the device fails.
@@ -244,6 +261,7 @@ impl Device for RecordingDevice {
         to: DeviceAddress,
         bytes: usize,
     ) -> Result<(), DeviceError> {
+        self.push(|| DeviceOperation::Copy { from, to, bytes });
         self.inner.copy(stream, from, to, bytes)
     }
 

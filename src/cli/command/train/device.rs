@@ -27,6 +27,8 @@ use crate::cuda::cublaslt::{AlgorithmChoice, ShareChoices};
 use crate::cuda::device::{Device, DeviceError};
 #[cfg(feature = "nccl")]
 use crate::cuda::driver::{CubinCache, CudaDevice};
+#[cfg(feature = "nccl")]
+use crate::cuda::nccl::NcclLibrary;
 use crate::plan::Accelerator;
 use crate::report::Terminal;
 #[cfg(feature = "nccl")]
@@ -222,6 +224,13 @@ pub(super) fn open(group: &Group, is_deterministic: bool) -> Result<Arc<dyn Devi
     };
     let choice = if is_deterministic { AlgorithmChoice::First } else { AlgorithmChoice::Fastest };
     let device = CudaDevice::with_algorithms(context, CubinCache::of_user(), choice, share)?;
+    // One worker of a node says it for all: their exchanges go through the memory of the host.
+    if group.local_rank() == 0
+        && 1 < group.world_size()
+        && let Err(error) = NcclLibrary::open()
+    {
+        print_error(&format!("note: rank {}: {error}\n", group.rank()));
+    }
     if let Some(refusal) = device.refused_algorithms() {
         let rank = group.rank();
         print_error(&format!("note: rank {rank} chooses its own algorithms: {refusal}\n"));

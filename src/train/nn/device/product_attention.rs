@@ -36,7 +36,7 @@ struct Sequenced {
     /// That of the first sequence.
     matrix: DeviceMatrix,
     /// Elements to that of the next one.
-    stride: u32,
+    stride: u64,
 }
 
 impl Sequenced {
@@ -44,11 +44,12 @@ impl Sequenced {
     fn of_head(shape: SequenceShape, rows: &DeviceRows, column: u32, features: u32) -> Self {
         let address = rows.address().offset(column as usize * rows.element.bytes());
         let matrix = DeviceMatrix::new(address, shape.length, features, rows.element);
-        Self { matrix: matrix.with_stride(rows.stride), stride: shape.length * rows.stride }
+        let matrix = matrix.with_stride(rows.stride);
+        Self { matrix, stride: u64::from(shape.length) * u64::from(rows.stride) }
     }
 
     fn of_tokens(matrix: DeviceMatrix) -> Self {
-        Self { matrix, stride: matrix.rows * matrix.stride }
+        Self { matrix, stride: u64::from(matrix.rows) * u64::from(matrix.stride) }
     }
 }
 
