@@ -358,7 +358,9 @@ fn group_of_members_names_a_member_that_was_killed() {
             let expect = match worker.rank {
                 Rank(2) => "no error".to_owned(),
                 rank => {
-                    format!("Group::of failed on rank {rank}: rank 1 on host `n{node}` is gone")
+                    format!(
+                        "creating a group failed on rank {rank}: rank 1 on host `n{node}` is gone"
+                    )
                 }
             };
             assert_eq!(worker.read_until("result: "), expect, "{nodes:?}");

@@ -7,8 +7,8 @@ import sys
 import weakref
 from typing import Any, Callable, Optional, Sequence
 
-from remuda import native
-from remuda.errors import BadArgument
+from remuda import native, notes
+from remuda.errors import BadArgument, EnvironmentMismatch
 
 #: Element types by the format of a buffer; the size decides between the types of integers.
 _FLOATS = {"f": native.F32, "d": native.F64, "e": native.F16}
@@ -294,8 +294,23 @@ def init(timeout: Optional[float] = None, streams: int = 0) -> Group:
     streams between two ranks of different nodes, 0 for the default. Raises `EnvironmentMismatch` outside of a job.
     """
     place = ctypes.c_void_p()
-    native.check(native.library().remuda_init(native.options(timeout, streams), place))
+    try:
+        native.check(native.library().remuda_init(native.options(timeout, streams), place))
+    except EnvironmentMismatch as error:
+        program = _program()
+        if program is None or notes.is_worker() or "REMUDA_KEY_FILE" in os.environ:
+            raise
+        hint = f"start the program as a worker: `remuda run -n 2 {program}`"
+        raise EnvironmentMismatch(error.message, hint=hint) from None
     return Group(place.value or 0)
+
+
+def _program() -> Optional[str]:
+    """The program as ``remuda run`` takes it; None where it has no file, as in a notebook."""
+    main = sys.modules["__main__"]
+    if getattr(main, "__spec__", None) is not None:
+        return f"--module {main.__spec__.name.removesuffix('.__main__')}"
+    return sys.argv[0] if getattr(main, "__file__", None) and sys.argv[0] else None
 
 
 def meet(store: Any, rank: int, size: int, address: str = "127.0.0.1", timeout: Optional[float] = None) -> Group:

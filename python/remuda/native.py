@@ -70,7 +70,9 @@ PROTOTYPES: "dict[str, tuple[Any, list[Any]]]" = {
     "remuda_abi": (c_uint32, []),
     "remuda_version": (c_char_p, []),
     "remuda_last_error": (c_size_t, [c_char_p, c_size_t, POINTER(c_int32), POINTER(c_int64)]),
+    "remuda_last_hint": (c_char_p, []),
     "remuda_hint": (c_char_p, [c_int32]),
+    "remuda_is_worker": (c_int32, []),
     "remuda_init": (c_int32, [POINTER(Options), _PLACE]),
     "remuda_meet": (c_int32, [POINTER(Store), c_char_p, c_uint32, c_uint32, POINTER(Options), _PLACE]),
     "remuda_threads": (c_int32, [c_uint32, POINTER(Options), _PLACE]),
@@ -184,7 +186,7 @@ def last_error(kinds: "dict[int, type[RemudaError]]" = KINDS) -> RemudaError:
     length = opened.remuda_last_error(None, 0, kind, rank)
     message = ctypes.create_string_buffer(length + 1)
     opened.remuda_last_error(message, length + 1, None, None)
-    hint = opened.remuda_hint(kind.value)
+    hint = opened.remuda_last_hint()
     return kinds.get(kind.value, RemudaError)(
         message.value.decode(errors="replace"),
         rank.value if 0 <= rank.value else None,

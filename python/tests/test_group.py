@@ -3,6 +3,7 @@
 import array
 import gc
 import os
+import pathlib
 import pickle
 import subprocess
 import sys
@@ -235,6 +236,15 @@ class Errors(unittest.TestCase):
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
         )
         self.assertEqual(finished.stdout, "start the program as a worker: `remuda run -n 2 PROGRAM`\n", finished.stderr)
+        with tempfile.TemporaryDirectory() as directory:
+            path = pathlib.Path(directory, "train.py")
+            path.write_text(code)
+            for line, program in (([str(path), "x"], str(path)), (["-m", "train"], "--module train")):
+                finished = subprocess.run(
+                    [sys.executable, *line], env=environment, capture_output=True, text=True, check=False, cwd=directory
+                )
+                expect = f"start the program as a worker: `remuda run -n 2 {program}`\n"
+                self.assertEqual(finished.stdout, expect, finished.stderr)
 
     def test_errors_survive_pickling(self):
         error = pickle.loads(pickle.dumps(remuda.PeerLost("rank 3 is gone", 3, "look")))
@@ -324,6 +334,21 @@ class Job(unittest.TestCase):
         finished = subprocess.run(line, capture_output=True, text=True, check=False)
         self.assertEqual(finished.returncode, 0, finished.stderr)
         self.assertEqual(finished.stdout.count("sum 3 of 3"), 3, finished.stdout)
+
+    @unittest.skipUnless(os.environ.get("REMUDA_EXECUTABLE"), "REMUDA_EXECUTABLE is not set")
+    def test_process_that_a_worker_starts_is_told_that_it_is_none(self):
+        # Another file has the number of the worker's descriptor.
+        child = (
+            "import os, remuda; os.dup2(0, int(os.environ['REMUDA_SHM_FD']))\n"
+            "try: remuda.init()\nexcept remuda.EnvironmentMismatch as error: print(error)"
+        )
+        code = f"import subprocess, sys, remuda; subprocess.run([sys.executable, '-c', {child!r}]); remuda.init()"
+        options = ["run", "-n", "1", "--no_local_rank", "--accelerator", "cpu", "--no_python", "--quiet"]
+        line = [os.environ["REMUDA_EXECUTABLE"], *options, sys.executable, "-c", code]
+        finished = subprocess.run(line, capture_output=True, text=True, check=False)
+        self.assertEqual(finished.returncode, 0, finished.stderr)
+        self.assertIn("this process was started by the worker of rank 0, and is not that worker", finished.stdout)
+        self.assertIn("hint: join the job in the worker itself", finished.stdout)
 
 
 if __name__ == "__main__":

@@ -215,6 +215,9 @@ class Jobs(WithTorch):
     def test_errors(self):
         self.job(2, "errors")
 
+    def test_processes_that_workers_start(self):
+        self.job(2, "children")
+
     def test_lost_rank(self):
         self.job(2, "lost")
 

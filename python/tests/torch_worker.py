@@ -11,6 +11,7 @@ import faulthandler
 import functools
 import hashlib
 import os
+import subprocess
 import sys
 import time
 
@@ -526,6 +527,37 @@ def missing_ranks_are_named():
 
 
 @case("errors")
+def every_rank_learns_which_one_was_late():
+    import remuda
+
+    group = dist.new_group(list(range(SIZE)), timeout=datetime.timedelta(milliseconds=50))
+    if RANK == 0:
+        error = error_of(lambda: dist.all_reduce(torch.ones(3), group=group))
+        text = "the deadline passed while waiting for rank 1, after 50 ms"
+    # Rank 1 comes when it is too late.
+    dist.barrier()
+    if RANK == 1:
+        error = error_of(lambda: dist.broadcast(torch.ones(3), 0, group=group))
+        text = "rank 0 failed first, in all_reduce: the deadline passed while waiting for rank 1, after 50 ms"
+    assert isinstance(error, remuda.Deadline) and error.rank == 1, error
+    assert error.message.endswith(f"failed on rank {RANK}: {text}"), error
+
+
+@case("errors")
+def both_ranks_see_that_a_message_has_two_sizes():
+    import remuda
+
+    group = dist.new_group(list(range(SIZE)))
+    calls = [lambda: dist.send(torch.ones(4), 1, group=group), lambda: dist.recv(torch.ones(5), 0, group=group)]
+    error = error_of(calls[RANK])
+    own, other = ("send(4", "recv(5")[:: 1 - 2 * RANK]
+    assert isinstance(error, remuda.Mismatch) and error.rank == 1 - RANK, error
+    assert error.message.endswith(f"this rank called {own} × f32), but rank {1 - RANK} called {other} × f32)"), error
+    assert error.hint.startswith("a message has one type and one size"), error
+    dist.barrier()
+
+
+@case("errors")
 def aborted_group_gives_its_reason():
     import remuda
 
@@ -544,6 +576,17 @@ def bad_arguments_are_explained():
     assert "elements" in str(error), error
     error = error_of(lambda: dist.all_to_all_single(torch.empty(SIZE + 1), torch.ones(SIZE + 1)))
     assert "cannot be divided" in str(error), error
+    dist.barrier()
+
+
+@case("errors")
+def group_that_one_rank_makes_names_the_other():
+    # torch numbers groups, so this is the last one.
+    if RANK == 0:
+        options = {"timeout": datetime.timedelta(milliseconds=50), "use_local_synchronization": True}
+        error = error_of(lambda: dist.new_group([0, 1], **options))
+        text = "creating a group failed on rank 0: the deadline passed while waiting for rank 1"
+        assert str(error).startswith(text), error
     dist.barrier()
 
 
@@ -578,6 +621,43 @@ def spawned(rank, directory):
     assert total.item() == SIZE * (SIZE - 1) // 2
     print("spawned rank", rank, flush=True)
     dist.destroy_process_group()
+
+
+@case("children")
+def processes_of_a_worker_form_groups_of_their_own():
+    own = torch.ones(1)
+    dist.all_reduce(own)
+    directory = os.path.join(os.environ["TORCH_WORKER_DIRECTORY"], f"of-rank-{RANK}")
+    os.mkdir(directory)
+    torch.multiprocessing.spawn(spawned, (directory,), nprocs=SIZE)
+    dist.all_reduce(own)
+    assert own.item() == SIZE * SIZE
+
+
+@case("children")
+def process_with_the_rank_of_its_worker_meets_those_of_the_others():
+    # It names the store itself: that of the environment is the worker's own.
+    code = (
+        "import os, sys, datetime, torch, torch.distributed as dist\n"
+        "store = dist.FileStore(sys.argv[1], int(os.environ['WORLD_SIZE']))\n"
+        "rank, size = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])\n"
+        "timeout = datetime.timedelta(seconds=float(sys.argv[2])); store.set_timeout(timeout)\n"
+        "try: dist.init_process_group('remuda', store=store, rank=rank, world_size=size, timeout=timeout)\n"
+        "except dist.DistBackendError as error: sys.exit(str(error))\n"
+        "one = torch.ones(1); dist.all_reduce(one); print(one.item()); dist.destroy_process_group()\n"
+    )
+
+    def run(name, seconds):
+        line = [sys.executable, "-c", code, os.path.join(os.environ["TORCH_WORKER_DIRECTORY"], name), str(seconds)]
+        return subprocess.run(line, capture_output=True, text=True, check=False)
+
+    together = run("children", 300)
+    assert together.stdout == f"{float(SIZE)}\n", together
+    if RANK == 1:
+        alone = run("alone", 0.05).stderr
+        assert "this is a child process of the worker of rank 1, with the rank of that worker" in alone, alone
+        assert "hint: call init_process_group in the worker itself" in alone, alone
+    dist.barrier()
 
 
 @case("lost")

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::CStr;
 
 use crate::base::Rank;
-use crate::runtime::{Cause, CollectiveError, Error};
+use crate::runtime::{Cause, CollectiveError, Error, Operation};
 
 /// Status of a call: 0, or the kind of its error. The codes are those of `remuda.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,11 +75,24 @@ pub(super) struct CallError {
     /// The rank in the job that failed, disagreed, aborted, or is the first that was missing.
     pub(super) rank: Option<Rank>,
     pub(super) message: String,
+    /// What to do about it.
+    pub(super) hint: &'static CStr,
 }
 
+/// Hint for two ranks that differ about a message.
+const MESSAGE_HINT: &CStr =
+    c"a message has one type and one size: its sender and its receiver pass as many elements of the same type";
+/// Hint for a process that a worker has started.
+const CHILD_HINT: &CStr = c"join the job in the worker itself; processes that it starts meet through a store of their own (`meet`), or that of torch";
+
 impl CallError {
+    /// An error with the hint of its kind.
+    pub(super) fn new(kind: CallErrorKind, rank: Option<Rank>, message: String) -> Self {
+        Self { kind, rank, message, hint: kind.hint() }
+    }
+
     pub(super) fn argument(message: impl Into<String>) -> Self {
-        Self { kind: CallErrorKind::Argument, rank: None, message: message.into() }
+        Self::new(CallErrorKind::Argument, None, message.into())
     }
 
     /// Error of a group that has failed.
@@ -89,13 +102,23 @@ impl CallError {
                 (CallErrorKind::Deadline, waiting_for.first().copied())
             }
             Cause::PeerLost { rank, .. } => (CallErrorKind::PeerLost, Some(*rank)),
-            Cause::Mismatch { peer, .. } => (CallErrorKind::Mismatch, Some(*peer)),
+            Cause::Mismatch { own_call, peer, .. } => {
+                let error = Self::new(CallErrorKind::Mismatch, Some(*peer), message);
+                let is_message = matches!(own_call.op, Operation::Send | Operation::Recv);
+                return if is_message { Self { hint: MESSAGE_HINT, ..error } } else { error };
+            }
+            Cause::FailedFirst { rank, cause, .. } => {
+                let error = Self::of_cause(cause, message);
+                let is_mismatch = error.kind == CallErrorKind::Mismatch;
+                // Of two other ranks that differ, the one that has found it is named.
+                return if is_mismatch { Self { rank: Some(*rank), ..error } } else { error };
+            }
             Cause::Aborted { by, .. } => (CallErrorKind::Aborted, Some(*by)),
             Cause::Argument(_) => (CallErrorKind::Argument, None),
             Cause::Backend(_) => (CallErrorKind::Transport, None),
             Cause::System(_) => (CallErrorKind::System, None),
         };
-        Self { kind, rank, message }
+        Self::new(kind, rank, message)
     }
 }
 
@@ -107,25 +130,28 @@ impl From<CollectiveError> for CallError {
 
 impl From<Error> for CallError {
     fn from(error: Error) -> Self {
-        let kind = match error {
-            Error::Collective(error) => return error.into(),
-            Error::BadArgument(_) => CallErrorKind::Argument,
-            Error::Store { .. } => CallErrorKind::Transport,
-            Error::NoEnvironment { .. } | Error::BadEnvironment { .. } | Error::Contract(_) => {
-                CallErrorKind::Environment
+        let (kind, rank) = match &error {
+            Error::Collective(error) => return error.clone().into(),
+            Error::NoEnvironment { .. } => {
+                // The program of a Python is not the one whose path the error has.
+                let message = "this process was not started as a worker".to_owned();
+                return Self::new(CallErrorKind::Environment, None, message);
             }
+            Error::ChildOfWorker { .. } => {
+                let error = Self::new(CallErrorKind::Environment, None, error.to_string());
+                return Self { hint: CHILD_HINT, ..error };
+            }
+            Error::BadArgument(_) => (CallErrorKind::Argument, None),
+            Error::Store { .. } => (CallErrorKind::Transport, None),
+            Error::BadEnvironment { .. } | Error::Contract(_) => (CallErrorKind::Environment, None),
+            Error::Split { rank, .. } => (CallErrorKind::System, Some(*rank)),
             #[cfg(feature = "nccl")]
-            Error::Device(_) => CallErrorKind::System,
-            Error::Os { .. }
-            | Error::Segment(_)
-            | Error::OutOfMemory { .. }
-            | Error::Split { .. } => CallErrorKind::System,
+            Error::Device(_) => (CallErrorKind::System, None),
+            Error::Os { .. } | Error::Segment(_) | Error::OutOfMemory { .. } => {
+                (CallErrorKind::System, None)
+            }
         };
-        let rank = match &error {
-            Error::Split { rank, .. } => Some(*rank),
-            _ => None,
-        };
-        Self { kind, rank, message: error.to_string() }
+        Self::new(kind, rank, error.to_string())
     }
 }
 

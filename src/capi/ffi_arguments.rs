@@ -38,7 +38,7 @@ pub(super) fn guarded(call: impl FnOnce() -> CallResult) -> i32 {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
         let message = format!("panic: {}", text.unwrap_or("without a message"));
-        Err(CallError { kind: CallErrorKind::Panic, rank: None, message })
+        Err(CallError::new(CallErrorKind::Panic, None, message))
     });
     match outcome {
         Ok(()) => 0,

@@ -39,6 +39,12 @@ pub unsafe extern "C" fn remuda_last_error(
     text.len()
 }
 
+/// Returns what to do about the last error of this thread; null if no call of it has failed.
+#[unsafe(no_mangle)]
+pub extern "C" fn remuda_last_hint() -> *const c_char {
+    call_error::last().map_or(null(), |last| last.hint.as_ptr())
+}
+
 /// Returns what to do about an error of a kind; null if there is no such kind.
 #[unsafe(no_mangle)]
 pub extern "C" fn remuda_hint(kind: i32) -> *const c_char {

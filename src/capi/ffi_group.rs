@@ -36,6 +36,12 @@ pub unsafe extern "C" fn remuda_init(options: *const CallOptions, group: *mut *m
     })
 }
 
+/// Returns 1 if remuda has started this process as a worker, else 0; see [`Group::is_worker`].
+#[unsafe(no_mangle)]
+pub extern "C" fn remuda_is_worker() -> i32 {
+    i32::from(Group::is_worker())
+}
+
 /// Makes a group of `ranks` ranks in this process; each is used by a thread of its own. For tests.
 ///
 /// # Safety

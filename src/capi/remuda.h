@@ -134,6 +134,8 @@ const char *remuda_version(void);
  * length; 0 if no call has failed. *kind is its status, *rank the rank that failed, disagreed, aborted or is the first
  * that is missing, -1 if the error names none. Every pointer may be NULL. */
 size_t remuda_last_error(char *message, size_t message_len, int32_t *kind, int64_t *rank);
+/* What to do about the last error of this thread; NULL if no call has failed. */
+const char *remuda_last_hint(void);
 /* What to do about an error of this kind; NULL if there is none. */
 const char *remuda_hint(int32_t kind);
 
@@ -143,6 +145,9 @@ const char *remuda_hint(int32_t kind);
  * WORLD_SIZE, MASTER_ADDR and MASTER_PORT. At most once for each process. options may be NULL.
  * Errors: REMUDA_ENVIRONMENT, REMUDA_TRANSPORT, REMUDA_SYSTEM. */
 int32_t remuda_init(const remuda_options *options, remuda_group **group);
+/* 1 if remuda has started this process as a worker, which can join its job; else 0. A process that a worker starts has
+ * the same variables, but is none: it has not inherited the worker's descriptors. */
+int32_t remuda_is_worker(void);
 /* Joins a group of `size` ranks that any program has started, through a key-value store that no other group has used.
  * Ranks of one boot of one machine, one network namespace and one user share memory; other hosts reach rank 0 at
  * address, a name or an IP address. Programs that can read the store can join the group.

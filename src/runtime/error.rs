@@ -19,6 +19,15 @@ pub enum Error {
         /// Path with which this program was started.
         program: String,
     },
+    /// The environment is that of a worker, which has started this process.
+    #[error(
+        "this process was started by the worker of rank {rank}, and is not that worker: it has not inherited the \
+         descriptors by which the worker joins its job"
+    )]
+    ChildOfWorker {
+        /// `RANK` of the environment.
+        rank: String,
+    },
     /// An environment variable has an invalid value.
     #[error("environment variable `{name}` is {problem}")]
     BadEnvironment {
@@ -103,6 +112,7 @@ impl Error {
             }
             Self::Collective(error) => matches!(error.cause, Cause::System(_)),
             Self::NoEnvironment { .. }
+            | Self::ChildOfWorker { .. }
             | Self::BadEnvironment { .. }
             | Self::Contract(_)
             | Self::Store { .. }

@@ -63,12 +63,7 @@ const FORMATS: &[Format] = &[
     ),
     format(
         "what ranks tell each other through the store",
-        &[
-            "src/runtime/comm/bootstrap/",
-            "src/runtime/comm/core/",
-            "src/runtime/comm/store/abort.rs",
-            "src/runtime/comm/tcp/mesh.rs",
-        ],
+        &["src/runtime/comm/bootstrap/", "src/runtime/comm/core/", "src/runtime/comm/tcp/mesh.rs"],
         Held::Program,
         &[],
     ),

@@ -366,8 +366,10 @@ int main(void)
 {
 	CHECK(remuda_abi() == REMUDA_ABI && strlen(remuda_version()) >= 5);
 	remuda_options options = {.size = sizeof options, .timeout_ms = 120000};
+	CHECK(remuda_last_hint() == NULL);
 	if (getenv("REMUDA_RANK_FD")) {
 		remuda_group *group = NULL, *second = NULL;
+		CHECK(remuda_is_worker() == 1);
 		OK(remuda_init(&options, &group));
 		CHECK(remuda_init(&options, &second) == REMUDA_ENVIRONMENT);
 		everything(group);
@@ -377,7 +379,8 @@ int main(void)
 	}
 	remuda_group *groups[RANKS];
 	pthread_t threads[RANKS];
-	CHECK(remuda_init(NULL, groups) == REMUDA_ENVIRONMENT);
+	CHECK(remuda_is_worker() == 0 && remuda_init(NULL, groups) == REMUDA_ENVIRONMENT);
+	CHECK(strcmp(remuda_last_hint(), remuda_hint(REMUDA_ENVIRONMENT)) == 0);
 	CHECK(remuda_last_error(NULL, 0, NULL, NULL) != 0);
 	OK(remuda_threads(RANKS, &options, groups));
 	for (int rank = 0; rank < RANKS; rank++)

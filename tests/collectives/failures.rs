@@ -18,6 +18,56 @@ fn causes(
     on_ranks(groups, |group| f(group).expect_err("the operation fails").cause)
 }
 
+/// Whether two ranks called different operations, as this rank or another one has found.
+fn is_mismatch(cause: &Cause) -> bool {
+    match cause {
+        Cause::Mismatch { .. } => true,
+        Cause::FailedFirst { cause, .. } => is_mismatch(cause),
+        _ => false,
+    }
+}
+
+/// The ranks for which this rank waited until the deadline, or another one whose deadline passed first.
+fn late_ranks(cause: &Cause) -> Vec<u32> {
+    match cause {
+        Cause::Deadline { waiting_for, .. } => waiting_for.iter().map(|rank| rank.0).collect(),
+        Cause::FailedFirst { cause, .. } => late_ranks(cause),
+        _ => Vec::new(),
+    }
+}
+
+/// A rank whose own operation was not late is told which rank was, and so is the late rank itself.
+#[test]
+fn failure_of_another_rank_is_told_with_its_cause() {
+    let options = InitOptions { timeout: Duration::from_secs(2), ..InitOptions::default() };
+    // Between nodes a rank waits for the others one after the other.
+    for (groups, late) in [
+        (Group::threads_with(3, &options), "ranks 1, 2"),
+        (Group::threads_on_with(&[1, 1, 1], &options), "rank 1"),
+    ] {
+        let has_failed = std::sync::Barrier::new(3);
+        let texts = on_ranks(groups.expect("threads form a group"), |group| {
+            let own = (group.rank() == 0).then(|| group.barrier().expect_err("no rank comes"));
+            has_failed.wait();
+            let error = own.unwrap_or_else(|| {
+                let mut data = [0.0f32; 3];
+                group.all_reduce(&mut data, ReduceOp::Sum).expect_err("rank 0 has failed")
+            });
+            assert_eq!(late_ranks(&error.cause)[0], 1);
+            error.to_string()
+        });
+        let text = format!("the deadline passed while waiting for {late}, after 2.0 s");
+        let first = format!("barrier (operation 1, 0 bytes) failed on rank 0: {text}");
+        let told = |rank| {
+            format!(
+                "all_reduce (operation 1, 12 bytes) failed on rank {rank}: rank 0 failed first, in barrier: \
+                 {text}"
+            )
+        };
+        assert_eq!(texts, [first, told(1), told(2)]);
+    }
+}
+
 #[test]
 fn calls_with_different_counts_are_a_mismatch() {
     for groups in [Group::threads(2).unwrap(), Group::threads_on(&[1, 1]).unwrap()] {
@@ -44,12 +94,8 @@ fn different_operations_are_a_mismatch() {
             cause,
             Cause::Mismatch { own_call, .. } if own_call.op == Operation::Broadcast
         )));
-        // A rank that did not detect the mismatch was aborted by a rank that did.
-        assert!(
-            causes
-                .iter()
-                .all(|cause| matches!(cause, Cause::Mismatch { .. } | Cause::Aborted { .. }))
-        );
+        // A rank that did not detect the mismatch was told by a rank that did.
+        assert!(causes.iter().all(is_mismatch), "{causes:?}");
     }
 }
 
@@ -60,8 +106,12 @@ fn message_of_a_different_length_is_a_mismatch() {
             0 => group.send(&[0i64; 3], 1).and_then(|()| group.barrier()),
             _ => group.recv(&mut [0i64; 4], 0),
         });
-        assert!(matches!(causes[1], Cause::Mismatch { .. }), "{:?}", causes[1]);
-        assert!(!matches!(causes[0], Cause::Deadline { .. }), "{:?}", causes[0]);
+        // Each rank sees its own call first, whichever has found the difference.
+        for (rank, cause) in causes.into_iter().enumerate() {
+            let Cause::Mismatch { own_call, peer, peer_call } = cause else { panic!("{cause:?}") };
+            assert_eq!((own_call.count, peer_call.count), (3 + rank as u64, 4 - rank as u64));
+            assert_eq!(peer.index(), 1 - rank);
+        }
     }
 }
 
@@ -73,14 +123,8 @@ fn deadline_names_the_late_rank() {
         1 => None,
         _ => group.barrier().err().map(|error| error.cause),
     });
-    let deadline = |cause: &Cause| match cause {
-        Cause::Deadline { waiting_for, .. } => waiting_for.iter().any(|rank| rank.index() == 1),
-        // The other rank timed out first and gave the reason.
-        Cause::Aborted { reason, .. } => reason.contains("waiting for rank 1"),
-        _ => false,
-    };
     for cause in causes.drain(..).flatten() {
-        assert!(deadline(&cause), "{cause:?}");
+        assert_eq!(late_ranks(&cause), [1], "{cause:?}");
     }
 }
 
@@ -104,14 +148,7 @@ fn deadline_names_the_late_rank_on_every_node() {
             cause.map(|error| error.cause)
         });
         for cause in causes.into_iter().flatten() {
-            let is_named = match &cause {
-                Cause::Deadline { waiting_for, .. } => {
-                    waiting_for.iter().map(|rank| rank.0).eq([1])
-                }
-                Cause::Aborted { reason, .. } => reason.contains("waiting for rank 1, after "),
-                _ => false,
-            };
-            assert!(is_named, "{nodes:?}: {cause:?}");
+            assert_eq!(late_ranks(&cause), [1], "{nodes:?}: {cause:?}");
         }
     }
 }

@@ -110,7 +110,7 @@ fn invalid_lists_and_names_are_refused_at_once() {
                 (&[2, 3], "g", "rank 1 is not among [2, 3], which it passed for the group `g`"),
             ];
             for (ranks, name, expect) in cases {
-                let expect = format!("Group::of failed on rank 1: {expect}");
+                let expect = format!("creating a group failed on rank 1: {expect}");
                 assert_eq!(text(group.of(ranks, name)), expect);
             }
         });
@@ -125,7 +125,7 @@ fn deadline_names_missing_members() {
             if group.rank() < 2 {
                 let found = group.of_with(&[0, 1, 2, 3], "four", &options(200));
                 let expect = format!(
-                    "Group::of failed on rank {}: the deadline passed while waiting for ranks 2, 3, after \
+                    "creating a group failed on rank {}: the deadline passed while waiting for ranks 2, 3, after \
                      200 ms",
                     group.rank()
                 );
@@ -148,7 +148,7 @@ fn different_lists_for_one_name_are_both_named() {
             if let Some(list) = lists.get(group.rank()) {
                 let other = 1 - group.rank();
                 let expect = format!(
-                    "Group::of failed on rank {}: rank {} passed {list:?} for the group `g`, but rank \
+                    "creating a group failed on rank {}: rank {} passed {list:?} for the group `g`, but rank \
                      {other} passed {:?}",
                     group.rank(),
                     group.rank(),
@@ -181,12 +181,12 @@ fn name_cannot_be_used_by_two_threads_of_a_rank_at_once() {
                 std::thread::sleep(Duration::from_millis(200));
                 assert_eq!(
                     text(group.of(&[0, 2], "g")),
-                    "Group::of failed on rank 0: another thread of this rank makes a group `g` of [0, 3] at \
+                    "creating a group failed on rank 0: another thread of this rank makes a group `g` of [0, 3] at \
                      the same time as this one of [0, 2]"
                 );
                 assert_eq!(
                     waiting.join().unwrap(),
-                    "Group::of failed on rank 0: the deadline passed while waiting for rank 3, after 1.0 s"
+                    "creating a group failed on rank 0: the deadline passed while waiting for rank 3, after 1.0 s"
                 );
             }
             group.barrier().unwrap();
@@ -211,7 +211,7 @@ fn abort_of_the_group_ends_the_meeting_and_the_new_group() {
             let found = text(group.of(&[0, 1, 2, 3], "four"));
             let expect = "failed on rank R: rank 3 aborted the group: test";
             let expect = expect.replace('R', &group.rank().to_string());
-            assert_eq!(found, format!("Group::of {expect}"));
+            assert_eq!(found, format!("creating a group {expect}"));
             let new = new.expect("ranks 0 to 2 have it").barrier().unwrap_err();
             assert!(matches!(new.cause, Cause::Aborted { .. }), "{new}");
             is_over.wait();

@@ -4,6 +4,7 @@ import atexit
 import ctypes
 import functools
 import hashlib
+import multiprocessing
 import multiprocessing.util
 import os
 import sys
@@ -19,7 +20,7 @@ from torch._C._distributed_c10d import Backend as C10dBackend
 from torch._C._distributed_c10d import Work, _create_work_from_future
 
 from remuda import group as groups
-from remuda import native
+from remuda import native, notes
 from remuda.devices import Devices
 from remuda.errors import RemudaError
 from remuda.torch.cuda import OnDevice, PendingOnDevice, Place, place_of, streams
@@ -47,36 +48,71 @@ _world_lock = threading.Lock()
 _world: Optional[groups.Group] = None
 
 
-#: Variables of a job in which remuda knows the ranks itself.
-_OF_JOB = ("REMUDA_RANK_FD", "REMUDA_KEY_FILE")
+def _forget_world() -> None:
+    """A process that was forked has joined nothing; the handle is that of its parent."""
+    global _world, _world_lock
+    if _world is not None:
+        _world.handle = None
+    _world, _world_lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_world)
 
 
 def _join_job(options: Any) -> "Tuple[groups.Group, bool]":
     """The group of all ranks, and whether this call has joined it: a process joins once.
 
-    Under another launcher the ranks of the default group meet through its store.
+    The ranks of a default group that remuda has not started meet through its store.
     """
     global _world
-    timeout_s = options.timeout.total_seconds()
     with _world_lock:
         if _world is not None:
             return _world, False
-        if any(name in os.environ for name in _OF_JOB):
-            place = ctypes.c_void_p()
-            native.check(native.library().remuda_init(native.options(timeout_s), place), KINDS)
+        if _is_of_job():
+            place, own = ctypes.c_void_p(), native.options(options.timeout.total_seconds())
+            native.check(native.library().remuda_init(own, place), KINDS)
             _world = groups.Group(place.value or 0)
             return _world, True
         if options.global_ranks_in_group:
             hint = 'initialize the default group with "remuda", or start the program with `remuda run`'
             raise EnvironmentMismatch("this process has joined no group of all ranks", hint=hint)
-        address = _address_of(options.store)
-        try:
-            met = groups.meet(options.store, options.group_rank, options.group_size, address, timeout_s)
-        except RemudaError as error:
-            raise of_torch(error) from None
-        _leave_at_exit(met)
-        _world = met
+        _world = _meet(options)
+        _leave_at_exit(_world)
         return _world, True
+
+
+def _is_of_job() -> bool:
+    """Whether remuda knows the rank of this process.
+
+    Those that a worker starts have its environment. They are ranks of groups of their own.
+    """
+    if notes.is_worker():
+        return multiprocessing.parent_process() is None and bool(native.library().remuda_is_worker())
+    return "REMUDA_KEY_FILE" in os.environ
+
+
+def _meet(options: Any) -> groups.Group:
+    """The group of ranks that meet through the store of their default group."""
+    address, timeout_s = _address_of(options.store), options.timeout.total_seconds()
+    try:
+        return groups.meet(options.store, options.group_rank, options.group_size, address, timeout_s)
+    except Exception as error:
+        if notes.is_worker() and _has_rank_of_worker(options):
+            worker = os.environ["RANK"]
+            problem = f"this is a child process of the worker of rank {worker}, with the rank of that worker"
+            hint = (
+                "call init_process_group in the worker itself, or start such a child on every rank; children that form "
+                "a group of their own need `RANK`, `WORLD_SIZE` and `MASTER_PORT` of their own"
+            )
+            raise EnvironmentMismatch(f"{problem}, and has not met the other ranks: {error}", hint=hint) from error
+        if isinstance(error, RemudaError):
+            raise of_torch(error) from None
+        raise
+
+
+def _has_rank_of_worker(options: Any) -> bool:
+    of_worker = (os.environ.get("RANK"), os.environ.get("WORLD_SIZE"))
+    return of_worker == (str(options.group_rank), str(options.group_size))
 
 
 def _leave_at_exit(group: groups.Group) -> None:

@@ -134,6 +134,7 @@ const PHRASES: &[Phrase] = &[
     lost("remuda::runtime", "` is gone"),
     lost("remuda::runtime", "before it took part"),
     lost("remuda::runtime", "aborted the group:"),
+    lost("remuda::runtime", "failed first, in "),
     timed_out("remuda::runtime", "the deadline passed while waiting for"),
     Phrase { component: "Python", class: FailureClass::Stopped, text: "KeyboardInterrupt" },
     Phrase { component: "torchrun", class: FailureClass::Stopped, text: "SignalException" },
@@ -247,6 +248,12 @@ mod tests {
         );
         check(
             "all_reduce (operation 2, 4 bytes) failed on rank 1: rank 3 on host `n2` is gone",
+            LostPeer,
+            "remuda::runtime",
+        );
+        check(
+            "all_reduce (operation 2, 4 bytes) failed on rank 1: rank 0 failed first, in all_reduce: the \
+             deadline passed while waiting for rank 2, after 3.0 s",
             LostPeer,
             "remuda::runtime",
         );

@@ -516,7 +516,7 @@ mod tests {
             end(1, signal(9), 9, &[15, 9], now),
         ];
         let evidence = BTreeMap::from([
-            (Rank(0), lost(&format!("rank 2 aborted the group: {waited}"))),
+            (Rank(0), lost(&format!("rank 2 failed first, in barrier: {waited}"))),
             (Rank(2), Evidence::of_note(waited, now).expect("a time limit")),
         ]);
         assert_eq!(missing(&ends, (0, 2), evidence), [Rank(1)]);

@@ -26,7 +26,11 @@ pub fn create_shared(name: &str, bytes: u64) -> io::Result<OwnedFd> {
 
 /// Whether no process can shrink the file; only then is a mapping of it safe to read.
 pub fn is_sealed_against_shrinking(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    Ok(rustix::fs::fcntl_get_seals(fd)?.contains(SealFlags::SHRINK))
+    match rustix::fs::fcntl_get_seals(fd) {
+        // Only anonymous files have seals.
+        Err(rustix::io::Errno::INVAL) => Ok(false),
+        seals => Ok(seals?.contains(SealFlags::SHRINK)),
+    }
 }
 
 /// Returns the bytes that the file holds in memory, as opposed to its size.
@@ -162,6 +166,8 @@ mod tests {
     fn segment_cannot_shrink_and_returns_pages() {
         let fd = create_shared("test", 1 << 20).unwrap();
         assert!(is_sealed_against_shrinking(fd.as_fd()).unwrap());
+        let directory = std::fs::File::open("/").unwrap();
+        assert!(!is_sealed_against_shrinking(directory.as_fd()).unwrap());
         assert!(rustix::fs::ftruncate(&fd, 4096).is_err());
         let mapping = Mapping::new(fd).unwrap();
         assert_eq!(resident_bytes(mapping.fd()).unwrap(), 0);

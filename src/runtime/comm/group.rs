@@ -14,7 +14,6 @@ use crate::runtime::comm::bootstrap::members::Meetings;
 use crate::runtime::comm::bootstrap::split::SplitRequest;
 use crate::runtime::comm::bootstrap::subgroup::{Founder, Subgroup};
 use crate::runtime::comm::core::abort::AbortRecord;
-use crate::runtime::comm::core::abort::Loss;
 use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::error::Departure;
@@ -30,7 +29,7 @@ use crate::runtime::comm::host::select::short_bytes_max;
 use crate::runtime::comm::shm::arena::{Arena, SegmentLease};
 use crate::runtime::comm::shm::buffer::Buffer;
 use crate::runtime::comm::shm::segment::{EAGER_BYTES, Segment, staging_bytes};
-use crate::runtime::comm::store::abort::ABORT_KEY;
+use crate::runtime::comm::store::shared::ABORT_KEY;
 use crate::runtime::contract::Note;
 use crate::runtime::dtype::element::Element;
 use crate::runtime::error::{Error, Result};
@@ -130,6 +129,12 @@ impl Group {
         let group = Self::from_membership(Membership::from_env(options)?, options);
         group.note(&Note::Ready);
         Ok(group)
+    }
+
+    /// Returns whether remuda has started this process as a worker, which [`Self::init`] lets join its job. A process
+    /// that a worker starts has the same variables, but is none: it has not inherited the worker's descriptors.
+    pub fn is_worker() -> bool {
+        Membership::is_of_worker()
     }
 
     /// Joins a group of ranks that another launcher has started, through a key-value store of their program, which
@@ -486,7 +491,7 @@ impl Group {
     pub fn abort(&self, reason: &str) {
         self.note(&Note::gave_up(reason));
         let by = self.inner.roster.own_job_rank();
-        self.raise_abort(AbortRecord { by, lost: None, reason: reason.to_owned() });
+        self.raise_abort(AbortRecord::said(by, reason));
     }
 
     fn raise_abort(&self, record: AbortRecord) {
@@ -536,7 +541,7 @@ impl Group {
     /// was split: a lost rank is lost for them too, and they can notify nodes that this group does not
     /// reach.
     pub(crate) fn report(&self, error: &CollectiveError) {
-        if let Cause::Aborted { by, .. } = &error.cause
+        if let Cause::Aborted { by, .. } | Cause::FailedFirst { rank: by, .. } = &error.cause
             && *by != error.rank
         {
             // The error of that rank is the cause; the error of this one is its consequence.
@@ -545,8 +550,7 @@ impl Group {
         let Cause::PeerLost { rank, how, .. } = &error.cause else { return };
         self.note(&Note::PeerLost { rank: *rank });
         if *how == Departure::Gone {
-            let lost = Some(Loss { rank: *rank, how: *how });
-            let record = AbortRecord { by: error.rank, lost, reason: error.cause.to_string() };
+            let record = AbortRecord::lost(error.rank, *rank, *how);
             let mut parent = &self.inner.parent;
             while let Some(group) = parent {
                 group.raise_abort(record.clone());

@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::num::NonZero;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,6 +20,7 @@ use crate::runtime::comm::core::options::{InitOptions, STREAMS_MAX};
 use crate::runtime::comm::core::roster::RankRoster;
 use crate::runtime::comm::host::agent_link::AgentLink;
 use crate::runtime::comm::host::inter_node::InterNode;
+use crate::runtime::comm::shm::error::SegmentError;
 use crate::runtime::comm::shm::segment::Segment;
 use crate::runtime::comm::store::{Client, ClientError, Server, ServerOptions, StoreIdentity};
 use crate::runtime::comm::tcp::mesh::Mesh;
@@ -74,16 +74,20 @@ impl Membership {
         Err(Error::NoEnvironment { program: program.to_string_lossy().into_owned() })
     }
 
+    /// Whether this process is the worker of a job, and not one that the worker has started.
+    pub(crate) fn is_of_worker() -> bool {
+        let rank_fd = env_vars::get(env_vars::REMUDA_RANK_FD);
+        let files = rank_fd.map(|rank_fd| inherited_files(&rank_fd));
+        files.is_some_and(|files| !matches!(files, Err(Error::ChildOfWorker { .. })))
+    }
+
     fn from_agent(rank_fd: &OsString, options: &InitOptions) -> Result<Self> {
         static IN_USE: AtomicBool = AtomicBool::new(false);
         if IN_USE.swap(true, Ordering::SeqCst) {
             let problem = "already used by an earlier group of this process: clone that group";
             return Err(bad_environment(env_vars::REMUDA_RANK_FD, problem));
         }
-        let shm_fd = env_vars::get(env_vars::REMUDA_SHM_FD)
-            .ok_or_else(|| bad_environment(env_vars::REMUDA_SHM_FD, "missing"))?;
-        let mut stream = UnixStream::from(inherited_fd(env_vars::REMUDA_RANK_FD, rank_fd)?);
-        let segment = Segment::attach(inherited_fd(env_vars::REMUDA_SHM_FD, &shm_fd)?)?;
+        let (mut stream, segment) = inherited_files(rank_fd)?;
         let mut reader = FrameReader::from_agent();
         let welcome = read_welcome(&mut stream, &mut reader, clock::now() + WELCOME_TIMEOUT)?;
         check_world(&welcome)?;
@@ -319,15 +323,24 @@ fn bad_environment(name: &'static str, problem: impl Into<String>) -> Error {
     Error::BadEnvironment { name, problem: problem.into() }
 }
 
-fn inherited_fd(name: &'static str, value: &OsString) -> Result<OwnedFd> {
-    let number = value.to_str().and_then(|text| text.parse().ok());
-    let fd = number.and_then(duplicate_inherited);
-    fd.ok_or_else(|| {
-        bad_environment(
-            name,
-            format!("`{}`, which is not an open file descriptor", value.to_string_lossy()),
-        )
-    })
+/// The socket to the agent and the segment of the node, which the agent passes to a worker. A process that a worker
+/// starts has the variables, too, but seldom the descriptors, and other files may have their numbers.
+fn inherited_files(rank_fd: &OsString) -> Result<(UnixStream, Arc<Segment>)> {
+    let shm_fd = env_vars::get(env_vars::REMUDA_SHM_FD)
+        .ok_or_else(|| bad_environment(env_vars::REMUDA_SHM_FD, "missing"))?;
+    let child = || {
+        let rank = env_vars::get_text(env_vars::RANK).unwrap_or_else(|| "?".to_owned());
+        Error::ChildOfWorker { rank }
+    };
+    let open = |value: &OsString| {
+        let number = value.to_str().and_then(|text| text.parse().ok());
+        number.and_then(duplicate_inherited).ok_or_else(child)
+    };
+    let segment = Segment::attach(open(&shm_fd)?).map_err(|error| match error {
+        SegmentError::Foreign | SegmentError::NotSealed => child(),
+        error => error.into(),
+    })?;
+    Ok((UnixStream::from(open(rank_fd)?), segment))
 }
 
 fn read_welcome(

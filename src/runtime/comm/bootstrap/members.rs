@@ -17,12 +17,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Rank, clock, lock, show_duration};
 use crate::runtime::comm::bootstrap::subgroup::{Founder, MemberOffer, Subgroup, digest};
+use crate::runtime::comm::core::abort::AbortRecord;
 use crate::runtime::comm::core::error::{Cause, CollectiveError, Departure};
 use crate::runtime::comm::core::operation::Operation;
 use crate::runtime::comm::core::roster::RankRoster;
-use crate::runtime::comm::store::abort::{ABORT_KEY, AbortNotice};
 use crate::runtime::comm::store::departed_key;
-use crate::runtime::comm::store::shared::STORE_TIMEOUT;
+use crate::runtime::comm::store::shared::{ABORT_KEY, STORE_TIMEOUT};
 use crate::runtime::comm::store::{Client, ClientError};
 use crate::runtime::error::{Error, Result};
 
@@ -325,9 +325,7 @@ impl Meeting<'_> {
         if let Some(net) = self.founder.net.as_ref().filter(|_| record.is_none()) {
             for key in net.abort_keys.iter().filter(|key| is_read(key)) {
                 let notice = self.ask(|store, until| store.peek(key, until))?;
-                let notice =
-                    notice.and_then(|notice| postcard::from_bytes::<AbortNotice>(&notice).ok());
-                record = record.or(notice.map(Into::into));
+                record = record.or(notice.and_then(|notice| AbortRecord::decode(&notice)));
             }
         }
         record.map_or(Ok(()), |record| Err(self.founder.roster.abort_cause(record)))

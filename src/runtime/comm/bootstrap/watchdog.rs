@@ -12,11 +12,11 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::base::{Rank, clock};
 use crate::os::files::io_errors::is_temporary;
-use crate::runtime::comm::core::abort::{AbortRecord, Loss};
+use crate::runtime::comm::core::abort::AbortRecord;
 use crate::runtime::comm::core::error::Departure;
 use crate::runtime::comm::core::roster::RankRoster;
 use crate::runtime::comm::shm::segment::Segment;
-use crate::runtime::comm::store::abort::{ABORT_KEY, AbortNotice};
+use crate::runtime::comm::store::shared::ABORT_KEY;
 use crate::runtime::comm::store::{Client, ClientError, Reply, StoreRequest};
 use crate::runtime::contract::{FrameReader, ToWorker};
 
@@ -153,7 +153,7 @@ impl WatchdogThread {
         let Neighbour { rank, .. } = self.sources.neighbours.remove(index);
         let local = self.roster.local_index(rank.index());
         if local.is_some_and(|local| self.segment.departure(local).is_none()) {
-            self.abort(Some(Loss { rank, how: Departure::Gone }), "its process has ended");
+            self.abort_without(rank);
         }
     }
 
@@ -177,7 +177,7 @@ impl WatchdogThread {
             match reader.next() {
                 Ok(None) => return,
                 Ok(Some(ToWorker::PeerGone { rank })) => {
-                    self.abort(Some(Loss { rank, how: Departure::Gone }), "its worker failed");
+                    self.abort_without(rank);
                 }
                 Ok(Some(ToWorker::PeerEnded { rank })) => {
                     if let Some(local) = self.roster.local_index(rank.index()) {
@@ -193,7 +193,7 @@ impl WatchdogThread {
 
     fn on_agent_lost(&mut self, reason: &str) {
         self.sources.agent = None;
-        self.abort(None, reason);
+        self.segment.set_abort(&AbortRecord::said(self.roster.own_job_rank(), reason));
     }
 
     /// Whether the reply of the store has come since the thread was woken.
@@ -210,16 +210,15 @@ impl WatchdogThread {
         let Ok(Reply::Values(values)) = store.receive(clock::now() + MESSAGE_TIMEOUT) else {
             return;
         };
-        let notice = values.first().map(|value| postcard::from_bytes::<AbortNotice>(value));
-        if let Some(Ok(notice)) = notice {
-            self.segment.set_abort(&notice.into());
+        if let Some(record) = values.first().and_then(|value| AbortRecord::decode(value)) {
+            self.segment.set_abort(&record);
         }
     }
 
-    /// Aborts the group on this node.
-    fn abort(&self, lost: Option<Loss>, reason: &str) {
+    /// Aborts the group on this node, because the worker of a rank has ended.
+    fn abort_without(&self, lost: Rank) {
         let by = self.roster.own_job_rank();
-        self.segment.set_abort(&AbortRecord { by, lost, reason: reason.to_owned() });
+        self.segment.set_abort(&AbortRecord::lost(by, lost, Departure::Gone));
     }
 }
 
@@ -259,9 +258,8 @@ mod tests {
     #[test]
     fn first_cause_is_that_of_the_store() {
         let server = serve();
-        let lost = Some(Loss { rank: Rank(1), how: Departure::Gone });
-        let notice = AbortNotice { by: Rank(2), lost, reason: "rank 1 is gone".into() };
-        let bytes = postcard::to_allocvec(&notice).unwrap();
+        let record = AbortRecord::lost(Rank(2), Rank(1), Departure::Gone);
+        let bytes = record.encode();
         let mut rank_2 = connect(&server, Rank(2), Purpose::Ask);
         rank_2.set_once(ABORT_KEY, &bytes, clock::now() + MESSAGE_TIMEOUT).unwrap();
         let mut store = connect(&server, Rank(0), Purpose::Watch);
@@ -284,6 +282,6 @@ mod tests {
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let roster = Arc::new(RankRoster::of_job(0, placement));
         WatchdogThread { sources, roster, segment: segment.clone(), stop }.run();
-        assert_eq!(segment.abort_record(), Some(notice.into()));
+        assert_eq!(segment.abort_record(), Some(record));
     }
 }

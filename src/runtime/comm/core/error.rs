@@ -60,6 +60,15 @@ pub enum Cause {
         /// Operation of that rank.
         peer_call: Fingerprint,
     },
+    /// Another rank failed first: its deadline passed, or it found that two ranks called different operations.
+    FailedFirst {
+        /// The rank.
+        rank: Rank,
+        /// Its operation.
+        op: Operation,
+        /// Cause of its failure.
+        cause: Box<Cause>,
+    },
     /// A rank aborted the group; every further operation fails.
     Aborted {
         /// Rank that aborted.
@@ -124,12 +133,11 @@ impl fmt::Display for CollectiveError {
 impl Cause {
     /// Whether another rank failed first.
     pub(crate) fn is_of_another_rank(&self) -> bool {
-        matches!(self, Self::PeerLost { .. } | Self::Aborted { .. })
+        matches!(self, Self::PeerLost { .. } | Self::Aborted { .. } | Self::FailedFirst { .. })
     }
-}
 
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Formats the cause of a failure on the rank that is called `who`.
+    fn show(&self, f: &mut fmt::Formatter<'_>, who: &str) -> fmt::Result {
         match self {
             Self::Deadline { waiting_for, timeout } => {
                 let ranks = show_ranks(waiting_for);
@@ -146,17 +154,27 @@ impl fmt::Display for Cause {
                 write!(f, "rank {rank} on host `{host}` dropped the group before it took part")
             }
             Self::Mismatch { own_call, peer, peer_call } => {
-                write!(f, "this rank called {own_call}, but rank {peer} called {peer_call}")?;
+                write!(f, "{who} called {own_call}, but rank {peer} called {peer_call}")?;
                 if own_call.seq == peer_call.seq {
                     return Ok(());
                 }
                 write!(f, " (round {} here, round {} there)", own_call.seq, peer_call.seq)
+            }
+            Self::FailedFirst { rank, op, cause } => {
+                write!(f, "rank {rank} failed first, in {op}: ")?;
+                cause.show(f, &format!("rank {rank}"))
             }
             Self::Aborted { by, reason } => write!(f, "rank {by} aborted the group: {reason}"),
             Self::Argument(problem) | Self::Backend(problem) | Self::System(problem) => {
                 f.write_str(problem)
             }
         }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.show(f, "this rank")
     }
 }
 

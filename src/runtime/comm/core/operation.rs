@@ -85,7 +85,7 @@ impl fmt::Display for Operation {
             Self::SendRecv => "send_recv",
             Self::Exchange => "exchange",
             Self::Split => "split",
-            Self::GroupOf => "Group::of",
+            Self::GroupOf => "creating a group",
             Self::ReduceScatterOfPieces => "reduce_scatter_of_pieces",
         })
     }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::Rank;
-use crate::runtime::comm::core::abort::AbortRecord;
-use crate::runtime::comm::core::abort::Loss;
+use crate::runtime::comm::core::abort::{AbortReason, AbortRecord, Loss};
 use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::core::error::Departure;
 use crate::runtime::schedule::Placement;
@@ -97,11 +96,15 @@ impl RankRoster {
 
     /// Converts an abort record to a cause.
     pub(crate) fn abort_cause(&self, record: AbortRecord) -> Cause {
-        match record.lost {
-            Some(Loss { rank, how }) if rank.index() < self.job().placement.world_size() => {
-                self.job_peer_lost(rank, how)
-            }
-            _ => Cause::Aborted { by: record.by, reason: record.reason },
-        }
+        let by = record.by;
+        let cause = match record.reason {
+            AbortReason::Lost(Loss { rank, how }) => (rank.index()
+                < self.job().placement.world_size())
+            .then(|| self.job_peer_lost(rank, how)),
+            _ => record.cause_on(self.own_job_rank()),
+        };
+        cause.unwrap_or_else(|| {
+            Cause::Backend(format!("protocol error: invalid record of rank {by}"))
+        })
     }
 }

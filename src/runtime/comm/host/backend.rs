@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::base::{Note, Rank, clock};
 use crate::runtime::comm::core::abort::AbortRecord;
-use crate::runtime::comm::core::abort::Loss;
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::core::error::CollectiveError;
@@ -185,19 +184,10 @@ impl HostBackend {
             }
             cause => cause,
         };
-        let lost = match &cause {
-            Cause::PeerLost { rank, how, .. } => Some(Loss { rank: *rank, how: *how }),
-            _ => None,
-        };
-        let (by, reason) = match &cause {
-            // Forwarded unchanged.
-            Cause::Aborted { by, reason } => (*by, reason.clone()),
-            cause => (self.roster.own_job_rank(), cause.to_string()),
-        };
         if let (Some(agent), false) = (&self.agent, cause.is_of_another_rank()) {
-            agent.send_note(&Note::gave_up(&reason));
+            agent.send_note(&Note::gave_up(&cause.to_string()));
         }
-        self.publish_abort(&AbortRecord { by, lost, reason });
+        self.publish_abort(&AbortRecord::of_failure(self.roster.own_job_rank(), op, &cause));
         self.failed = Some(Failed { cause: cause.clone(), operation: Some(op) });
         cause
     }

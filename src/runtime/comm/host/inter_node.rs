@@ -12,18 +12,11 @@ use crate::runtime::comm::core::roster::RankRoster;
 use crate::runtime::comm::host::buffer_pool::{BufferPool, PooledBuffer};
 use crate::runtime::comm::host::round::Round;
 use crate::runtime::comm::shm::barrier::LocalNode;
-use crate::runtime::comm::store::abort::{ABORT_KEY, AbortNotice};
-use crate::runtime::comm::store::shared::STORE_TIMEOUT;
+use crate::runtime::comm::store::shared::{ABORT_KEY, STORE_TIMEOUT};
 use crate::runtime::comm::tcp::mesh::{Incoming, Mesh, Outgoing};
 use crate::runtime::comm::tcp::striping::Transfers;
 use crate::runtime::dtype::element::Element;
 use crate::runtime::schedule::tree::{Fold, pieces};
-
-impl From<AbortNotice> for AbortRecord {
-    fn from(AbortNotice { by, lost, reason }: AbortNotice) -> Self {
-        Self { by, lost, reason }
-    }
-}
 
 /// Connections of this rank to other nodes, and its part in collectives between nodes.
 pub(crate) struct InterNode {
@@ -279,18 +272,15 @@ impl InterNode {
         let mut store = self.net.store();
         let mut notices = self.net.abort_keys().iter();
         let notice = notices.find_map(|key| store.peek(key, deadline).ok()?)?;
-        Some(postcard::from_bytes::<AbortNotice>(&notice).ok()?.into())
+        AbortRecord::decode(&notice)
     }
 
     /// Notifies the other nodes of a failure: writes the abort record to the store first, then closes
     /// the connections, so that a rank that sees a closed connection finds the reason.
     pub(crate) fn abort(&mut self, record: &AbortRecord) {
-        let AbortRecord { by, lost, reason } = record.clone();
-        let notice = postcard::to_allocvec(&AbortNotice { by, lost, reason })
-            .expect("texts and numbers serialize");
         // The store itself may be lost; peers then notice the failure by their connections.
         let key = self.net.abort_keys().first().map_or(ABORT_KEY, String::as_str);
-        let _ = self.net.store().set_once(key, &notice, clock::now() + STORE_TIMEOUT);
+        let _ = self.net.store().set_once(key, &record.encode(), clock::now() + STORE_TIMEOUT);
         self.net.close();
     }
 }

@@ -5,16 +5,11 @@
 //! zero. The layout of the segment is in `shm`. `tests/protocol` compiles this file against a model
 //! of memory and tries the orders in which ranks can run.
 
-use crate::base::Rank;
 use crate::os::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use crate::os::atomic::{AtomicU32, AtomicU64};
-use crate::runtime::comm::core::abort::{AbortRecord, Loss};
 use crate::runtime::comm::core::error::Departure;
 use crate::runtime::comm::core::spin::Spin;
 use crate::runtime::comm::shm::flag::Flag;
-
-/// Words of memory for the reason of an abort.
-const REASON_WORDS: usize = 32;
 
 /// Position of a rank's data in the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,16 +139,15 @@ fn departure_of(code: u32) -> Option<Departure> {
     all.into_iter().find(|how| *how as u32 == code)
 }
 
-/// Cell in shared memory for the abort record of a group.
-#[derive(Default)]
+/// Words of an abort cell.
+const ABORT_WORDS: usize = 128;
+
+/// Cell in shared memory for the abort record of a group, as bytes.
 #[repr(C)]
 pub(crate) struct AbortCell {
     state: AtomicU32,
-    by: AtomicU32,
-    lost: AtomicU32,
-    lost_how: AtomicU32,
-    reason_bytes: AtomicU32,
-    reason: [AtomicU64; REASON_WORDS],
+    bytes: AtomicU32,
+    record: [AtomicU64; ABORT_WORDS],
 }
 
 /// States of an abort cell: empty / being written / readable.
@@ -161,9 +155,19 @@ const EMPTY: u32 = 0;
 const WRITING: u32 = 1;
 const READABLE: u32 = 2;
 
+impl Default for AbortCell {
+    fn default() -> Self {
+        let record = std::array::from_fn(|_| AtomicU64::default());
+        Self { state: AtomicU32::default(), bytes: AtomicU32::default(), record }
+    }
+}
+
 impl AbortCell {
-    /// Stores the record, unless there is one already.
-    pub(crate) fn set(&self, record: &AbortRecord) {
+    /// Largest record in bytes.
+    pub(crate) const BYTES_MAX: usize = ABORT_WORDS * 8;
+
+    /// Stores the record, unless there is one already; what is longer than the cell is cut off.
+    pub(crate) fn set(&self, record: &[u8]) {
         if self.state.compare_exchange(EMPTY, WRITING, SeqCst, SeqCst).is_ok() {
             self.write(record);
             self.state.store(READABLE, SeqCst);
@@ -171,36 +175,23 @@ impl AbortCell {
     }
 
     /// Returns the record, if there is one.
-    pub(crate) fn get(&self) -> Option<AbortRecord> {
+    pub(crate) fn get(&self) -> Option<Vec<u8>> {
         (self.state.load(Acquire) == READABLE).then(|| self.read())
     }
 
-    fn write(&self, record: &AbortRecord) {
-        self.by.store(record.by.0, Relaxed);
-        self.lost.store(record.lost.map_or(u32::MAX, |loss| loss.rank.0), Relaxed);
-        let how = record.lost.map_or(Departure::Gone, |loss| loss.how);
-        self.lost_how.store(how as u32, Relaxed);
-        let text = record.reason.as_bytes();
-        let text = &text[..text.len().min(REASON_WORDS * 8)];
-        self.reason_bytes.store(text.len() as u32, Relaxed);
-        for (cell, bytes) in self.reason.iter().zip(text.chunks(8)) {
+    fn write(&self, record: &[u8]) {
+        let record = &record[..record.len().min(Self::BYTES_MAX)];
+        self.bytes.store(record.len() as u32, Relaxed);
+        for (cell, bytes) in self.record.iter().zip(record.chunks(8)) {
             let mut word = [0; 8];
             word[..bytes.len()].copy_from_slice(bytes);
             cell.store(u64::from_le_bytes(word), Relaxed);
         }
     }
 
-    fn read(&self) -> AbortRecord {
-        let bytes = self.reason_bytes.load(Relaxed) as usize;
-        let words = self.reason.iter().take(bytes.div_ceil(8));
-        let text: Vec<u8> =
-            words.flat_map(|word| word.load(Relaxed).to_le_bytes()).take(bytes).collect();
-        let lost = self.lost.load(Relaxed);
-        let how = departure_of(self.lost_how.load(Relaxed)).unwrap_or(Departure::Gone);
-        AbortRecord {
-            by: Rank(self.by.load(Relaxed)),
-            lost: (lost != u32::MAX).then_some(Loss { rank: Rank(lost), how }),
-            reason: String::from_utf8_lossy(&text).into_owned(),
-        }
+    fn read(&self) -> Vec<u8> {
+        let bytes = self.bytes.load(Relaxed) as usize;
+        let words = self.record.iter().take(bytes.div_ceil(8));
+        words.flat_map(|word| word.load(Relaxed).to_le_bytes()).take(bytes).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! Errors of the segment.
 
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// Largest number of ranks on one node.
 pub(crate) const LOCAL_WORLD_MAX: usize = 1024;

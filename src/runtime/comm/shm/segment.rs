@@ -286,7 +286,7 @@ impl Segment {
 
     /// Reports to all ranks of this node that the group was aborted, and wakes them.
     pub(crate) fn set_abort(&self, record: &AbortRecord) {
-        self.header().abort.set(record);
+        self.header().abort.set(&record.encode());
         self.wake_all();
     }
 
@@ -314,7 +314,7 @@ impl Segment {
 
     /// Abort record of this group or of one of its parents, if there is one.
     pub(crate) fn abort_record(&self) -> Option<AbortRecord> {
-        let own = self.header().abort.get();
+        let own = self.header().abort.get().and_then(|bytes| AbortRecord::decode(&bytes));
         own.or_else(|| self.parent.as_ref()?.segment.abort_record())
     }
 }
@@ -330,9 +330,12 @@ fn header(mapping: &Mapping, start: usize) -> &Header {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::base::Rank;
-    use crate::runtime::comm::core::abort::Loss;
+    use crate::runtime::comm::core::error::Cause;
+    use crate::runtime::comm::core::operation::Operation;
     use crate::runtime::comm::core::spin::Spin;
 
     fn segment(ranks: usize) -> Arc<Segment> {
@@ -413,11 +416,24 @@ mod tests {
     fn segment_keeps_the_first_abort_record() {
         let segment = segment(2);
         assert_eq!(segment.abort_record(), None);
-        let lost = Some(Loss { rank: Rank(0), how: Departure::Exited });
-        let first = AbortRecord { by: Rank(1), lost, reason: "rank 0 is gone".into() };
+        let first = AbortRecord::lost(Rank(1), Rank(0), Departure::Exited);
         segment.set_abort(&first);
-        segment.set_abort(&AbortRecord { by: Rank(0), lost: None, reason: "x".repeat(1000) });
+        segment.set_abort(&AbortRecord::said(Rank(0), &"x".repeat(1000)));
         assert_eq!(segment.abort_record(), Some(first));
+    }
+
+    #[test]
+    fn segment_has_room_for_the_longest_abort_record() {
+        let waiting_for = (0..10_000).map(|rank| Rank(u32::MAX - rank)).collect();
+        let late = Cause::Deadline { waiting_for, timeout: Duration::MAX };
+        for record in [
+            AbortRecord::of_failure(Rank(u32::MAX), Operation::Barrier, &late),
+            AbortRecord::said(Rank(u32::MAX), &"ö".repeat(10_000)),
+        ] {
+            let segment = segment(1);
+            segment.set_abort(&record);
+            assert_eq!(segment.abort_record(), Some(record));
+        }
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! [`Client`] is the client of a worker. Connections are authenticated and encrypted (see
 //! [`secure`](crate::secure)); all sizes are limited.
 
-pub(crate) mod abort;
 mod client;
 mod connection;
 mod server;

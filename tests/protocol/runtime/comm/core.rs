@@ -1,5 +1,3 @@
-#[path = "../../../../src/runtime/comm/core/abort.rs"]
-pub(crate) mod abort;
 #[expect(dead_code, reason = "protocols use a part of it")]
 #[path = "../../../../src/runtime/comm/core/spin.rs"]
 pub(crate) mod spin;
