@@ -35,7 +35,7 @@ def _register() -> None:
 
 
 def _swap() -> None:
-    if os.environ.get(VARIABLE) == "remuda":
+    if os.environ.get(VARIABLE) in ("remuda", "swap"):
         from remuda import _swap
 
         _swap.install()

@@ -5,6 +5,7 @@ launcher shows notes, and nothing depends on them; so a note that cannot be sent
 an error, blocks, or opens the C library. Outside of a job, nothing is sent.
 """
 
+import atexit
 import os
 import struct
 import threading
@@ -140,10 +141,21 @@ def _open(descriptor: int) -> Any:
     return None
 
 
+def _close() -> None:
+    """Ends the notes of this process."""
+    global _socket
+    opened, _socket = _socket, False
+    if opened:
+        opened.close()
+
+
 def _forget() -> None:
     """A process that was forked is not the worker."""
-    global _socket, _lock
-    _socket, _lock = False, threading.RLock()
+    global _lock
+    _lock = threading.RLock()
+    _close()
 
 
 os.register_at_fork(after_in_child=_forget)
+# Functions that were registered later, such as the one that sends the newest step, run before it.
+atexit.register(_close)

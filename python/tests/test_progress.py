@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -204,6 +205,32 @@ class Job(unittest.TestCase):
         self.assertEqual(finished.returncode, 0, finished.stderr)
         found = [(worker["step"], worker["phase"]) for worker in record["workers"]]
         self.assertEqual(found, [(40, None), (41, "checkpoint")])
+
+    def test_record_follows_the_steps_of_a_running_job(self):
+        code = (
+            "import json, os, pathlib, remuda, time\n"
+            "def recorded():\n"
+            "    record = json.loads(pathlib.Path(os.environ['REMUDA_RUN_PATH'], 'run.json').read_text())\n"
+            "    return [(worker['step'], worker['phase']) for worker in record['workers']]\n"
+            "until = time.monotonic() + 120\n"
+            "for number in (3, 4):\n"
+            "    remuda.step(number); remuda.phase('evaluation')\n"
+            "    while recorded() != [(number, 'evaluation')] and time.monotonic() < until: time.sleep(0.01)\n"
+            "    print('recorded', *recorded())\n"
+        )
+        _, finished = self.run_job(code, 1)
+        expect = [f"recorded ({number}, 'evaluation')" for number in (3, 4)]
+        self.assertEqual(re.findall("recorded .*", finished.stdout), expect, finished.stderr)
+
+    def test_report_of_a_failure_has_its_step_and_phase(self):
+        code = (
+            "import remuda\n"
+            "remuda.step(7)\n"
+            "with remuda.phase('checkpoint'): raise OSError('disk full')\n"
+        )
+        _, finished = self.run_job(code, 1)
+        self.assertIn("rank 0 (localhost) failed: OSError: disk full\n", finished.stderr)
+        self.assertIn("\n  it last reported step 7, phase checkpoint\n", finished.stderr)
 
     def test_exception_is_the_cause(self):
         code = (

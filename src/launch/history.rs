@@ -123,7 +123,12 @@ impl History {
     pub(super) fn on_started(&mut self, rank: Rank, pid: u32, at: Instant) -> bool {
         let is_first = self.worker(rank).started.replace((pid, at)).is_none();
         self.started += usize::from(is_first);
-        is_first && self.started == self.workers.len()
+        is_first && self.have_all_started()
+    }
+
+    /// Whether all workers of the epoch have started.
+    pub(super) fn have_all_started(&self) -> bool {
+        self.started == self.workers.len()
     }
 
     /// Workers that exited with 0 a while ago while others run; each is returned once.

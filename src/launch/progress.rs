@@ -8,9 +8,17 @@ use std::time::Instant;
 use crate::base::{Note, Rank, clock, lock};
 use crate::report::{OutputSender, WorkerStep, escape_control};
 
-/// The progress of all workers, at most one entry for each worker of the job.
+/// The progress of all workers.
 #[derive(Debug, Default)]
-pub(in crate::launch) struct JobProgress(Mutex<BTreeMap<Rank, WorkerProgress>>);
+pub(in crate::launch) struct JobProgress(Mutex<ProgressOfWorkers>);
+
+#[derive(Debug, Default)]
+struct ProgressOfWorkers {
+    /// At most one entry for each worker of the job.
+    workers: BTreeMap<Rank, WorkerProgress>,
+    /// Whether a worker has reported something since the last look.
+    has_changed: bool,
+}
 
 /// The progress of one worker.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,30 +49,41 @@ impl JobProgress {
 
     /// Records a step.
     pub(in crate::launch) fn step(&self, rank: Rank, step: WorkerStep) {
-        self.lock().entry(rank).or_default().step = Some((step, clock::now()));
+        self.change(rank, |worker| worker.step = Some((step, clock::now())));
     }
 
     /// Records a phase.
     pub(in crate::launch) fn phase(&self, rank: Rank, phase: Option<String>) {
-        self.lock().entry(rank).or_default().phase = phase;
+        self.change(rank, |worker| worker.phase = phase);
     }
 
     /// The progress of a worker.
     pub(in crate::launch) fn of(&self, rank: Rank) -> WorkerProgress {
-        self.lock().get(&rank).cloned().unwrap_or_default()
+        self.lock().workers.get(&rank).cloned().unwrap_or_default()
     }
 
     /// The last step of the lowest rank that reports steps, and when it was received.
     pub(in crate::launch) fn lowest_step(&self) -> Option<(WorkerStep, Instant)> {
-        self.lock().values().find_map(|worker| worker.step)
+        self.lock().workers.values().find_map(|worker| worker.step)
+    }
+
+    /// Whether a worker has reported something since the last call.
+    pub(in crate::launch) fn take_change(&self) -> bool {
+        std::mem::take(&mut self.lock().has_changed)
     }
 
     /// Forgets the progress of the epoch before.
     pub(in crate::launch) fn begin_epoch(&self) {
-        self.lock().clear();
+        *self.lock() = ProgressOfWorkers::default();
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Rank, WorkerProgress>> {
+    fn change(&self, rank: Rank, change: impl FnOnce(&mut WorkerProgress)) {
+        let mut progress = self.lock();
+        progress.has_changed = true;
+        change(progress.workers.entry(rank).or_default());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ProgressOfWorkers> {
         lock(&self.0)
     }
 }
@@ -91,6 +110,7 @@ mod tests {
     fn progress_of_each_worker_is_that_of_its_epoch() {
         let progress = JobProgress::default();
         assert_eq!(progress.of(Rank(1)).show(), None);
+        assert!(!progress.take_change());
         progress.step(Rank(1), step(7));
         progress.phase(Rank(1), Some("checkpoint".to_owned()));
         progress.phase(Rank(0), Some("data".to_owned()));
@@ -98,6 +118,7 @@ mod tests {
         assert_eq!(progress.of(Rank(1)).show().as_deref(), Some("step 7, phase checkpoint"));
         assert_eq!(progress.of(Rank(0)).show().as_deref(), Some("phase data"));
         assert_eq!(progress.lowest_step().map(|(step, _)| step.step), Some(7), "rank 0 has none");
+        assert!(progress.take_change() && !progress.take_change());
         progress.phase(Rank(1), None);
         assert_eq!(progress.of(Rank(1)).show().as_deref(), Some("step 7"));
         progress.begin_epoch();

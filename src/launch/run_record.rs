@@ -106,8 +106,8 @@ impl RunRecorder {
         self.epochs.push(EpochRecord { epoch: epoch.0, start, end: None, cause: None });
     }
 
-    /// All workers of an epoch have started: from now on, the record of the running job names their processes.
-    pub(in crate::launch) fn record_started(
+    /// All workers of an epoch have started: from then on, the record of the running job names their processes.
+    pub(in crate::launch) fn record_workers(
         &self,
         plan: &LaunchPlan,
         options: &Options,

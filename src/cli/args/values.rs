@@ -134,6 +134,7 @@ pub enum AutotuningArg {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TorchBackendArg {
     /// The collectives of remuda: needs the Python package of remuda.
+    #[value(alias = "swap")]
     Remuda,
     /// That of the program.
     Gloo,

@@ -248,7 +248,7 @@ impl Dispatcher<'_> {
                 if self.history.on_started(rank, pid, at) {
                     // Code for reading the command line, files and plans is no longer needed.
                     text_pages::unmap_text_pages();
-                    self.record_started();
+                    self.record_workers();
                 }
                 Some(Event::Started(rank))
             }

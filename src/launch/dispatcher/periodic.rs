@@ -94,6 +94,7 @@ impl Dispatcher<'_> {
             self.reaper.reap_exited_children(by_ssh, self.nodes.local_agents());
         }
         self.update_metrics();
+        self.record_progress();
         self.report_early_exits(now);
         self.report_waiting(now);
         self.refuse_late_nodes(now);

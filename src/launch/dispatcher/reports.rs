@@ -6,7 +6,6 @@ use crate::base::{Epoch, HostName, NodeRank, Rank, clock};
 use crate::job::{FailureCause, NodeLoss, StopReason, Verdict};
 use crate::launch::dispatcher::Dispatcher;
 use crate::launch::final_record::worker_record;
-use crate::launch::progress::WorkerProgress;
 use crate::launch::run_record::EpochEnd;
 use crate::launch::screen::job_report::JobReport;
 use crate::launch::screen::messages;
@@ -59,11 +58,20 @@ impl Dispatcher<'_> {
         self.reporter.print_message(messages::leftovers(rank, processes));
     }
 
-    /// Records the processes of an epoch whose workers have all started.
-    pub(super) fn record_started(&self) {
-        let workers = self.history.workers.iter();
-        let workers = workers.map(|worker| worker_record(worker, WorkerProgress::default()));
-        self.recorder.record_started(&self.plan, self.options, workers.collect());
+    /// Records the processes of an epoch whose workers have all started, with what they have reported so far.
+    pub(super) fn record_workers(&self) {
+        let progress = &self.nodes.traffic().progress;
+        let places = (0..).map(Rank).zip(&self.history.workers);
+        let workers = places.map(|(place, worker)| worker_record(worker, progress.of(place)));
+        self.recorder.record_workers(&self.plan, self.options, workers.collect());
+    }
+
+    /// Records the steps and phases that workers have reported since the last record.
+    pub(super) fn record_progress(&self) {
+        let has_workers = self.history.have_all_started() && 0 < self.job.running();
+        if has_workers && self.nodes.traffic().progress.take_change() {
+            self.record_workers();
+        }
     }
 
     /// Reports why an epoch ended, and that another one follows.

@@ -302,14 +302,19 @@ impl JobReport<'_> {
         facts
     }
 
+    /// The step and the phase that a worker has reported last.
+    pub(in crate::launch) fn last_progress(&self, rank: Rank) -> Option<String> {
+        Some(format!("it last reported {}", self.progress.of(rank).show()?))
+    }
+
     /// The progress of a worker, and of the lowest other rank that reports any.
     fn progress_beside(&self, rank: Rank) -> Option<String> {
-        let own = self.progress.of(rank).show()?;
+        let own = self.last_progress(rank)?;
         let others = (0..).map(Rank).zip(&self.history.workers).filter(|(place, _)| *place != rank);
         let mut others = others.filter_map(|(place, worker)| {
             Some(format!("; rank {} reported {}", worker.rank, self.progress.of(place).show()?))
         });
-        Some(format!("it last reported {own}{}", others.next().unwrap_or_default()))
+        Some(format!("{own}{}", others.next().unwrap_or_default()))
     }
 
     /// Returns `rank 0`, or `ranks 0-3, 7`.

@@ -63,6 +63,7 @@ impl JobReport<'_> {
             worker.slot,
             worker.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
         ));
+        facts.extend(self.last_progress(rank));
         if 0 < kernel.oom_kills {
             facts.push(format!(
                 "the kernel's OOM killer killed {} while this worker ran",
