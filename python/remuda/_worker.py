@@ -46,6 +46,9 @@ def main(directory: str) -> int:
     except KeyboardInterrupt:
         raise
     except SystemExit as error:
+        if error.code is not None and not isinstance(error.code, int):
+            # The interpreter prints it, and exits with 1.
+            _write(directory, rank, {"exit": str(error.code)})
         if error.code:
             raise
         value = {"value": pickle.dumps(None)}
@@ -110,12 +113,11 @@ def _failure(error: BaseException) -> "Dict[str, Any]":
     sys.stdout.flush()
     print(text, file=sys.stderr, flush=True)
     failures.report(error)
-    outcome = {"error": failures.describe(error), "traceback": text, "exception": b""}
+    outcome = {"error": failures.describe(error), "traceback": text}
     try:
         outcome["exception"] = dumps(error)
-    except Exception:
-        # Its text is enough.
-        return outcome
+    except Exception as problem:
+        outcome["unsent"] = failures.describe(problem)
     return outcome
 
 

@@ -53,8 +53,11 @@ class EnvironmentMismatch(RemudaError):
 
 
 class JobFailed(RemudaError):
-    """A job of `remuda.launch` failed. ``rank`` is the worker that is the cause, and ``traceback`` the text of its
-    traceback, where it raised an exception; ``status`` is the exit status of ``remuda``."""
+    """A job of `remuda.launch` failed.
+
+    ``rank`` is the worker that is the cause, and ``traceback`` the text of its traceback, where it raised an exception;
+    else ``report`` is what remuda has printed about the failure. ``status`` is the exit status of ``remuda``.
+    """
 
     def __init__(
         self, message: str, rank: Optional[int] = None, hint: Optional[str] = None, status: Optional[int] = None
@@ -62,9 +65,11 @@ class JobFailed(RemudaError):
         super().__init__(message, rank, hint)
         self.status = status
         self.traceback: Optional[str] = None
+        self.report: Optional[str] = None
 
     def __reduce__(self) -> Any:
-        return type(self), (self.message, self.rank, self.hint, self.status), {"traceback": self.traceback}
+        state = {"traceback": self.traceback, "report": self.report}
+        return type(self), (self.message, self.rank, self.hint, self.status), state
 
 
 #: Classes by the statuses of ``remuda.h``; other statuses are bugs of the library.

@@ -9,22 +9,22 @@ import json
 import os
 import pathlib
 import pickle
-import selectors
 import shutil
 import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
-from remuda import _worker
+from remuda import _worker, failures
+from remuda._call import pack
+from remuda._output import Output, stdout
 from remuda.errors import BadArgument, EnvironmentMismatch, JobFailed
 
 #: Path of the executable, for a program that does not find it.
 EXECUTABLE = "REMUDA_EXECUTABLE"
-#: Last bytes of standard error that an exception shows.
-_TAIL_BYTES = 4096
 
 
 def launch(
@@ -59,7 +59,7 @@ def launch(
     call = pack(function, args, dict(kwargs or {}))
     line = [*_place(n, hosts, accelerator), *_limit(timeout), *options]
     interpreter = python or sys.executable
-    with _directory(directory, hosts) as path:
+    with _ended_by_sigterm(), _directory(directory, hosts) as path:
         job = Job(path, line, interpreter, dict(env or {}))
         return job.run(call, n if hosts is None else None)
 
@@ -78,69 +78,6 @@ def executable() -> str:
         hint = f"install the wheel of remuda, or set {EXECUTABLE} to the path of `remuda`"
         raise EnvironmentMismatch("the executable `remuda` is not installed", hint=hint)
     return found
-
-
-# ---- the call -----------------------------------------------------------------------------------------------------
-
-
-def pack(function: "Callable[..., Any]", args: Sequence[Any], kwargs: "Dict[str, Any]") -> bytes:
-    """A call as the bytes that a worker reads. Raises `BadArgument` if it cannot be sent."""
-    call = (function, tuple(args), kwargs)
-    program, problem = None, "it is defined in a notebook, or in a program without `if __name__ == \"__main__\":`"
-    try:
-        payload = pickle.dumps(call)
-        has_payload = b"__main__" not in payload
-        if not has_payload:
-            program = _program()
-    except Exception as error:
-        has_payload, problem = False, str(error)
-    source = None
-    if not has_payload and program is None:
-        payload, source = _by_value(call, problem), _source(function)
-    paths = [os.path.abspath(path) for path in sys.path]
-    return pickle.dumps({"paths": paths, "program": program, "payload": payload, "source": source})
-
-
-def _by_value(call: "Tuple[Any, ...]", problem: str) -> bytes:
-    dumps = _worker.dumps_by_value()
-    if dumps is None:
-        hint = "define it in a module, or install `cloudpickle`"
-        raise BadArgument(f"{_name(call[0])} cannot be sent to workers by its name: {problem}", hint=hint)
-    try:
-        return dumps(call)
-    except Exception as error:
-        raise BadArgument(f"{_name(call[0])} and its arguments cannot be sent to workers: {error}") from error
-
-
-def _source(function: Any) -> "Optional[Tuple[str, List[str]]]":
-    """Name and lines of the cell that defines a function, for tracebacks in workers."""
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return None
-    import linecache
-
-    lines = linecache.getlines(code.co_filename, getattr(function, "__globals__", None))
-    return (code.co_filename, lines) if lines else None
-
-
-def _program() -> Optional[str]:
-    """Path of the program, if workers can import it without running it. Its functions are then sent by their names,
-    and tracebacks have their lines."""
-    path = str(getattr(sys.modules["__main__"], "__file__", None) or "")
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            has_guard = any(line.startswith("if __name__") for line in file)
-    except OSError:
-        return None
-    if not has_guard:
-        return None
-    # As multiprocessing does: results of its classes are those of the program.
-    sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
-    return os.path.abspath(path)
-
-
-def _name(function: Any) -> str:
-    return f"`{getattr(function, '__qualname__', function)}`"
 
 
 # ---- the command line ---------------------------------------------------------------------------------------------
@@ -179,6 +116,32 @@ def _directory(named: Optional[str], hosts: Any) -> "Iterator[pathlib.Path]":
         shutil.rmtree(path, ignore_errors=True)
 
 
+class _Terminated(BaseException):
+    """SIGTERM has arrived."""
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> "Iterator[None]":
+    """Ends the job and removes its files before SIGTERM ends this process, unless the program handles the signal."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def end(*_: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise _Terminated
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except _Terminated:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def _kept_runs() -> Optional[pathlib.Path]:
     """Where the logs of calls that fail are kept; `remuda` removes the oldest. They do not replace those of jobs."""
     named = os.environ.get("REMUDA_RUN_DIR")
@@ -204,24 +167,27 @@ class Job:
         self._line = line
         self._python = python
         self._variables = variables
-        self._tail = b""
         self._runs = _kept_runs() or directory / "runs"
 
     def run(self, call: bytes, n: Optional[int]) -> List[Any]:
         """Runs the call and returns the results; ``n`` is the number of workers, if it is known."""
         (self.directory / "call").write_bytes(call)
-        process = self._start()
+        process, output = self._start(), Output()
         try:
-            self._tail = _forward(process)
+            output.forward(process)
             status = process.wait()
         except KeyboardInterrupt:
             _interrupt(process)
+            output.forward(process)
+            output.release()
+            process.wait()
             raise
         finally:
             _stop(process)
         place, record = self._record(process.pid)
         if status != 0:
-            raise self._failure(status, record)
+            raise self._failure(status, record, output)
+        output.release()
         if place is not None:
             shutil.rmtree(place, ignore_errors=True)
         workers = record.get("workers", [])
@@ -231,9 +197,9 @@ class Job:
         options = [*self._line, "--quiet", "--run_dir", str(self._runs), "--no_local_rank"]
         # The values are in the environment of the launcher, where other users cannot read them.
         names = [word for name in self._variables for word in ("--env", name)]
-        # `-m` would import more.
+        # `-m` would import more. A crash prints where it happened.
         code = "import sys; from remuda._worker import main; sys.exit(main(sys.argv[1]))"
-        program = ["--no_python", self._python, "-u", "-c", code, str(self.directory)]
+        program = ["--no_python", self._python, "-X", "faulthandler", "-u", "-c", code, str(self.directory)]
         environment = {**os.environ, **self._variables, **_search_path()}
         sys.stdout.flush()
         sys.stderr.flush()
@@ -241,8 +207,8 @@ class Job:
             [executable(), "run", *options, *names, *program],
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=None if _is_own(sys.stdout, 1) else subprocess.PIPE,
-            stderr=None if _is_own(sys.stderr, 2) else subprocess.PIPE,
+            stdout=stdout(),
+            stderr=subprocess.PIPE,
         )
 
     def _record(self, launcher: int) -> "Tuple[Optional[pathlib.Path], Dict[str, Any]]":
@@ -271,31 +237,55 @@ class Job:
         except (OSError, EOFError):
             return None
 
-    def _failure(self, status: int, record: "Dict[str, Any]") -> JobFailed:
+    def _failure(self, status: int, record: "Dict[str, Any]", output: Output) -> JobFailed:
         cause = record.get("cause") or {}
         rank = cause.get("rank")
-        outcome = None if rank is None else self._outcome(rank)
-        if outcome is None or "error" not in outcome:
-            return self._failure_without_exception(status, cause)
-        problem = f"rank {rank} on {cause.get('host')} failed: {outcome['error']}"
-        failure = JobFailed(f"{problem}\n\n{outcome['traceback']}", rank, status=status)
-        failure.traceback = outcome["traceback"]
-        with contextlib.suppress(Exception):
-            failure.__cause__ = pickle.loads(outcome["exception"])
+        outcome = {} if rank is None else self._outcome(rank) or {}
+        if "error" in outcome:
+            output.release()
+            return _exception(status, cause, outcome)
+        problem, report = _problem(status, cause, outcome.get("exit")), output.report()
+        if rank is not None:
+            # The report is about the worker, and is long.
+            output.release()
+        message = f"{problem}\n\n{report}" if rank is None and report else problem
+        failure = JobFailed(message, rank, status=status)
+        failure.report = report
         return failure
 
-    def _failure_without_exception(self, status: int, cause: "Dict[str, Any]") -> JobFailed:
-        rank, host = cause.get("rank"), cause.get("host")
-        if rank is None:
-            problem = f"`remuda` exited with {status}" if host is None else f"host {host} was lost"
-        elif cause.get("signal") is not None:
-            problem = f"signal {cause['signal']} ended rank {rank} on {host}"
-        elif cause.get("code") is not None:
-            problem = f"rank {rank} on {host} exited with {cause['code']}"
-        else:
-            problem = f"rank {rank} on {host} failed ({cause.get('kind')})"
-        tail = self._tail.decode(errors="replace").strip()
-        return JobFailed(f"{problem}\n\n{tail}" if tail else problem, rank, status=status)
+
+def _exception(status: int, cause: "Dict[str, Any]", outcome: "Dict[str, Any]") -> JobFailed:
+    """The failure of a job in which a worker has raised an exception."""
+    rank = cause["rank"]
+    message = f"rank {rank} on {cause.get('host')} failed: {outcome['error']}\n\n{outcome['traceback']}"
+    original, unread = _original(outcome)
+    if original is None:
+        message += f"\n\nThe exception itself cannot be sent: {unread}"
+    failure = JobFailed(message, rank, status=status)
+    failure.traceback, failure.__cause__ = outcome["traceback"], original
+    return failure
+
+
+def _problem(status: int, cause: "Dict[str, Any]", said: Optional[str]) -> str:
+    """How a job failed in which no worker has raised an exception; ``said`` is the argument of ``sys.exit``."""
+    rank, host = cause.get("rank"), cause.get("host")
+    if rank is None:
+        return f"`remuda` exited with {status}" if host is None else f"host {host} was lost"
+    if cause.get("signal") is not None:
+        return f"signal {cause['signal']} ended rank {rank} on {host}"
+    if cause.get("code") is not None:
+        return f"rank {rank} on {host} exited with {cause['code']}" + (f": {said}" if said else "")
+    return f"rank {rank} on {host} failed ({cause.get('kind')})"
+
+
+def _original(outcome: "Dict[str, Any]") -> "Tuple[Optional[BaseException], str]":
+    """The exception of a worker, or why there is none here."""
+    if "exception" not in outcome:
+        return None, outcome["unsent"]
+    try:
+        return pickle.loads(outcome["exception"]), ""
+    except Exception as error:
+        return None, failures.describe(error)
 
 
 def _search_path() -> "Dict[str, str]":
@@ -304,36 +294,6 @@ def _search_path() -> "Dict[str, str]":
     if parent.name in ("site-packages", "dist-packages"):
         return {}
     return {"PYTHONPATH": os.pathsep.join([str(parent), *filter(None, [os.environ.get("PYTHONPATH")])])}
-
-
-def _is_own(stream: Any, descriptor: int) -> bool:
-    """Whether a stream is that of the process, and not that of a notebook or of pytest."""
-    try:
-        return bool(stream.fileno() == descriptor)
-    except (AttributeError, OSError, ValueError):
-        return False
-
-
-def _forward(process: "subprocess.Popen[bytes]") -> bytes:
-    """Prints what the launcher writes into pipes, until their end; returns the end of standard error."""
-    import codecs
-
-    decode = codecs.getincrementaldecoder("utf-8")
-    tail = b""
-    with selectors.DefaultSelector() as selector:
-        for pipe, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
-            if pipe is not None:
-                selector.register(pipe, selectors.EVENT_READ, (target, decode(errors="replace")))
-        while selector.get_map():
-            for key, _ in selector.select():
-                written = os.read(key.fd, 1 << 16)
-                target, decoder = key.data
-                target.write(decoder.decode(written, not written))
-                if not written:
-                    selector.unregister(key.fileobj)
-                elif key.fileobj is process.stderr:
-                    tail = (tail + written)[-_TAIL_BYTES:]
-    return tail
 
 
 def _interrupt(process: "subprocess.Popen[bytes]") -> None:
@@ -346,7 +306,6 @@ def _interrupt(process: "subprocess.Popen[bytes]") -> None:
         has_signal = False
     if not has_signal:
         process.send_signal(signal.SIGINT)
-    process.wait()
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:

@@ -6,6 +6,7 @@ import importlib.util
 import io
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -54,6 +55,21 @@ def kills(at):
 
 def exits(status):
     sys.exit(status)
+
+
+class Unpickled(Exception):
+    """It cannot be made from its arguments."""
+
+    def __init__(self, first, second):
+        super().__init__(f"{first} and {second}")
+
+
+def raises_unpickled():
+    raise Unpickled("one", "two")
+
+
+def crashes():
+    os.kill(os.getpid(), signal.SIGSEGV)
 
 
 class Unreadable:
@@ -152,7 +168,11 @@ class Jobs(unittest.TestCase):
         error = self.failure(kills, 2, args=(1,))
         self.assertIn("signal 9 ended rank 1 on localhost", str(error))
         self.assertEqual(error.status, 137)
-        self.assertIn("exited with 3", str(self.failure(exits, 1, args=(3,))))
+        error = self.failure(exits, 1, args=(3,))
+        self.assertEqual((str(error), error.rank), ("rank 0 on localhost exited with 3", 0))
+        self.assertIn("error[R101]: rank 0 (localhost) exited with code 3", error.report)
+        error = self.failure(exits, 1, args=("bye",))
+        self.assertEqual((str(error), error.status), ("rank 0 on localhost exited with 1: bye", 1))
         self.assertEqual(self.launch(exits, 1, args=(0,))[0], [None])
         self.assertIn("left no result", str(self.failure(os._exit, 1, args=(0,))))
 
@@ -165,6 +185,46 @@ class Jobs(unittest.TestCase):
         error = self.failure(rank, 1, options=["--no_such_option"])
         self.assertEqual(error.status, 2)
         self.assertIn("no_such_option", str(error))
+
+    def test_crash_shows_where_it_happened(self):
+        error = self.failure(crashes, 1)
+        self.assertEqual(str(error), "signal 11 ended rank 0 on localhost")
+        self.assertIn("in crashes\n", error.report)
+        self.assertNotIn("PYTHONFAULTHANDLER", error.report)
+
+    def test_exception_that_cannot_be_sent_is_told(self):
+        error = self.failure(raises_unpickled, 1)
+        self.assertIsNone(error.__cause__)
+        self.assertIn("Unpickled: one and two\n\nThe exception itself cannot be sent: TypeError: ", str(error))
+
+    def test_refusal_is_in_the_exception_and_printed_once(self):
+        finished = program(
+            """
+            import remuda, time
+            if __name__ == "__main__":
+                for options in ({"options": ["--no_such_option"]}, {"timeout": 0.2}):
+                    try:
+                        remuda.launch(time.sleep, 1, args=(600,), accelerator="cpu", **options)
+                    except remuda.JobFailed as error:
+                        print(error)
+            """
+        )
+        self.assertEqual(finished.stderr, "")
+        self.assertIn("`remuda` exited with 2\n\nerror[C001]: there is no option `--no_such_option`\n", finished.stdout)
+        self.assertIn("`remuda` exited with 124\n\nerror[R105]: the job did not end within 200 ms", finished.stdout)
+
+    def test_files_are_removed_when_sigterm_ends_the_program(self):
+        with tempfile.TemporaryDirectory() as directory:
+            code = (
+                "import os, remuda, signal, sys, time\n"
+                "def call(launcher):\n"
+                "    os.kill(launcher, signal.SIGTERM)\n"
+                "    time.sleep(600)\n"
+                "if __name__ == '__main__':\n"
+                "    remuda.launch(call, 1, args=(os.getpid(),), accelerator='cpu', directory=sys.argv[1])\n"
+            )
+            finished = program(code, directory)
+            self.assertEqual((finished.returncode, os.listdir(directory)), (-signal.SIGTERM, []), finished.stderr)
 
     def test_result_that_cannot_be_sent_is_a_failure(self):
         error = self.failure(Unreadable, 1)
@@ -206,6 +266,25 @@ class Jobs(unittest.TestCase):
             """
         )
         self.assertIn('put the call of `remuda.launch` below `if __name__ == "__main__":`', finished.stderr)
+
+    def test_function_below_the_guard_is_sent_by_value(self):
+        finished = program(
+            """
+            import remuda
+            def inner():
+                def call(): pass
+            if __name__ == "__main__":
+                def call(value):
+                    return value + 1
+                print(remuda.launch(call, 2, args=(1,), accelerator="cpu"))
+            """
+        )
+        if importlib.util.find_spec("cloudpickle"):
+            self.assertEqual(finished.stdout, "[2, 2]\n", finished.stderr)
+        else:
+            problem = "`call` cannot be sent to workers by its name: `call` is defined below `if __name__ == \"__main__\":`"
+            self.assertIn(problem, finished.stderr)
+            self.assertIn("define it in a module, or above the guard of the program", finished.stderr)
 
     @unittest.skipUnless(importlib.util.find_spec("cloudpickle"), "cloudpickle is not installed")
     def test_notebook_sends_functions_by_value(self):

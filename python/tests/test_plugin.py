@@ -47,6 +47,22 @@ def test_fails():
         assert RANK + 1 == 3, "text"
     remuda.init(timeout=120).barrier()
 
+@pytest.mark.remuda
+def test_shows_where_lists_differ():
+    assert [1, 2, 3, RANK] == [1, 7, 3, RANK]
+
+@pytest.mark.remuda(ranks=2)
+def test_mark_has_an_unknown_option():
+    pass
+
+@pytest.mark.remuda(2, "cuda")
+def test_mark_has_two_values():
+    pass
+
+@pytest.mark.remuda(options=["--no_such_option"])
+def test_is_refused():
+    pass
+
 @pytest.mark.remuda(2)
 def test_is_skipped():
     with pytest.raises(ValueError, match="x"):
@@ -72,6 +88,10 @@ EXPECTED = {
     "test_passes[two]": "PASSED",
     "test_has_not_imported_pytest": "PASSED",
     "test_fails": "FAILED",
+    "test_shows_where_lists_differ": "FAILED",
+    "test_mark_has_an_unknown_option": "FAILED",
+    "test_mark_has_two_values": "FAILED",
+    "test_is_refused": "FAILED",
     "test_is_skipped": "SKIPPED",
     "test_method": "PASSED",
     "test_fixture_that_cannot_be_sent": "FAILED",
@@ -99,6 +119,11 @@ class Plugin(unittest.TestCase):
         self.assertIn("hello from 1", output)
         self.assertIn("a fixture of this test cannot be sent to workers", output)
         self.assertNotIn("_worker.py", output)
+        self.assertRegex(output, r"assert \[1, 2, 3, [01]\] == \[1, 7, 3, [01]\]\n +\n +At index 1 diff: 2 != 7\n")
+        self.assertIn("the mark `remuda` has no option `ranks`; its options are n, hosts, accelerator, ", output)
+        self.assertIn("the mark `remuda` has 2 values without a name; only `n` needs none", output)
+        # Once, and not in the captured output, too.
+        self.assertEqual(output.count("there is no option `--no_such_option`"), 1, output)
 
     def test_assertions_can_be_plain(self):
         output = self.run_tests("--assert=plain", "-k", "fails")

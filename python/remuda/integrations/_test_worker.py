@@ -6,6 +6,7 @@
 import importlib
 import importlib.util
 import marshal
+import os
 import pickle
 import sys
 import types
@@ -22,7 +23,7 @@ _DELAYED = ("pytest", "_pytest", "_pytest.assertion", "_pytest.assertion.rewrite
 
 def run_test(test: "Dict[str, Any]") -> "Optional[str]":
     """Runs a test; returns why it was skipped, or None."""
-    _delay_pytest()
+    _delay_pytest(test["verbosity"])
     try:
         module = _import(test["module"], test["path"], test["code"])
         _function(module, test["name"])(**pickle.loads(test["values"]))
@@ -58,11 +59,12 @@ def _import(name: str, path: str, code: "Optional[bytes]") -> "Any":
     return module
 
 
-def _delay_pytest() -> None:
+def _delay_pytest(verbosity: int) -> None:
     if "pytest" in sys.modules:
         return
     for name in _DELAYED:
         module = sys.modules[name] = _Delayed(name)
+        module.__dict__["_verbosity"] = verbosity
         parent, _, child = name.rpartition(".")
         if parent:
             setattr(sys.modules[parent], child, module)
@@ -81,7 +83,27 @@ class _Delayed(types.ModuleType):
         for delayed in _DELAYED:
             if isinstance(sys.modules.get(delayed), _Delayed):
                 del sys.modules[delayed]
-        return getattr(importlib.import_module(self.__name__), name)
+        loaded = importlib.import_module(self.__name__)
+        _show_differences(self.__dict__["_verbosity"])
+        return getattr(loaded, name)
+
+
+def _show_differences(verbosity: int) -> None:
+    """Lets an assertion of two values that fails show where they differ, as in the process of pytest."""
+    from _pytest.assertion import util
+    from _pytest.config import _prepareconfig
+
+    def explain(op: str, left: "Any", right: "Any") -> "Optional[str]":
+        try:
+            config = _prepareconfig(["-c", os.devnull, *["-v"] * verbosity])
+            found = config.hook.pytest_assertrepr_compare(config=config, op=op, left=left, right=right)
+            lines = [line.replace("\n", "\\n") for line in next(filter(None, found), [])]
+        except Exception:
+            # No public function makes a configuration; the values are then shown alone.
+            return None
+        return "\n~".join(lines).replace("%", "%%") or None
+
+    util._reprcompare = explain
 
 
 class _Mark:

@@ -24,9 +24,25 @@ def pytest_pyfunc_call(pyfuncitem: Any) -> Optional[bool]:
     marker = pyfuncitem.get_closest_marker("remuda")
     if marker is None:
         return None
+    problem = _problem(marker)
+    if problem is not None:
+        pytest.fail(problem, pytrace=False)
     options = {**_DEFAULTS, **dict(zip(["n"], marker.args)), **marker.kwargs}
     _run(pyfuncitem, options)
     return True
+
+
+def _problem(marker: Any) -> Optional[str]:
+    """What is wrong with the options of a mark."""
+    from remuda.launcher import launch
+
+    known = [name for name in inspect.signature(launch).parameters if name not in ("function", "args", "kwargs")]
+    unknown = [name for name in marker.kwargs if name not in known]
+    if unknown:
+        return f"the mark `remuda` has no option `{unknown[0]}`; its options are {', '.join(known)}"
+    if 1 < len(marker.args):
+        return f"the mark `remuda` has {len(marker.args)} values without a name; only `n` needs none"
+    return None
 
 
 def _run(item: Any, options: "Dict[str, Any]") -> None:
@@ -64,6 +80,7 @@ def _test(item: Any) -> "Dict[str, Any]":
         "path": str(item.path),
         "code": _rewritten(item),
         "name": item.obj.__qualname__,
+        "verbosity": item.config.option.verbose,
         "values": sent,
     }
 
