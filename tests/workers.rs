@@ -527,14 +527,18 @@ fn worker_rejects_a_different_contract_version() {
 }
 
 #[test]
-fn worker_names_a_descriptor_that_is_not_open() {
-    let mut command = worker_command("sum", 60_000);
-    command.env(env_vars::REMUDA_RANK_FD, "800").env(env_vars::REMUDA_SHM_FD, "801");
-    let mut worker = Worker::new(Rank(0), spawn_with(&mut command, &[]), None);
-    let expect =
-        "environment variable `REMUDA_RANK_FD` is `800`, which is not an open file descriptor";
-    assert_eq!(worker.read_until("result: "), expect);
-    worker.wait();
+fn process_without_the_descriptors_of_its_worker_says_so() {
+    // Neither is open, or another file has the number of the segment.
+    for shm_fd in ["801", "0"] {
+        let mut command = worker_command("sum", 60_000);
+        command.env(env_vars::REMUDA_RANK_FD, "800").env(env_vars::REMUDA_SHM_FD, shm_fd);
+        command.env(env_vars::RANK, "3");
+        let mut worker = Worker::new(Rank(3), spawn_with(&mut command, &[]), None);
+        let expect = "this process was started by the worker of rank 3, and is not that worker: it has not \
+                      inherited the descriptors by which the worker joins its job";
+        assert_eq!(worker.read_until("result: "), expect);
+        worker.wait();
+    }
 }
 
 #[test]

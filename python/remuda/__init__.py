@@ -9,7 +9,9 @@
 torch needs no import: ``torch.distributed.init_process_group("remuda")``, or ``"cpu:remuda,cuda:nccl"``.
 `remuda.torch` documents what it does there.
 
-`step`, `phase` and `record` tell the launcher what a program does; `launch` starts workers from Python.
+`step`, `phase` and `record` tell the launcher what a program does; `launch` starts workers from Python, and raises
+`JobFailed`. Errors of groups are `Deadline`, `PeerLost`, `Mismatch`, `Aborted`, `TransportFailure` and `SystemFailure`;
+`EnvironmentMismatch` and `BadArgument` are those of calls. All are `RemudaError`.
 
 Importing this package loads nothing: what it has is imported, and the C library opened, at the first use.
 """

@@ -11,6 +11,8 @@ from typing import Any, Optional, Set
 
 from remuda.progress import steps
 
+#: First steps that are sent with a later one, or at the end: a program that reports steps itself does so after them, from 1.
+_HELD = 2
 #: Most optimizers that take a step together; a program that makes a new one for each step has no more.
 _TOGETHER_MAX = 4096
 
@@ -44,7 +46,11 @@ class Optimizers:
         if id(optimizer) in self._stepped or _TOGETHER_MAX <= len(self._stepped):
             self._stepped.clear()
         if not self._stepped:
-            steps.end(steps.newest + 1)
+            number = steps.newest + 1
+            if number <= _HELD:
+                steps.hold(number)
+            else:
+                steps.end(number)
         self._stepped.add(id(optimizer))
 
 

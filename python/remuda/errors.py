@@ -25,7 +25,10 @@ class BadArgument(RemudaError):
 
 
 class Deadline(RemudaError):
-    """The deadline of an operation passed; the message names the ranks that did not call it."""
+    """The deadline of an operation passed; the message names the ranks that did not call it.
+
+    All ranks of the group get it, the late ones included: a rank whose deadline did not pass learns which one's did.
+    """
 
 
 class PeerLost(RemudaError):
@@ -33,7 +36,8 @@ class PeerLost(RemudaError):
 
 
 class Mismatch(RemudaError):
-    """This rank and rank ``rank`` called different operations; the message names both calls."""
+    """This rank and rank ``rank`` called different operations, or passed messages of different sizes; the message names
+    both calls. If two other ranks differ, ``rank`` is the one that has found it."""
 
 
 class Aborted(RemudaError):
@@ -49,7 +53,7 @@ class SystemFailure(RemudaError):
 
 
 class EnvironmentMismatch(RemudaError):
-    """This process was not started as a worker, or cannot join its job."""
+    """This process was not started as a worker, is one that a worker has started, or cannot join its job."""
 
 
 class JobFailed(RemudaError):

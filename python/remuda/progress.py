@@ -46,6 +46,10 @@ class Steps:
             self._send_at = now + STEP_PAUSE
             self._send()
 
+    def hold(self, number: int) -> None:
+        """A step has ended that `flush` sends, if no later one is sent before."""
+        self.newest = number
+
     def flush(self) -> None:
         """Sends the newest step, if it was not sent."""
         if self.newest != self._sent:

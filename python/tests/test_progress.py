@@ -63,6 +63,11 @@ class Notes(unittest.TestCase):
         # What was sent is whole.
         self.assertEqual([number for _, number, *_ in found], list(range(1, len(found) + 1)))
 
+    def test_socket_is_closed(self):
+        code = EVERY_STEP + "import os\nremuda.step()\npid = os.fork()\npid and os.wait()"
+        found, finished = agent.run(code, PYTHONWARNINGS="always")
+        self.assertEqual((len(found), finished.stderr), (1, ""))
+
     def test_forked_process_is_not_the_worker(self):
         code = EVERY_STEP + "import os\nremuda.step()\npid = os.fork()\nremuda.step(7 if pid else 9)\npid and os.wait()"
         found, finished = agent.run(code)

@@ -114,7 +114,7 @@ class EntryPoints(WithTorch):
             "one = torch.ones(2); [dist.all_reduce(one, group=group) for group in groups]\n"
             "print([dist.get_backend(group) for group in groups], one.tolist())"
         )
-        cases = (("'gloo'", "remuda", "remuda"), ("None", "remuda", "remuda"), ("'gloo'", "gloo", "gloo"), ("'gloo'", "", "gloo"))
+        cases = (("'gloo'", "remuda", "remuda"), ("'gloo'", "swap", "remuda"), ("None", "remuda", "remuda"), ("'gloo'", "gloo", "gloo"), ("'gloo'", "", "gloo"))
         for said, variable, name in cases:
             self.environment["REMUDA_TORCH_BACKEND"] = variable
             finished = self.without_a_job(code.replace("GLOO", said))
@@ -186,6 +186,7 @@ class Jobs(WithTorch):
         environment = {**self.environment, "PATH": os.pathsep.join(paths)}
         for line, name in (
             (["run", "-n", "2", *quiet, "--torch_backend", "remuda"], "remuda"),
+            (["run", "-n", "2", *quiet, "--torch_backend", "swap"], "remuda"),
             (["run", "-n", "2", *quiet, "--torch_backend", "gloo"], "gloo"),
             (["torchrun", "--nproc-per-node", "2", "--torch-backend", "remuda"], "remuda"),
             (["accelerate", "launch", "--cpu", "--num_processes", "2", "--torch_backend", "remuda"], "remuda"),

@@ -94,7 +94,7 @@ fn different_operations_are_a_mismatch() {
             cause,
             Cause::Mismatch { own_call, .. } if own_call.op == Operation::Broadcast
         )));
-        // A rank that did not detect the mismatch was told by a rank that did.
+        // A rank that did not detect the mismatch learns it from a rank that did.
         assert!(causes.iter().all(is_mismatch), "{causes:?}");
     }
 }

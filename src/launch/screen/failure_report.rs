@@ -11,6 +11,7 @@ use crate::launch::screen::messages::fold_ranks;
 use crate::launch::screen::shown_text::{
     ShownWorker, first_line, further_lines, without_shown_text,
 };
+use crate::launch::screen::worker_failure::place_of;
 use crate::report::text::Failure;
 use crate::report::{OutputRouter, escape_control};
 use crate::wire::Stream;
@@ -288,10 +289,7 @@ impl JobReport<'_> {
             ));
         }
         if let [rank] = *missing {
-            let worker = self.worker(rank);
-            let pid = worker.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string());
-            let (host, local, slot) = (&worker.host, worker.local_rank, worker.slot);
-            facts.push(format!("host {host}   local rank {local}   slot {slot}   pid {pid}"));
+            facts.push(place_of(self.worker(rank)));
             facts.extend(self.progress_beside(rank));
             facts.extend(
                 last_line(rank).map(|(stream, line)| {

@@ -30,6 +30,13 @@ const DESTROY_GROUP: &str = "the program ended while threads of torch were runni
                              `sys.exit`: delete the model, then call \
                              `torch.distributed.destroy_process_group()` before the end";
 
+/// Where a worker ran.
+pub(in crate::launch) fn place_of(worker: &WorkerHistory) -> String {
+    let WorkerHistory { host, local_rank, slot, .. } = worker;
+    let pid = worker.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string());
+    format!("host {host}   local rank {local_rank}   slot {slot}   pid {pid}")
+}
+
 /// The first error that the driver of the GPUs logged while a worker ran.
 fn gpu_fact(xid: &str) -> String {
     format!("the GPU driver logged: {}", first_line(xid))
@@ -56,13 +63,7 @@ impl JobReport<'_> {
         let none = KernelReport::default();
         let kernel = worker.outcome.as_ref().map_or(&none, |ended| &ended.kernel);
         let mut facts = self.exception_facts(worker);
-        facts.push(format!(
-            "host {}   local rank {}   slot {}   pid {}",
-            worker.host,
-            worker.local_rank,
-            worker.slot,
-            worker.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
-        ));
+        facts.push(place_of(worker));
         facts.extend(self.last_progress(rank));
         if 0 < kernel.oom_kills {
             facts.push(format!(

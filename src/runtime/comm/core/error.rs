@@ -62,11 +62,11 @@ pub enum Cause {
     },
     /// Another rank failed first: its deadline passed, or it found that two ranks called different operations.
     FailedFirst {
-        /// The rank.
+        /// Rank that failed first.
         rank: Rank,
-        /// Its operation.
+        /// Operation that failed there.
         op: Operation,
-        /// Cause of its failure.
+        /// Why it failed there.
         cause: Box<Cause>,
     },
     /// A rank aborted the group; every further operation fails.
