@@ -15,27 +15,20 @@ from remuda.errors import BadArgument
 def pack(function: "Callable[..., Any]", args: Sequence[Any], kwargs: "Dict[str, Any]") -> bytes:
     """A call as the bytes that a worker reads. Raises `BadArgument` if it cannot be sent."""
     call = (function, tuple(args), kwargs)
-    program, problem = None, "it is defined in a notebook, or in a program without `if __name__ == \"__main__\":`"
-    payload, source = None, None
+    program, source = None, None
     try:
-        sent, names = _by_name(call)
-        program = _program() if names else None
-        below = names & program.below_guard if program else set()
-        if below:
-            problem = f"`{min(below)}` is defined below `if __name__ == \"__main__\":`"
-        elif program or not names:
-            payload = sent
+        payload, program = _by_name(call)
     except Exception as error:
-        problem = str(error)
-    if payload is None:
-        program, payload, source = None, _by_value(call, problem), _source(function)
+        payload, source = _by_value(call, str(error)), _source(function)
     paths = [os.path.abspath(path) for path in sys.path]
-    path = program.path if program else None
-    return pickle.dumps({"paths": paths, "program": path, "payload": payload, "source": source})
+    return pickle.dumps({"paths": paths, "program": program, "payload": payload, "source": source})
 
 
-def _by_name(call: "Tuple[Any, ...]") -> "Tuple[bytes, Set[str]]":
-    """A call with the names of its functions and classes, and those names that the program defines."""
+def _by_name(call: "Tuple[Any, ...]") -> "Tuple[bytes, Optional[str]]":
+    """A call with the names of its functions and classes, and the path of the program, if it defines some of them.
+
+    Raises an error if workers cannot import them.
+    """
     names: "Set[str]" = set()
 
     class Pickler(pickle.Pickler):
@@ -46,7 +39,15 @@ def _by_name(call: "Tuple[Any, ...]") -> "Tuple[bytes, Set[str]]":
 
     written = io.BytesIO()
     Pickler(written).dump(call)
-    return written.getvalue(), names
+    if not names:
+        return written.getvalue(), None
+    program = _program()
+    if program is None:
+        raise BadArgument('it is defined in a notebook, or in a program without `if __name__ == "__main__":`')
+    below = names & program.below_guard
+    if below:
+        raise BadArgument(f'`{min(below)}` is defined below `if __name__ == "__main__":`')
+    return written.getvalue(), program.path
 
 
 def _by_value(call: "Tuple[Any, ...]", problem: str) -> bytes:

@@ -17,15 +17,12 @@ _REPORT = re.compile(rb"^error\[[A-Z]\d{3}\]: ", re.MULTILINE)
 _BYTES_MAX = 4096
 
 
-def stdout() -> Optional[int]:
-    """The standard output of the launcher: None for that of the process, else a pipe to `Output`."""
-    return None if _is_own(sys.stdout, 1) else subprocess.PIPE
-
-
 class Output:
     """Prints what the launcher writes into pipes. The report at its end is held back: an exception may have it."""
 
     def __init__(self) -> None:
+        #: The standard output of the launcher: None is that of the process.
+        self.stdout: Optional[int] = None if _is_own(sys.stdout, 1) else subprocess.PIPE
         self._print = _writer(sys.stderr, 2)
         self._report = self._tail = b""
 

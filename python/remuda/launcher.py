@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 from remuda import _worker, failures
 from remuda._call import pack
-from remuda._output import Output, stdout
+from remuda._output import Output
 from remuda.errors import BadArgument, EnvironmentMismatch, JobFailed
 
 #: Path of the executable, for a program that does not find it.
@@ -172,7 +172,8 @@ class Job:
     def run(self, call: bytes, n: Optional[int]) -> List[Any]:
         """Runs the call and returns the results; ``n`` is the number of workers, if it is known."""
         (self.directory / "call").write_bytes(call)
-        process, output = self._start(), Output()
+        output = Output()
+        process = self._start(output)
         try:
             output.forward(process)
             status = process.wait()
@@ -193,7 +194,7 @@ class Job:
         workers = record.get("workers", [])
         return [self._result(rank) for rank in range(len(workers) or n or 0)]
 
-    def _start(self) -> "subprocess.Popen[bytes]":
+    def _start(self, output: Output) -> "subprocess.Popen[bytes]":
         options = [*self._line, "--quiet", "--run_dir", str(self._runs), "--no_local_rank"]
         # The values are in the environment of the launcher, where other users cannot read them.
         names = [word for name in self._variables for word in ("--env", name)]
@@ -207,7 +208,7 @@ class Job:
             [executable(), "run", *options, *names, *program],
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=stdout(),
+            stdout=output.stdout,
             stderr=subprocess.PIPE,
         )
 
@@ -311,7 +312,8 @@ def _interrupt(process: "subprocess.Popen[bytes]") -> None:
 def _stop(process: "subprocess.Popen[bytes]") -> None:
     if process.poll() is None:
         process.terminate()
-        process.wait()
+        # A launcher whose pipe is full would wait.
+        process.communicate()
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()

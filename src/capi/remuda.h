@@ -39,7 +39,7 @@ typedef struct remuda_work remuda_work;
 #define REMUDA_OK 0
 /* A pointer, code, length, rank or name is invalid. */
 #define REMUDA_ARGUMENT 1
-/* The deadline of an operation passed; the message names the ranks that did not call it. */
+/* The deadline of an operation passed, on this rank or on another; the message names the ranks that did not call it. */
 #define REMUDA_DEADLINE 2
 /* A rank exited or its connection was lost. */
 #define REMUDA_PEER_LOST 3

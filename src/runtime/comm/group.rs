@@ -41,7 +41,8 @@ pub(crate) const PANICKED: &str = "it panicked";
 /// A set of ranks that communicate; every rank holds its own handle.
 ///
 /// All ranks must call the same operations in the same order. If a rank calls a different operation, all
-/// ranks get [`Cause::Mismatch`]. After an error every further operation of the group fails. Clones are
+/// ranks get [`Cause::Mismatch`]. A rank that did not notice a failure itself gets [`Cause::FailedFirst`], with the
+/// failure of the first rank that did. After an error every further operation of the group fails. Clones are
 /// handles to the same group, which ends when the last one is dropped.
 ///
 /// ```
