@@ -219,6 +219,9 @@ class Jobs(WithTorch):
     def test_processes_that_workers_start(self):
         self.job(2, "children")
 
+    def test_rank_that_names_another_backend(self):
+        self.job(2, "names")
+
     def test_lost_rank(self):
         self.job(2, "lost")
 

@@ -660,16 +660,41 @@ def process_with_the_rank_of_its_worker_meets_those_of_the_others():
     dist.barrier()
 
 
+@case("names")
+def rank_that_names_another_backend_is_told():
+    import io
+
+    import remuda.torch.backend as backend
+
+    told, backend._NAMED_WITHIN_S = io.StringIO(), 0.01
+    directory = os.environ["TORCH_WORKER_DIRECTORY"]
+    end = os.path.join(directory, "end")
+    if RANK == 0:
+        sys.stderr, own = told, sys.stderr
+        store = dist.FileStore(os.path.join(directory, "names"), SIZE)
+        dist.init_process_group("remuda", store=store, rank=0, world_size=SIZE)
+        while not told.getvalue().endswith("\n"):
+            time.sleep(0.01)
+        sys.stderr = own
+        text = "note: rank 1 has not named the backend remuda for its default group within 0.01 s"
+        assert told.getvalue().startswith(text), told.getvalue()
+        open(end, "w").close()
+    while not os.path.exists(end):
+        time.sleep(0.01)
+
+
 @case("lost")
 def lost_rank_is_named():
     import remuda
 
+    net = nn.parallel.DistributedDataParallel(nn.Linear(2, 1))
     if RANK == 1:
-        dist.all_reduce(torch.ones(2))
         # With 0, so that the launcher does not stop the others.
         os._exit(0)
-    dist.all_reduce(torch.ones(2))
-    error = error_of(lambda: dist.all_reduce(torch.ones(2)))
+    # torch keeps the text alone; the next operation has the error.
+    error = error_of(lambda: net(torch.ones(1, 2)).sum().backward())
+    assert not isinstance(error, remuda.RemudaError) and "PeerLost: " in str(error), error
+    error = error_of(dist.barrier)
     assert isinstance(error, remuda.PeerLost) and error.rank == 1, error
     # The group has failed, so it cannot be left in an orderly way.
     print("ok lost_rank_is_named", flush=True)
@@ -691,12 +716,13 @@ def main():
         create = lambda options, _: remuda.torch.RemudaProcessGroup(options)
         dist.Backend.register_backend("remuda_group", create, extended_api=True, devices=["cpu"])
         dist.init_process_group("remuda_group")
-    else:
+    elif scenario != "names":
         dist.init_process_group("cpu:remuda" if scenario == "errors" else "remuda")
     for function in CASES[scenario]:
         function()
         print(f"ok {function.__name__}", flush=True)
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

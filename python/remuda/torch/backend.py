@@ -44,6 +44,9 @@ _NAME_BYTES_MAX = 128
 #: What torch says of a Work that is not one of its own backends.
 _UNKNOWN_OPERATION = 100
 
+#: Time after which a rank tells that the next one has not made its default group over remuda, in seconds.
+_NAMED_WITHIN_S = 30
+
 _world_lock = threading.Lock()
 _world: Optional[groups.Group] = None
 
@@ -79,6 +82,34 @@ def _join_job(options: Any) -> "Tuple[groups.Group, bool]":
         _world = _meet(options)
         _leave_at_exit(_world)
         return _world, True
+
+
+def _compare_names(options: Any) -> None:
+    """Tells the user if the next rank names another backend: torch does not compare the names, and both would wait."""
+    after = (options.group_rank + 1) % options.group_size
+    options.store.set(f"remuda/named/{options.group_rank}", "")
+
+    def look() -> None:
+        try:
+            is_named = options.store.check([f"remuda/named/{after}"])
+        except Exception:
+            # The program has ended, and the store with it.
+            return
+        if not is_named:
+            problem = f"rank {after} has not named the backend remuda for its default group"
+            note = f"note: {problem} within {_NAMED_WITHIN_S} s; all ranks name the same backend"
+            print(note, file=sys.stderr, flush=True)
+
+    timer = threading.Timer(_NAMED_WITHIN_S, look)
+    timer.daemon = True
+
+    def end() -> None:
+        timer.cancel()
+        # Python must not end the thread while C++ runs in it.
+        timer.join(1)
+
+    timer.start()
+    atexit.register(end)
 
 
 def _is_of_job() -> bool:
@@ -139,6 +170,8 @@ def _address_of(store: Any) -> str:
 def _member_group(options: Any) -> groups.Group:
     """The group of remuda for a group of torch, whose members call this."""
     timeout_s = options.timeout.total_seconds()
+    if not options.global_ranks_in_group and 1 < options.group_size:
+        _compare_names(options)
     world, is_new = _join_job(options)
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     if world.size <= max(ranks) or ranks[options.group_rank] != world.rank:
