@@ -29,9 +29,9 @@ class Output:
     def forward(self, process: "subprocess.Popen[bytes]") -> None:
         """Prints until the pipes end."""
         with selectors.DefaultSelector() as selector:
-            if process.stdout is not None:
-                selector.register(process.stdout, selectors.EVENT_READ, _writer(sys.stdout, 1))
-            selector.register(process.stderr, selectors.EVENT_READ, self._on_error_output)
+            for pipe, on_output in ((process.stdout, _writer(sys.stdout, 1)), (process.stderr, self._on_error_output)):
+                if pipe is not None:
+                    selector.register(pipe, selectors.EVENT_READ, on_output)
             while selector.get_map():
                 for key, _ in selector.select():
                     written = os.read(key.fd, 1 << 16)

@@ -113,7 +113,7 @@ def _failure(error: BaseException) -> "Dict[str, Any]":
     sys.stdout.flush()
     print(text, file=sys.stderr, flush=True)
     failures.report(error)
-    outcome = {"error": failures.describe(error), "traceback": text}
+    outcome: "Dict[str, Any]" = {"error": failures.describe(error), "traceback": text}
     try:
         outcome["exception"] = dumps(error)
     except Exception as problem:

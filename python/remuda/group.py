@@ -308,8 +308,9 @@ def init(timeout: Optional[float] = None, streams: int = 0) -> Group:
 def _program() -> Optional[str]:
     """The program as ``remuda run`` takes it; None where it has no file, as in a notebook."""
     main = sys.modules["__main__"]
-    if getattr(main, "__spec__", None) is not None:
-        return f"--module {main.__spec__.name.removesuffix('.__main__')}"
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return f"--module {spec.name.removesuffix('.__main__')}"
     return sys.argv[0] if getattr(main, "__file__", None) and sys.argv[0] else None
 
 

@@ -157,13 +157,15 @@ def _open(file: pathlib.Path) -> ctypes.CDLL:
     except (AttributeError, OSError) as error:
         hint = "install the wheel of remuda, or set REMUDA_LIBRARY to the path of `libremuda.so`"
         raise EnvironmentMismatch(f"cannot open the C library `{file}`: {error}", hint=hint) from error
+    same = "install the package and the library of the same version of remuda"
     if found != ABI:
-        hint = "install the package and the library of the same version of remuda"
         problem = f"the C library `{file}` has version {found} of the interface, this package uses version {ABI}"
-        raise EnvironmentMismatch(problem, hint=hint)
+        raise EnvironmentMismatch(problem, hint=same)
     prototypes = {**PROTOTYPES, **(DEVICE_PROTOTYPES if has_devices(opened) else {})}
     for name, (result, parameters) in prototypes.items():
-        function = getattr(opened, name)
+        function = getattr(opened, name, None)
+        if function is None:
+            raise EnvironmentMismatch(f"the C library `{file}` is older than this package: no `{name}`", hint=same)
         function.restype, function.argtypes = result, parameters
     return opened
 

@@ -91,6 +91,12 @@ class Loading(unittest.TestCase):
         finished = self.run_python("import remuda; remuda.version()", REMUDA_LIBRARY="libc.so.6")
         self.assertIn("cannot open the C library `libc.so.6`", finished.stderr)
 
+    def test_older_library_is_named(self):
+        code = "import remuda.native as native; native.PROTOTYPES['remuda_newer'] = (None, []); native.library()"
+        finished = self.run_python(code)
+        self.assertRegex(finished.stderr, "the C library `.*` is older than this package: no `remuda_newer`\n")
+        self.assertIn("hint: install the package and the library of the same version", finished.stderr)
+
     def test_library_is_of_this_version(self):
         self.assertRegex(remuda.version(), r"^\d+\.\d+\.\d+$")
         self.assertEqual(remuda.__version__, remuda.version())

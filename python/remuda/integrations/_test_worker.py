@@ -3,6 +3,7 @@
 `pytest` is imported at the first use of anything but marks and fixtures, or when an assertion fails.
 """
 
+import functools
 import importlib
 import importlib.util
 import marshal
@@ -91,11 +92,10 @@ class _Delayed(types.ModuleType):
 def _show_differences(verbosity: int) -> None:
     """Lets an assertion of two values that fails show where they differ, as in the process of pytest."""
     from _pytest.assertion import util
-    from _pytest.config import _prepareconfig
 
     def explain(op: str, left: "Any", right: "Any") -> "Optional[str]":
         try:
-            config = _prepareconfig(["-c", os.devnull, *["-v"] * verbosity])
+            config = _configuration(verbosity)
             found = config.hook.pytest_assertrepr_compare(config=config, op=op, left=left, right=right)
             lines = [line.replace("\n", "\\n") for line in next(filter(None, found), [])]
         except Exception:
@@ -104,6 +104,14 @@ def _show_differences(verbosity: int) -> None:
         return "\n~".join(lines).replace("%", "%%") or None
 
     util._reprcompare = explain
+
+
+@functools.lru_cache(maxsize=None)
+def _configuration(verbosity: int) -> "Any":
+    """That of a pytest without files."""
+    from _pytest.config import _prepareconfig
+
+    return _prepareconfig(["-c", os.devnull, *["-v"] * verbosity])
 
 
 class _Mark:

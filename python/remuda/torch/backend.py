@@ -87,7 +87,11 @@ def _join_job(options: Any) -> "Tuple[groups.Group, bool]":
 def _compare_names(options: Any) -> None:
     """Tells the user if the next rank names another backend: torch does not compare the names, and both would wait."""
     after = (options.group_rank + 1) % options.group_size
-    options.store.set(f"remuda/named/{options.group_rank}", "")
+    try:
+        options.store.set(f"remuda/named/{options.group_rank}", "")
+    except Exception:
+        # A job does not need the store.
+        return
 
     def look() -> None:
         try:
