@@ -75,24 +75,33 @@ pub fn gpus() -> Option<Vec<Gpu>> {
     (0..nvml.device_count().ok()?).map(|index| describe(&nvml, index).ok()).collect()
 }
 
-/// Name of the GPU of this machine with the least compute capability, and that, major and minor; `None` if there is no
-/// GPU.
+/// What a GPU can compute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuCapability {
+    /// Name, such as `NVIDIA H200`.
+    pub name: String,
+    /// Major and minor compute capability.
+    pub version: (u32, u32),
+}
+
+/// The GPU of this machine with the least compute capability; `None` if there is no GPU.
 ///
 /// # Errors
 /// Why NVML does not say it.
-pub fn oldest_gpu() -> Result<Option<(String, (u32, u32))>, String> {
-    let found = |nvml: &Nvml, index| -> Result<_, NvmlError> {
+pub fn oldest_gpu() -> Result<Option<GpuCapability>, String> {
+    let found = |nvml: &Nvml, index| -> Result<GpuCapability, NvmlError> {
         let device = nvml.device_by_index(index)?;
         let capability = device.cuda_compute_capability()?;
         let number = |number: i32| u32::try_from(number).unwrap_or_default();
-        Ok((device.name()?, (number(capability.major), number(capability.minor))))
+        let version = (number(capability.major), number(capability.minor));
+        Ok(GpuCapability { name: device.name()?, version })
     };
     let all = || -> Result<Vec<_>, NvmlError> {
         let nvml = Nvml::init()?;
         (0..nvml.device_count()?).map(|index| found(&nvml, index)).collect()
     };
     let all = all().map_err(|error| error.to_string())?;
-    Ok(all.into_iter().min_by_key(|(_, capability)| *capability))
+    Ok(all.into_iter().min_by_key(|gpu| gpu.version))
 }
 
 /// Memory of a GPU that nothing uses.

@@ -18,8 +18,8 @@ mod topology;
 
 pub use cpu::{CpuQuota, cpu_quota, usable_cpus};
 pub use gpu::{
-    Gpu, GpuRoom, GpusAndDriver, VisibleDevices, gpu_count, gpu_rooms, gpu_uuids, gpus,
-    gpus_and_driver, has_gpu, oldest_gpu, slots_of, visible_devices,
+    Gpu, GpuCapability, GpuRoom, GpusAndDriver, VisibleDevices, gpu_count, gpu_rooms, gpu_uuids,
+    gpus, gpus_and_driver, has_gpu, oldest_gpu, slots_of, visible_devices,
 };
 pub use gpu_state::{GpuState, GpuUser, Gpus, gpu_states};
 pub use kernel_log::{open_log_at_end, read_xids, xid_concerns, xid_is_of_device, xids};

@@ -232,7 +232,7 @@ mod tests {
         let expected = "of 3000 GB/s of a copy: adam 100 %, norm_forward 70 %";
         let measured = as_shares(3000.0, &kernels);
         assert_eq!(measured.message, expected);
-        assert_eq!(measured.figures["adam"], 1.0);
+        assert!((measured.figures["norm_forward"] - 0.7).abs() < 1e-9, "{measured:?}");
     }
 
     #[test]

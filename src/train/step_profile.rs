@@ -58,7 +58,7 @@ fn batch(config: &GptConfig, samples: usize) -> Sequences {
 /// If the device fails, or has too little memory.
 pub fn profile_step(
     group: &Group,
-    device: Arc<dyn Device>,
+    device: &Arc<dyn Device>,
     config: GptConfig,
     samples: usize,
 ) -> Result<StepProfile, EngineError> {
@@ -79,7 +79,7 @@ pub fn profile_step(
     let seconds = (clock::now() - start).as_secs_f64() / f64::from(TIMED_STEPS);
     recording.start();
     engine.train_batch(|_| batch.clone())?;
-    let operations = time_operations(&*device, &recording.stop())?;
+    let operations = time_operations(&**device, &recording.stop())?;
     Ok(StepProfile { config, samples, seconds, operations })
 }
 

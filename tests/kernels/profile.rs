@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use remuda::cuda::device::Device;
 use remuda::runtime::Group;
 use remuda::train::{GptArchitecture, GptConfig, profile_step};
 
@@ -17,9 +18,9 @@ fn profile_of_a_step_has_all_of_its_operations() {
     let architecture = GptArchitecture::Gpt2;
     let config =
         GptConfig { architecture, vocabulary: 37, block: 16, layers: 2, heads: 1, width: 64 };
-    let device = Arc::new(EmulatedStreams::new(Order::Early));
+    let device: Arc<dyn Device> = Arc::new(EmulatedStreams::new(Order::Early));
     let group = Group::single().expect("a group of one rank");
-    let profile = profile_step(&group, device, config, 2).expect("the device executes all steps");
+    let profile = profile_step(&group, &device, config, 2).expect("the device executes all steps");
     let mut counts = BTreeMap::new();
     for operation in &profile.operations {
         assert!(0.0 < operation.seconds, "{operation:?}");
@@ -37,7 +38,7 @@ fn profile_of_a_step_has_all_of_its_operations() {
     let products = profile.operations.iter().filter(|of| of.name == "product");
     let flops: f64 = products.map(|of| f64::from(of.count) * of.flops).sum();
     // Multiplications and additions of 32 tokens: three products for each weight of a layer, and of the head.
-    assert_eq!(flops, 3.0 * 2.0 * 32.0 * f64::from(2 * 12 * 64 * 64 + 37 * 64));
+    assert_eq!(flops as u64, 3 * 2 * 32 * (2 * 12 * 64 * 64 + 37 * 64));
     let figures = profile.figures();
     assert!(0.0 < figures["step_ms"] && 0.0 < figures["product_32_192_64_tflop_per_s"]);
     assert_eq!(figures.keys().filter(|name| name.starts_with("product_")).count(), 1 + 12);

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
-#[cfg(feature = "nccl")]
+#[cfg(all(feature = "nccl", feature = "train"))]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use crate::cli::codes::machine::NO_DEVICE;
 use crate::cli::error::CliError;
 use crate::cli::line::codes::BAD_VALUE;
 use crate::cli::resolve;
-#[cfg(feature = "nccl")]
+#[cfg(all(feature = "nccl", feature = "train"))]
 use crate::cuda::device::Device;
 use crate::os::process::command_output::output_of;
 use crate::report::text::{Align, paint_message, show_columns, show_count};
 use crate::report::{Terminal, print, print_error, print_screen};
-#[cfg(feature = "nccl")]
+#[cfg(all(feature = "nccl", feature = "train"))]
 use crate::runtime::Group;
 #[cfg(feature = "nccl")]
 use crate::runtime::gpu_checks;
-#[cfg(feature = "nccl")]
+#[cfg(all(feature = "nccl", feature = "train"))]
 use crate::train::{GPT2_124M, lacks_memory, profile_step};
 
 /// Name of the command that makes this executable run one check.
@@ -39,9 +39,10 @@ const EXECUTABLE: &str = "/proc/self/exe";
 /// Version of the document of `--json`.
 const DOCUMENT_VERSION: u32 = 2;
 /// Name of the check that trains for some steps, and says where their time goes.
+#[cfg(feature = "nccl")]
 const STEP: &str = "step";
 /// Sequences of a step of that check, as many as there is memory for.
-#[cfg(feature = "nccl")]
+#[cfg(all(feature = "nccl", feature = "train"))]
 const STEP_SAMPLES: [usize; 4] = [64, 16, 4, 1];
 /// Name of the check of collectives between all GPUs.
 const COLLECTIVES: &str = "collectives";
@@ -200,23 +201,29 @@ pub(in crate::cli) fn main(words: &[OsString]) -> Result<Status, CliError> {
 #[cfg(feature = "nccl")]
 fn check_names() -> Vec<&'static str> {
     let mut names = gpu_checks::check_names();
-    names.push(STEP);
+    if cfg!(feature = "train") {
+        names.push(STEP);
+    }
     names
 }
 
 #[cfg(feature = "nccl")]
 fn run_here(gpu: usize, check: &str) -> Result<Measured, String> {
-    if check == STEP { profile(gpu) } else { gpu_checks::run_check(gpu, check) }
+    #[cfg(feature = "train")]
+    if check == STEP {
+        return profile(gpu);
+    }
+    gpu_checks::run_check(gpu, check)
 }
 
 /// Trains GPT-2 for some steps, and times its parts.
-#[cfg(feature = "nccl")]
+#[cfg(all(feature = "nccl", feature = "train"))]
 fn profile(gpu: usize) -> Result<Measured, String> {
     let device = gpu_checks::open_as_trained(gpu)?;
     let group = Group::single().map_err(|error| error.to_string())?;
     let device: Arc<dyn Device> = Arc::new(device);
     for samples in STEP_SAMPLES {
-        match profile_step(&group, device.clone(), GPT2_124M, samples) {
+        match profile_step(&group, &device, GPT2_124M, samples) {
             Err(error) if lacks_memory(&error) => {}
             Err(error) => return Err(error.to_string()),
             Ok(found) => {

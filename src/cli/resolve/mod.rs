@@ -32,7 +32,9 @@ mod world_info;
 
 pub(super) use allocated::{AllocatedNodes, allocated_nodes, has_usual_hosts, separate_tasks_note};
 pub(super) use cluster::{ResolvedCluster, StartedNodes, resolve_hosts};
-pub(super) use devices::{gpu_count, named_accelerator, slots_are, visible_gpus, visible_xpus};
+#[cfg(feature = "train")]
+pub(super) use devices::named_accelerator;
+pub(super) use devices::{gpu_count, slots_are, visible_gpus, visible_xpus};
 pub(super) use dial::NodePorts;
 pub(super) use elastic::elastic;
 pub(super) use host_as_script::check_script_is_no_host;

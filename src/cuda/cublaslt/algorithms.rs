@@ -192,7 +192,7 @@ impl LtAlgorithms {
         let mut message = [0; MESSAGE_BYTES];
         share.share(&mut message).map_err(|problem| CublasLtError::Share { problem })?;
         if message[1..9] != digest_of(product).to_le_bytes() {
-            return Err(CublasLtError::OtherProduct { product: *product });
+            return Err(CublasLtError::OtherProduct { product: Box::new(*product) });
         }
         match (message[0], apart) {
             (WHOLE | EPILOGUE_APART, apart) if self.refusal.is_some() => {
@@ -203,7 +203,7 @@ impl LtAlgorithms {
                 let algorithm = bytemuck::pod_read_unaligned(&message[9..]);
                 Ok(LtMethod::Whole(Arc::new(self.handle.plan_of(product, algorithm)?)))
             }
-            _ => Err(CublasLtError::NoneOnFirstRank { product: *product }),
+            _ => Err(CublasLtError::NoneOnFirstRank { product: Box::new(*product) }),
         }
     }
 }

@@ -26,7 +26,7 @@ pub enum CublasLtError {
         /// Version of the library, such as `13.1.0`.
         version: String,
         /// Shapes, types and transposes of the operands.
-        product: LtProduct,
+        product: Box<LtProduct>,
     },
     /// This rank has another GPU or another library than rank 0, whose algorithms it cannot use.
     #[error("this rank has {own}, and rank 0 has {first}: they cannot use the same algorithms")]
@@ -46,13 +46,13 @@ pub enum CublasLtError {
     #[error("rank 0 multiplies other matrices than this rank: {product:?}")]
     OtherProduct {
         /// Product of this rank.
-        product: LtProduct,
+        product: Box<LtProduct>,
     },
     /// Rank 0 found no algorithm; its own error says why.
     #[error("rank 0 has no algorithm for {product:?}")]
     NoneOnFirstRank {
         /// Shapes, types and transposes of the operands.
-        product: LtProduct,
+        product: Box<LtProduct>,
     },
     /// The time of an algorithm could not be measured.
     #[error("the time of an algorithm cannot be measured: {problem}")]

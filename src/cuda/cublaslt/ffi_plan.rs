@@ -102,7 +102,10 @@ impl LtHandle {
         found.truncate(usize::try_from(count).unwrap_or_default());
         found.retain(|result| result.state == 0 && result.workspace_bytes <= workspace_bytes);
         if found.is_empty() {
-            return Err(CublasLtError::NoAlgorithm { version: self.version(), product: *product });
+            return Err(CublasLtError::NoAlgorithm {
+                version: self.version(),
+                product: Box::new(*product),
+            });
         }
         found.into_iter().map(|result| self.plan_with(product, result.algorithm)).collect()
     }

@@ -9,7 +9,7 @@ use crate::cuda::driver::OLDEST_ARCHITECTURE;
 #[cfg(feature = "nccl")]
 use crate::cuda::nvrtc::{Architecture, Compiler};
 #[cfg(feature = "nccl")]
-use crate::inventory::oldest_gpu;
+use crate::inventory::{GpuCapability, oldest_gpu};
 use crate::report::print_error;
 use crate::report::text::show_count;
 use crate::runtime::{CollectiveError, Group, ReduceOp};
@@ -64,14 +64,15 @@ fn problem_of_gpus() -> Option<String> {
     });
     match oldest {
         Err(why) => Some(why),
-        Ok(oldest) => oldest.and_then(|(name, version)| problem_of_architecture(&name, version)),
+        Ok(oldest) => oldest.as_ref().and_then(problem_of_architecture),
     }
 }
 
 #[cfg(feature = "nccl")]
-fn problem_of_architecture(name: &str, (major, minor): (u32, u32)) -> Option<String> {
+fn problem_of_architecture(gpu: &GpuCapability) -> Option<String> {
+    let GpuCapability { name, version: (major, minor) } = gpu;
     let Architecture { major: least, minor: and } = OLDEST_ARCHITECTURE;
-    (major < least).then(|| {
+    (*major < least).then(|| {
         format!("{name} has compute capability {major}.{minor}, and training needs {least}.{and}")
     })
 }
@@ -149,8 +150,11 @@ mod tests {
     #[test]
     fn old_gpu_is_a_reason() {
         let why = "Tesla T4 has compute capability 7.5, and training needs 8.0";
-        assert_eq!(problem_of_architecture("Tesla T4", (7, 5)).as_deref(), Some(why));
-        assert_eq!(problem_of_architecture("NVIDIA A100", (8, 0)), None);
-        assert_eq!(problem_of_architecture("NVIDIA B200", (10, 0)), None);
+        let problem = |name: &str, version| {
+            problem_of_architecture(&GpuCapability { name: name.to_owned(), version })
+        };
+        assert_eq!(problem("Tesla T4", (7, 5)).as_deref(), Some(why));
+        assert_eq!(problem("NVIDIA A100", (8, 0)), None);
+        assert_eq!(problem("NVIDIA B200", (10, 0)), None);
     }
 }
