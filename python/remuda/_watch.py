@@ -11,7 +11,7 @@ from typing import Any, Optional, Set
 
 from remuda.progress import steps
 
-#: First steps that are sent with a later one, or at the end: a program that reports steps itself does so after them, from 1.
+#: First steps that are held for a moment: a program that reports steps itself does so after them, from 1.
 _HELD = 2
 #: Most optimizers that take a step together; a program that makes a new one for each step has no more.
 _TOGETHER_MAX = 4096

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import threading
 import time
 from types import TracebackType
 from typing import Any, Optional, Type
@@ -13,6 +14,8 @@ from remuda import notes
 STEP_PAUSE = 0.002
 #: Shortest time between two losses that are read from tensors, because that may wait for a GPU.
 LOSS_PAUSE = 0.1
+#: Time until a step is sent that may be none of the program, in seconds.
+HOLD_PAUSE = 1.0
 #: Weight of the newest step in the mean of the speed.
 _NEWEST = 0.2
 
@@ -32,6 +35,7 @@ class Steps:
         #: The newest loss that was read.
         self._loss: Optional[float] = None
         self._read_at = 0.0
+        self._timer: Optional[threading.Timer] = None
 
     def end(self, number: int, steps: Optional[int] = None, loss: Any = None, tokens: Any = None) -> None:
         """A step has ended."""
@@ -47,8 +51,16 @@ class Steps:
             self._send()
 
     def hold(self, number: int) -> None:
-        """A step has ended that `flush` sends, if no later one is sent before."""
+        """A step was counted, which is sent soon or with a later one, unless the program then reports steps itself."""
         self.newest = number
+        if self._timer is None:
+            self._timer = threading.Timer(HOLD_PAUSE, self._send_held)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _send_held(self) -> None:
+        if not self.is_reported:
+            self.flush()
 
     def flush(self) -> None:
         """Sends the newest step, if it was not sent."""

@@ -11,7 +11,9 @@ import unittest
 import agent
 import test_torch
 
-EVERY_STEP = "import torch, remuda.progress; remuda.progress.STEP_PAUSE = 0\n"
+EVERY_STEP = (
+    "import torch, remuda.progress; remuda.progress.STEP_PAUSE = 0; remuda.progress.HOLD_PAUSE = 3600\n"
+)
 OPTIMIZER = "new = lambda: torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)\n"
 
 
@@ -40,6 +42,17 @@ class Optimizers(Watched):
         # The first step of another optimizer belongs to the step before it, and the first two are not sent.
         self.assertEqual(found[:7], list(range(3, 10)))
         self.assertEqual(found, sorted(set(found)))
+
+    def test_first_step_of_a_program_that_hangs_is_sent(self):
+        code = """
+            import os, time
+            remuda.progress.HOLD_PAUSE = 0
+            new().step()
+            while remuda.progress.steps._sent != 1: time.sleep(0.01)
+            # Nothing is sent at the end.
+            os._exit(0)
+        """
+        self.assertEqual(self.steps(code)[0], [1])
 
     def test_package_that_is_found_twice_counts_once(self):
         code = "import remuda._autoload; remuda._autoload.load(); new().step()"
