@@ -54,7 +54,8 @@ def _by_value(call: "Tuple[Any, ...]", problem: str) -> bytes:
     dumps = _worker.dumps_by_value()
     if dumps is None:
         hint = "define it in a module, or above the guard of the program, or install `cloudpickle`"
-        raise BadArgument(f"{_name(call[0])} cannot be sent to workers by its name: {problem}", hint=hint)
+        what = f"{_name(call[0])} or one of its arguments"
+        raise BadArgument(f"{what} cannot be sent to workers by its name: {problem}", hint=hint)
     try:
         return dumps(call)
     except Exception as error:

@@ -38,11 +38,18 @@ def dumps(value: "Any") -> bytes:
         return by_value(value)
 
 
+def _dumps_result(value: "Any") -> bytes:
+    try:
+        return dumps(value)
+    except Exception as error:
+        raise TypeError(f"the result of the function cannot be sent: {error}") from None
+
+
 def main(directory: str) -> int:
     """Makes the call; returns the exit status."""
     rank = os.environ["RANK"]
     try:
-        value = {"value": dumps(_call(directory))}
+        value = {"value": _dumps_result(_call(directory))}
     except KeyboardInterrupt:
         raise
     except SystemExit as error:

@@ -56,10 +56,11 @@ def launch(
     if _worker.is_loading_program:
         hint = 'put the call of `remuda.launch` below `if __name__ == "__main__":`'
         raise BadArgument("a worker imports this program, which calls `remuda.launch` again", hint=hint)
+    _check(function, n, args, env, timeout, options)
     call = pack(function, args, dict(kwargs or {}))
     line = [*_place(n, hosts, accelerator), *_limit(timeout), *options]
     interpreter = python or sys.executable
-    with _ended_by_sigterm(), _directory(directory, hosts) as path:
+    with _ended_by_signals(), _directory(directory, hosts) as path:
         job = Job(path, line, interpreter, dict(env or {}))
         return job.run(call, n if hosts is None else None)
 
@@ -78,6 +79,24 @@ def executable() -> str:
         hint = f"install the wheel of remuda, or set {EXECUTABLE} to the path of `remuda`"
         raise EnvironmentMismatch("the executable `remuda` is not installed", hint=hint)
     return found
+
+
+def _check(function: Any, n: Any, args: Any, env: Any, timeout: Any, options: Any) -> None:
+    """Raises `BadArgument` for what no call can have."""
+    if not callable(function):
+        raise BadArgument(f"{function!r} cannot be called", hint="pass a function, and its arguments as `args=(…,)`")
+    if n is not None and (isinstance(n, bool) or not isinstance(n, int)):
+        raise BadArgument(f"`n` is {n!r}", hint="pass the number of workers, such as `n=4`")
+    if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
+        raise BadArgument(f"`args` is {args!r}", hint="pass a tuple, such as `args=(1,)`")
+    is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    if timeout is not None and not (is_number and 0 < timeout):
+        raise BadArgument(f"`timeout` is {timeout!r}", hint="pass seconds above 0, such as `timeout=60`")
+    if env is not None and not all(isinstance(text, str) for pair in dict(env).items() for text in pair):
+        raise BadArgument(f"`env` is {env!r}", hint="pass names and values as texts")
+    if isinstance(options, str):
+        hint = f"pass a list of words: `options={options.split()!r}`"
+        raise BadArgument("`options` is one text", hint=hint)
 
 
 # ---- the command line ---------------------------------------------------------------------------------------------
@@ -117,29 +136,34 @@ def _directory(named: Optional[str], hosts: Any) -> "Iterator[pathlib.Path]":
 
 
 class _Terminated(BaseException):
-    """SIGTERM has arrived."""
+    """A signal has arrived that ends the process."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
 
 
 @contextlib.contextmanager
-def _ended_by_sigterm() -> "Iterator[None]":
-    """Ends the job and removes its files before SIGTERM ends this process, unless the program handles the signal."""
+def _ended_by_signals() -> "Iterator[None]":
+    """Ends the job and removes its files before SIGTERM or SIGHUP ends this process, unless the program handles it."""
     is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
+    both = (signal.SIGTERM, signal.SIGHUP)
+    own = [number for number in both if is_main and signal.getsignal(number) is signal.SIG_DFL]
 
-    def end(*_: Any) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise _Terminated
+    def end(number: int, _: Any) -> None:
+        for one in own:
+            signal.signal(one, signal.SIG_IGN)
+        raise _Terminated(number)
 
-    signal.signal(signal.SIGTERM, end)
+    for number in own:
+        signal.signal(number, end)
     try:
         yield
-    except _Terminated:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTERM)
+    except _Terminated as ended:
+        signal.signal(ended.number, signal.SIG_DFL)
+        os.kill(os.getpid(), ended.number)
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in own:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _kept_runs() -> Optional[pathlib.Path]:
@@ -167,6 +191,7 @@ class Job:
         self._line = line
         self._python = python
         self._variables = variables
+        self._has_hosts = "--hostfile" in line
         self._runs = _kept_runs() or directory / "runs"
 
     def run(self, call: bytes, n: Optional[int]) -> List[Any]:
@@ -202,6 +227,8 @@ class Job:
         code = "import sys; from remuda._worker import main; sys.exit(main(sys.argv[1]))"
         program = ["--no_python", self._python, "-X", "faulthandler", "-u", "-c", code, str(self.directory)]
         environment = {**os.environ, **self._variables, **_search_path()}
+        # If this process is killed, the job ends too.
+        environment["REMUDA_ENDS_WITH"] = str(os.getpid())
         sys.stdout.flush()
         sys.stderr.flush()
         return subprocess.Popen(
@@ -225,7 +252,9 @@ class Job:
     def _result(self, rank: int) -> Any:
         outcome = self._outcome(rank)
         if outcome is None or "value" not in outcome:
-            hint = f"return from the function, and let all hosts see `{self.directory.parent}`"
+            hint = "let the function return, without `os._exit` and without options that start no worker"
+            if self._has_hosts:
+                hint += f", and let all hosts see `{self.directory.parent}`"
             raise JobFailed(f"rank {rank} exited with 0, but left no result", rank, hint=hint)
         try:
             return pickle.loads(outcome["value"])
@@ -271,12 +300,23 @@ def _problem(status: int, cause: "Dict[str, Any]", said: Optional[str]) -> str:
     """How a job failed in which no worker has raised an exception; ``said`` is the argument of ``sys.exit``."""
     rank, host = cause.get("rank"), cause.get("host")
     if rank is None:
+        ending = _signal(status)
+        if ending is not None:
+            return f"`remuda` was stopped by {ending}"
         return f"`remuda` exited with {status}" if host is None else f"host {host} was lost"
     if cause.get("signal") is not None:
         return f"signal {cause['signal']} ended rank {rank} on {host}"
     if cause.get("code") is not None:
         return f"rank {rank} on {host} exited with {cause['code']}" + (f": {said}" if said else "")
     return f"rank {rank} on {host} failed ({cause.get('kind')})"
+
+
+def _signal(status: int) -> Optional[str]:
+    """The signal of an exit status, if it is that of one."""
+    try:
+        return signal.Signals(status - 128).name
+    except ValueError:
+        return None
 
 
 def _original(outcome: "Dict[str, Any]") -> "Tuple[Optional[BaseException], str]":

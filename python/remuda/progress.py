@@ -104,6 +104,8 @@ def step(
     element, which is read at most ten times a second. ``tokens`` are those of this step, of all ranks together, and
     ``steps`` is the number of all steps.
     """
+    if number is not None and not hasattr(number, "__index__"):
+        raise TypeError(f"a step has a number, and {number!r} is none")
     if not notes.is_worker():
         return
     own = _steps_of_program()
@@ -125,6 +127,8 @@ class phase:
     """
 
     def __init__(self, name: Optional[str]) -> None:
+        if not isinstance(name, (str, type(None))):
+            raise TypeError(f"a phase has a name, and {name!r} is none")
         self._before = _current
         _enter(name)
 

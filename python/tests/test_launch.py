@@ -6,11 +6,13 @@ import importlib.util
 import io
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 import unittest
 import unittest.mock
 
@@ -18,6 +20,14 @@ import remuda
 from remuda import _worker, launcher
 
 CPU = {"accelerator": "cpu"}
+
+
+def is_running(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def rank():
@@ -174,10 +184,9 @@ class Jobs(unittest.TestCase):
         error = self.failure(exits, 1, args=("bye",))
         self.assertEqual((str(error), error.status), ("rank 0 on localhost exited with 1: bye", 1))
         self.assertEqual(self.launch(exits, 1, args=(0,))[0], [None])
-        self.assertIn("left no result", str(self.failure(os._exit, 1, args=(0,))))
+        self.assertIn("left no result\nhint: let the function return", str(self.failure(os._exit, 1, args=(0,))))
 
     def test_timeout_and_refused_options_are_told(self):
-        import time
 
         error = self.failure(time.sleep, 1, args=(600,), timeout=0.5)
         self.assertEqual(error.status, 124)
@@ -213,18 +222,57 @@ class Jobs(unittest.TestCase):
         self.assertIn("`remuda` exited with 2\n\nerror[C001]: there is no option `--no_such_option`\n", finished.stdout)
         self.assertIn("`remuda` exited with 124\n\nerror[R105]: the job did not end within 200 ms", finished.stdout)
 
-    def test_files_are_removed_when_sigterm_ends_the_program(self):
+    def end_program(self, number):
+        """Ends a program that waits for a worker by a signal; returns its status, the worker, and what it has left."""
         with tempfile.TemporaryDirectory() as directory:
             code = (
-                "import os, remuda, signal, sys, time\n"
-                "def call(launcher):\n"
-                "    os.kill(launcher, signal.SIGTERM)\n"
+                "import os, remuda, sys, time\n"
+                "def call(launcher, number):\n"
+                "    print(os.getpid(), flush=True)\n"
+                "    os.kill(launcher, number)\n"
                 "    time.sleep(600)\n"
+                "    print('slept')\n"
                 "if __name__ == '__main__':\n"
-                "    remuda.launch(call, 1, args=(os.getpid(),), accelerator='cpu', directory=sys.argv[1])\n"
+                "    arguments = (os.getpid(), int(sys.argv[2]))\n"
+                "    remuda.launch(call, 1, args=arguments, accelerator='cpu', directory=sys.argv[1])\n"
             )
-            finished = program(code, directory)
-            self.assertEqual((finished.returncode, os.listdir(directory)), (-signal.SIGTERM, []), finished.stderr)
+            finished = program(code, directory, str(int(number)))
+            self.assertNotIn("slept", finished.stdout)
+            worker = int(re.findall(r"\d+", finished.stdout)[-1])
+            return finished.returncode, worker, os.listdir(directory)
+
+    def test_files_are_removed_when_a_signal_ends_the_program(self):
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            status, _, left = self.end_program(number)
+            self.assertEqual((status, left), (-number, []))
+
+    def test_worker_ends_when_the_program_is_killed(self):
+        status, worker, _ = self.end_program(signal.SIGKILL)
+        self.assertEqual(status, -signal.SIGKILL)
+        until = time.monotonic() + 300
+        while is_running(worker) and time.monotonic() < until:
+            time.sleep(0.01)
+        self.assertFalse(is_running(worker))
+
+    def test_arguments_that_no_call_can_have_are_refused(self):
+        for options, text in (
+            ({"n": "2"}, "`n` is '2'; pass the number of workers"),
+            ({"timeout": "2s"}, "`timeout` is '2s'; pass seconds"),
+            ({"timeout": 0}, "`timeout` is 0; pass seconds"),
+            ({"env": {"A": 1}}, "`env` is {'A': 1}; pass names and values"),
+            ({"args": 1}, "`args` is 1; pass a tuple"),
+            ({"options": "--quiet --tag"}, "`options` is one text; pass a list of words: `options=['--quiet', '--tag']`"),
+        ):
+            with self.assertRaises(remuda.BadArgument) as raised:
+                remuda.launch(time.sleep, **options)
+            self.assertEqual(str(raised.exception).replace("\nhint: ", "; ")[: len(text)], text)
+        with self.assertRaises(remuda.BadArgument):
+            remuda.launch(5, 2)
+
+    def test_launcher_that_is_stopped_is_named(self):
+        failure = launcher._problem(128 + signal.SIGTERM, {"host": "n1"}, None)
+        self.assertEqual(failure, "`remuda` was stopped by SIGTERM")
+        self.assertEqual(launcher._problem(1, {"host": "n1"}, None), "host n1 was lost")
 
     def test_result_that_cannot_be_sent_is_a_failure(self):
         error = self.failure(Unreadable, 1)
@@ -282,7 +330,7 @@ class Jobs(unittest.TestCase):
         if importlib.util.find_spec("cloudpickle"):
             self.assertEqual(finished.stdout, "[2, 2]\n", finished.stderr)
         else:
-            problem = "`call` cannot be sent to workers by its name: `call` is defined below `if __name__ == \"__main__\":`"
+            problem = "`call` or one of its arguments cannot be sent to workers by its name: `call` is defined below `if __name__ == \"__main__\":`"
             self.assertIn(problem, finished.stderr)
             self.assertIn("define it in a module, or above the guard of the program", finished.stderr)
 

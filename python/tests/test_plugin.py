@@ -12,12 +12,17 @@ import unittest
 TESTS = '''
 import array
 import os
+import threading
 
 import pytest
 
 import remuda
 
 RANK = int(os.environ.get("RANK", -1))
+
+@pytest.fixture
+def lock():
+    return threading.Lock()
 
 @pytest.fixture
 def four():
@@ -76,8 +81,15 @@ class TestClass:
     def test_method(self):
         assert self.number == 5 and RANK in (0, 1)
 
-    def test_fixture_that_cannot_be_sent(self, capsys):
+    def test_fixture_that_cannot_be_sent(self, lock):
         pass
+
+    def test_fixture_of_pytest(self, monkeypatch):
+        pass
+
+@pytest.mark.remuda
+async def test_is_async():
+    pass
 
 def test_without_a_mark():
     assert RANK == -1
@@ -95,6 +107,8 @@ EXPECTED = {
     "test_is_skipped": "SKIPPED",
     "test_method": "PASSED",
     "test_fixture_that_cannot_be_sent": "FAILED",
+    "test_fixture_of_pytest": "FAILED",
+    "test_is_async": "FAILED",
     "test_without_a_mark": "PASSED",
 }
 
@@ -118,6 +132,8 @@ class Plugin(unittest.TestCase):
         self.assertIn('assert RANK + 1 == 3, "text"', output)
         self.assertIn("hello from 1", output)
         self.assertIn("a fixture of this test cannot be sent to workers", output)
+        self.assertIn("the fixture `monkeypatch` belongs to the process of pytest, and cannot be sent", output)
+        self.assertIn("the mark `remuda` runs no `async def`: call `asyncio.run` in the test", output)
         self.assertNotIn("_worker.py", output)
         self.assertRegex(output, r"assert \[1, 2, 3, [01]\] == \[1, 7, 3, [01]\]\n +\n +At index 1 diff: 2 != 7\n")
         self.assertIn("the mark `remuda` has no option `ranks`; its options are n, hosts, accelerator, ", output)

@@ -96,6 +96,8 @@ pub const REMUDA_TORCH_BACKEND: &str = "REMUDA_TORCH_BACKEND";
 pub const REMUDA_JOB: &str = "REMUDA_JOB";
 /// Directory in which run directories are created.
 pub const REMUDA_RUN_DIR: &str = "REMUDA_RUN_DIR";
+/// Number of the process that has started the launcher; the job is stopped when it ends.
+pub const REMUDA_ENDS_WITH: &str = "REMUDA_ENDS_WITH";
 /// Directory of this run, with `run.json`, on the machine of the launcher; set in every worker.
 pub const REMUDA_RUN_PATH: &str = "REMUDA_RUN_PATH";
 /// Name or path of the environment files; `.deepspeed_env` when unset.

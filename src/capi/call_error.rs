@@ -47,7 +47,7 @@ impl CallErrorKind {
     /// What to do about an error of this kind.
     pub(super) fn hint(self) -> &'static CStr {
         match self {
-            Self::Argument => c"check the arguments against `remuda.h`",
+            Self::Argument => c"check the arguments against the documentation of the call",
             Self::Deadline => {
                 c"look at the named ranks: they did not call the operation; if they compute for longer, increase the timeout"
             }

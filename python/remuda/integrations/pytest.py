@@ -24,7 +24,7 @@ def pytest_pyfunc_call(pyfuncitem: Any) -> Optional[bool]:
     marker = pyfuncitem.get_closest_marker("remuda")
     if marker is None:
         return None
-    problem = _problem(marker)
+    problem = _problem(marker) or _problem_of(pyfuncitem)
     if problem is not None:
         pytest.fail(problem, pytrace=False)
     options = {**_DEFAULTS, **dict(zip(["n"], marker.args)), **marker.kwargs}
@@ -42,6 +42,16 @@ def _problem(marker: Any) -> Optional[str]:
         return f"the mark `remuda` has no option `{unknown[0]}`; its options are {', '.join(known)}"
     if 1 < len(marker.args):
         return f"the mark `remuda` has {len(marker.args)} values without a name; only `n` needs none"
+    return None
+
+
+def _problem_of(item: Any) -> Optional[str]:
+    """Why a test cannot run in workers."""
+    if inspect.iscoroutinefunction(item.obj) or inspect.isasyncgenfunction(item.obj):
+        return "the mark `remuda` runs no `async def`: call `asyncio.run` in the test"
+    for name in inspect.signature(item.obj).parameters:
+        if type(item.funcargs[name]).__module__.partition(".")[0] == "_pytest":
+            return f"the fixture `{name}` belongs to the process of pytest, and cannot be sent to workers"
     return None
 
 

@@ -1,6 +1,6 @@
 //! Plans a job, and prints or launches the plan.
 
-use crate::base::{HostName, NodeRank, Rank, Status};
+use crate::base::{HostName, NodeRank, Rank, Status, env_vars};
 use crate::cli::args::{ProgramArgs, WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
 use crate::cli::resolve::environment::working_directory;
@@ -20,6 +20,7 @@ use crate::cli::start::size::check_size;
 use crate::launch::{
     self, Cores, DialOptions, ElasticNodes, MemberOptions, Options, SupervisorOptions, Transport,
 };
+use crate::os::process::fork::end_with_parent;
 use crate::plan::{self, Export, JobSpec, LaunchPlan, Program};
 use crate::report::plan::{Secrets, show_command, show_plan, write_plan_json};
 use crate::report::text::show_step;
@@ -62,6 +63,16 @@ pub(in crate::cli) fn start_as(
     start(cluster, args, WorkerProgram { face, python, ..worker_program })
 }
 
+/// Stops the job when the program ends that has started this launcher, if it asks for that: nothing else would, if it is
+/// killed.
+fn end_with_starter() {
+    let starter = env_vars::get_text(env_vars::REMUDA_ENDS_WITH);
+    if let Some(starter) = starter.and_then(|number| number.parse().ok()) {
+        // Without it, the job goes on as any other.
+        let _ = end_with_parent(starter);
+    }
+}
+
 /// Plans the job, and prints or launches the plan.
 pub(in crate::cli) fn start(
     mut cluster: ResolvedCluster,
@@ -82,6 +93,7 @@ pub(in crate::cli) fn start(
         return print_plan(&plan, &settings, &spec.program, args);
     }
     check_size(&plan)?;
+    end_with_starter();
     note_problems(&mut cluster.transport, &spec.program, workers)?;
     if let (StartedNodes::Dialing(node), Transport::Dial(dial)) =
         (cluster.started, &cluster.transport)

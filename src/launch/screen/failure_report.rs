@@ -282,8 +282,9 @@ impl JobReport<'_> {
         if !still_ran.is_empty() {
             let was = if still_ran.len() == 1 { "was" } else { "were" };
             let ranks = self.show_ranks(&still_ran);
-            let has_written = missing.iter().any(|rank| last_line(*rank).is_some());
-            let what = if has_written { "no exception" } else { "nothing" };
+            let has_said =
+                |rank: &Rank| last_line(*rank).is_some() || self.progress_beside(*rank).is_some();
+            let what = if missing.iter().any(has_said) { "no exception" } else { "nothing" };
             facts.push(format!(
                 "{ranks} {was} still running when remuda stopped the job, and had reported {what}"
             ));

@@ -64,6 +64,21 @@ fn check_executable(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Lets this process receive SIGTERM when its parent ends, if that is the process with this number.
+///
+/// # Errors
+/// If the kernel refuses it.
+pub fn end_with_parent(parent: u32) -> io::Result<()> {
+    let is_parent = || {
+        let found = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+        found.and_then(|pid| u32::try_from(pid).ok()) == Some(parent)
+    };
+    if is_parent() {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+    }
+    Ok(())
+}
+
 /// Makes a command start in its own session, so that it does not receive the terminal's signals.
 pub fn in_own_session(command: &mut std::process::Command) -> &mut std::process::Command {
     // SAFETY: `setsid` and `setrlimit` are async-signal-safe, and nothing else runs in between.
