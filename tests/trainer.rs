@@ -327,6 +327,24 @@ fn train_refuses_unusable_lines_before_the_start() {
     check_expected("tests/trainer/refused.expected".as_ref(), &found);
 }
 
+/// Workers of another command decide by themselves where they compute, and rank 0 refuses what they then do not have.
+#[test]
+fn workers_refuse_an_option_for_gpus_together() {
+    let scratch = Scratch::new("train", "together");
+    scratch.write("text", "the quick brown fox jumps over the lazy dog. ".repeat(40));
+    let sizes = SMALL.strip_prefix("--num_gpus 2 ").expect("the number of workers is first");
+    let worker = format!("{} train {sizes} --steps 2 --data text", env!("CARGO_BIN_EXE_remuda"));
+    let start = "-n 2 --accelerator cpu --no_python --no_local_rank";
+    let trained = scratch.run_other("run", &format!("{start} {worker}"));
+    assert!(trained.status.success(), "{}", String::from_utf8_lossy(&trained.stderr));
+    let refused = scratch.run_other("run", &format!("{start} {worker} --attention flash"));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(78), "{said}");
+    let error = "error[C010]: `--attention flash` is for workers on GPUs: processors compute attention in one way";
+    assert_eq!(said.matches(error).count(), 2, "once, and in the report: {said}");
+    assert!(said.contains("error[R101]: rank 0 "), "{said}");
+}
+
 /// Losses of a metrics file, by step.
 fn losses(scratch: &Scratch, file: &str) -> Vec<String> {
     let metrics = fs::read_to_string(scratch.path(file)).expect("it was written");

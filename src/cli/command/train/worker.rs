@@ -83,12 +83,8 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
     }
     let refused = GpuOption::of(&line.train).filter(|_| line.train.device == DeviceArg::Cpu);
     if let Some(option) = refused {
-        // All workers have the same line, so one says it.
-        if group.rank() != 0 {
-            return Ok(Status::Config);
-        }
-        let message = format!("{}: {}", option.message(), option.reason);
-        return Err(CliError::new(Status::Config, NEEDS_OTHER, message));
+        report_option(&option, &group);
+        return Ok(Status::Config);
     }
     let status = run_training(&line.train, &group, &|| stop.load(Ordering::Relaxed) != 0);
     // A worker that a signal stopped does not exit with success, even if its state was saved; the
@@ -157,6 +153,18 @@ fn run_training(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Sta
             error.status()
         }
     }
+}
+
+/// Prints that workers on processors do not have an option. All have the same line, so rank 0 says it.
+fn report_option(option: &GpuOption, group: &Group) {
+    if group.rank() == 0 {
+        let (message, reason) = (option.message(), option.reason);
+        print_error(&format!("error[{NEEDS_OTHER}]: {message}: {reason}\n"));
+    } else {
+        group.note(&Note::PeerLost { rank: Rank(0) });
+    }
+    // Rank 0 has printed it before a rank exits.
+    let _ = group.barrier();
 }
 
 /// Prints an error. One that all ranks have is printed by rank 0 alone, before any rank exits; the others name it as
