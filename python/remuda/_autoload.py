@@ -35,10 +35,13 @@ def _register() -> None:
 
 
 def _swap() -> None:
-    if os.environ.get(VARIABLE) in ("remuda", "swap"):
+    name = os.environ.get(VARIABLE, "gloo")
+    if name in ("remuda", "swap"):
         from remuda import _swap
 
         _swap.install()
+    elif name not in ("gloo", ""):
+        print(f"warning: {VARIABLE} is `{name}`, and not `remuda` or `gloo`: gloo is not replaced", file=sys.stderr)
 
 
 def _create(options: Any, backend_options: Any = None) -> Any:

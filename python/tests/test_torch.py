@@ -128,6 +128,13 @@ class EntryPoints(WithTorch):
         self.assertEqual(finished.stdout, "[1.0]\n", finished.stderr)
         self.assertIn("warning: REMUDA_TORCH_BACKEND: gloo is not replaced by remuda: ", finished.stderr)
 
+    def test_unknown_name_in_the_variable_is_a_warning(self):
+        self.environment["REMUDA_TORCH_BACKEND"] = "remuta"
+        finished = self.run_python("import torch; print(torch.ones(1).tolist())")
+        self.assertEqual(finished.stdout, "[1.0]\n", finished.stderr)
+        warning = "warning: REMUDA_TORCH_BACKEND is `remuta`, and not `remuda` or `gloo`: gloo is not replaced\n"
+        self.assertEqual(finished.stderr, warning)
+
     def test_names_that_the_swap_replaces(self):
         from remuda._swap import name_instead
 
