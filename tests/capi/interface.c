@@ -191,7 +191,7 @@ static void bad_arguments(remuda_group *group)
 	CHECK(kind == REMUDA_ARGUMENT && rank == -1);
 	CHECK(remuda_last_error(first, sizeof first, NULL, NULL) == length && strcmp(first, "broa") == 0);
 	CHECK(remuda_last_error(NULL, 0, NULL, NULL) == length);
-	CHECK(strstr(remuda_hint(kind), "remuda.h") != NULL && remuda_hint(0) == NULL);
+	CHECK(strstr(remuda_hint(kind), "documentation") != NULL && remuda_hint(0) == NULL);
 	CHECK(remuda_wait(NULL, 0) == REMUDA_ARGUMENT && remuda_test(NULL, &has_ended) == REMUDA_ARGUMENT);
 	CHECK(remuda_group_of(group, NULL, 1, "x", NULL, NULL) == REMUDA_ARGUMENT);
 	CHECK(remuda_abort(group, NULL) == REMUDA_ARGUMENT && remuda_set_timeout(group, 0) == REMUDA_ARGUMENT);
