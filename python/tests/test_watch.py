@@ -122,14 +122,13 @@ class Optimizers(Watched):
 
     @unittest.skipUnless(test_torch.LAUNCHER, "REMUDA_EXECUTABLE is not set")
     def test_record_of_an_unmodified_program_has_its_steps(self):
+        # Without a group of gloo, with which torch aborts one process of ten at its end.
         code = (
-            "import torch, torch.distributed as dist\n"
-            "dist.init_process_group('gloo')\n"
-            "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))\n"
+            "import torch\n"
+            "model = torch.nn.Linear(2, 2)\n"
             "own = torch.optim.SGD(model.parameters(), lr=0.1)\n"
             "for _ in range(34):\n"
             "    own.zero_grad(); model(torch.ones(1, 2)).sum().backward(); own.step()\n"
-            "dist.destroy_process_group()\n"
         )
         options = ["--no_local_rank", "--accelerator", "cpu", "--run_dir", self.directory, "--no_python"]
         line = [test_torch.LAUNCHER, "run", "-n", "2", *options, sys.executable, "-c", code]
