@@ -12,7 +12,8 @@ use crate::cuda::nvrtc::Compiler;
 use crate::runtime::comm::device::{device_count, open_device};
 use crate::runtime::data::random::RandomStream;
 use crate::runtime::kernel_checks::{
-    DeviceRunner, KERNEL_CHECKS, KernelBandwidth, TrafficShape, check_products, measure_bandwidths,
+    DeviceOperation, DeviceRunner, KERNEL_CHECKS, KernelBandwidth, TrafficShape, check_products,
+    measure_bandwidths,
 };
 
 const LIBRARIES: &str = "libraries";
@@ -80,23 +81,18 @@ fn find_libraries(gpu: usize) -> Result<String, String> {
     Ok(format!("{name}, NVRTC {}, cuBLASLt {}, {nccl}", compiler.version(), products.version()))
 }
 
-/// Opens a GPU.
+fn open(gpu: usize) -> Result<CudaDevice, String> {
+    open_with(gpu, AlgorithmChoice::First)
+}
+
+/// Opens a GPU, with these algorithms of products.
 ///
 /// # Errors
 /// What is missing, in one line.
-pub fn open(gpu: usize) -> Result<CudaDevice, String> {
+pub fn open_with(gpu: usize, choice: AlgorithmChoice) -> Result<CudaDevice, String> {
     let context = open_device(gpu).map_err(|error| error.to_string())?;
-    CudaDevice::new(context, CubinCache::of_user()).map_err(|error| error.to_string())
-}
-
-/// Opens a GPU as a training does, with the fastest algorithms of products.
-///
-/// # Errors
-/// As [`open`].
-pub fn open_as_trained(gpu: usize) -> Result<CudaDevice, String> {
-    let context = open_device(gpu).map_err(|error| error.to_string())?;
-    let (cache, choice) = (CubinCache::of_user(), AlgorithmChoice::Fastest);
-    CudaDevice::with_algorithms(context, cache, choice, None).map_err(|error| error.to_string())
+    CudaDevice::with_algorithms(context, CubinCache::of_user(), choice, None)
+        .map_err(|error| error.to_string())
 }
 
 /// Words to copy.
@@ -183,14 +179,8 @@ fn copy_rate(
     stream: StreamId,
     [from, to]: [DeviceAddress; 2],
 ) -> Result<f64, DeviceError> {
-    let copy = || device.copy(stream, from, to, COPIED_BYTES);
-    let wait = || device.download(stream, to, &mut [0; 8]);
-    copy()?;
-    wait()?;
-    let start = clock::now();
-    (0..COPIES).try_for_each(|_| copy())?;
-    wait()?;
-    Ok(rate(2 * COPIES * COPIED_BYTES, start))
+    let copy = DeviceOperation::Copy { from, to, bytes: COPIED_BYTES };
+    Ok(2.0 * COPIED_BYTES as f64 / copy.seconds(device, stream)? / 1e9)
 }
 
 /// Times the kernels that are limited by memory. Returns their bandwidths as shares of that of a copy.

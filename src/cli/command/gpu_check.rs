@@ -18,6 +18,8 @@ use crate::cli::error::CliError;
 use crate::cli::line::codes::BAD_VALUE;
 use crate::cli::resolve;
 #[cfg(all(feature = "nccl", feature = "train"))]
+use crate::cuda::cublaslt::AlgorithmChoice;
+#[cfg(all(feature = "nccl", feature = "train"))]
 use crate::cuda::device::Device;
 use crate::os::process::command_output::output_of;
 use crate::report::text::{Align, paint_message, show_columns, show_count};
@@ -219,7 +221,8 @@ fn run_here(gpu: usize, check: &str) -> Result<Measured, String> {
 /// Trains GPT-2 for some steps, and times its parts.
 #[cfg(all(feature = "nccl", feature = "train"))]
 fn profile(gpu: usize) -> Result<Measured, String> {
-    let device = gpu_checks::open_as_trained(gpu)?;
+    // As a training opens it.
+    let device = gpu_checks::open_with(gpu, AlgorithmChoice::Fastest)?;
     let group = Group::single().map_err(|error| error.to_string())?;
     let device: Arc<dyn Device> = Arc::new(device);
     for samples in STEP_SAMPLES {

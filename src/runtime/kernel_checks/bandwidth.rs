@@ -1,13 +1,10 @@
 //! Bandwidth that kernels reach: the bytes of their shapes over the time of their launches. Not yet run on a GPU.
 
-use crate::base::clock;
 use crate::cuda::device::{Device, DeviceError, KernelArgument};
 use crate::cuda::kernels::Kernel;
 use crate::runtime::kernel_checks::case::CaseArgument;
+use crate::runtime::kernel_checks::recording::DeviceOperation;
 use crate::runtime::kernel_checks::traffic::{TrafficCase, TrafficShape};
-
-/// Timed launches, so that their time is more than that of the first one's start.
-const LAUNCHES: u32 = 16;
 
 /// A kernel and the bandwidth of its launches.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,17 +54,10 @@ fn measure(
         CaseArgument::Buffer(index) => KernelArgument::Address(memory[index].address()),
         CaseArgument::Scalar(scalar) => scalar,
     };
-    let arguments: Vec<_> = case.arguments.iter().map(argument).collect();
-    let launch = || device.launch(stream, case.kernel, case.launch, &arguments);
-    // A download waits for what was submitted before.
-    let wait = || device.download(stream, memory[0].address(), &mut [0; 4]);
-    launch()?;
-    wait()?;
-    let start = clock::now();
-    (0..LAUNCHES).try_for_each(|_| launch())?;
-    wait()?;
-    let seconds = (clock::now() - start).as_secs_f64();
+    let arguments = case.arguments.iter().map(argument).collect();
+    let launch = DeviceOperation::Launch { kernel: case.kernel, size: case.launch, arguments };
+    let seconds = launch.seconds(device, stream)?;
     let bytes = traffic.bytes();
-    let bytes_per_second = bytes as f64 * f64::from(LAUNCHES) / seconds;
+    let bytes_per_second = bytes as f64 / seconds;
     Ok(KernelBandwidth { kernel: case.kernel.1, bytes, bytes_per_second })
 }

@@ -82,16 +82,18 @@ struct Form {
 /// # Errors
 /// What the device does wrong first.
 pub fn check_products(device: &dyn Device) -> Result<(), CheckError> {
-    for shape in SHAPES {
+    let side_by_side = [[true, true, false], [false, true, true]];
+    let batches = side_by_side.map(|are_side_by_side| Places { count: BATCH, are_side_by_side });
+    let batches = batches.map(|places| (BATCH_SHAPE, places));
+    for products in SHAPES.map(|shape| (shape, ONE)).into_iter().chain(batches) {
         for types in TYPES {
             for bits in 0..8 {
                 let [transposes_a, transposes_b, adds] = [1, 2, 4].map(|bit| bits & bit != 0);
                 let form = Form { transposes_a, transposes_b, adds };
-                check_product(device, shape, types, form)?;
+                check_product(device, products, types, form)?;
             }
         }
     }
-    check_batches(device)?;
     check_epilogues(device)
 }
 
@@ -115,7 +117,18 @@ pub fn check_epilogues(device: &dyn Device) -> Result<(), CheckError> {
 const BATCH: u32 = 3;
 const BATCH_SHAPE: [u32; 3] = [40, 24, 16];
 
-/// Matrices of a batch: side by side, as the heads of a token are, or one after another.
+/// Where the matrices of products are: those of A, B and C are side by side, as the heads of a token, or one after
+/// another.
+#[derive(Clone, Copy)]
+struct Places {
+    count: u32,
+    are_side_by_side: [bool; 3],
+}
+
+/// A single product.
+const ONE: Places = Places { count: 1, are_side_by_side: [false; 3] };
+
+/// Matrices of an operand.
 struct Operands {
     memory: Operand,
     matrix: DeviceMatrix,
@@ -126,11 +139,11 @@ impl Operands {
     fn new(
         on: (&dyn Device, StreamId),
         (rows, columns): (u32, u32),
-        is_side_by_side: bool,
+        (count, is_side_by_side): (u32, bool),
         element: ElementType,
         random: &mut RandomStream,
     ) -> Result<Self, DeviceError> {
-        let shape = if is_side_by_side { (rows, BATCH * columns) } else { (BATCH * rows, columns) };
+        let shape = if is_side_by_side { (rows, count * columns) } else { (count * rows, columns) };
         let memory = Operand::new(on, shape, element, random)?;
         let matrix = DeviceMatrix { rows, columns, ..memory.matrix };
         let matrix_stride = u64::from(if is_side_by_side { columns } else { rows * matrix.stride });
@@ -148,37 +161,28 @@ impl Operands {
     }
 }
 
-/// Checks products that are computed at once.
-fn check_batches(device: &dyn Device) -> Result<(), CheckError> {
-    for types in TYPES {
-        for bits in 0..8 {
-            let [transposes_a, transposes_b, adds] = [1, 2, 4].map(|bit| bits & bit != 0);
-            let form = Form { transposes_a, transposes_b, adds };
-            for are_side_by_side in [[true, true, false], [false, true, true]] {
-                check_batch(device, are_side_by_side, types, form)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-fn check_batch(
+/// Compares products with their definition, and the bits of their repetitions.
+fn check_product(
     device: &dyn Device,
-    are_side_by_side: [bool; 3],
+    ([rows, columns, inner], places): ([u32; 3], Places),
     [of_operands, of_result]: [ElementType; 2],
     Form { transposes_a, transposes_b, adds }: Form,
 ) -> Result<(), CheckError> {
-    let [rows, columns, inner] = BATCH_SHAPE;
-    let what = format!("{BATCH} products of {rows} × {inner} × {columns}");
+    let Places { count, are_side_by_side } = places;
+    let what = match count {
+        1 => format!("product of {rows} × {inner} × {columns}"),
+        _ => format!("{count} products of {rows} × {inner} × {columns}"),
+    };
     let failed = |error: DeviceError| CheckError::Device {
         kernel: what.clone(),
         problem: error.to_string(),
     };
-    let mut random = RandomStream::new(&[SEED, u64::from(BATCH)]);
+    let mut random = RandomStream::new(&[SEED, u64::from(rows)]);
     let on = (device, device.create_stream().map_err(failed)?);
-    let mut operands = |(rows, columns), is_transposed, number: usize, element| {
+    let mut operands = |(rows, columns), is_transposed, operand: usize, element| {
         let shape = if is_transposed { (columns, rows) } else { (rows, columns) };
-        Operands::new(on, shape, are_side_by_side[number], element, &mut random).map_err(failed)
+        let place = (count, are_side_by_side[operand]);
+        Operands::new(on, shape, place, element, &mut random).map_err(failed)
     };
     let a = operands((rows, inner), transposes_a, 0, of_operands)?;
     let b = operands((inner, columns), transposes_b, 1, of_operands)?;
@@ -186,9 +190,9 @@ fn check_batch(
     let strides = [&a, &b, &c].map(|operands| operands.matrix_stride);
     let product =
         Matmul { transposes_a, transposes_b, adds, ..Matmul::new(a.matrix, b.matrix, c.matrix) };
-    let product = product.repeat(MatmulBatch { count: BATCH, strides });
+    let product = product.repeat(MatmulBatch { count, strides });
     let mut expected = c.memory.values.clone();
-    for (number, row) in (0..BATCH).flat_map(|number| (0..rows).map(move |row| (number, row))) {
+    for (number, row) in (0..count).flat_map(|number| (0..rows).map(move |row| (number, row))) {
         for column in 0..columns {
             let term =
                 |k| a.at(number, transposes_a, row, k) * b.at(number, transposes_b, k, column);
@@ -197,49 +201,11 @@ fn check_batch(
             *result = sum + if adds { *result } else { 0.0 };
         }
     }
-    device.matmul(on.1, &product).map_err(failed)?;
-    let found = c.memory.read(on).map_err(failed)?;
-    within(&what, tolerance(of_result), &decode(of_result, &found), &expected)
-}
-
-/// Compares a product with its definition, and the bits of its repetitions.
-fn check_product(
-    device: &dyn Device,
-    [rows, columns, inner]: [u32; 3],
-    [of_operands, of_result]: [ElementType; 2],
-    Form { transposes_a, transposes_b, adds }: Form,
-) -> Result<(), CheckError> {
-    let what = format!("product of {rows} × {inner} × {columns}");
-    let failed = |error: DeviceError| CheckError::Device {
-        kernel: what.clone(),
-        problem: error.to_string(),
-    };
-    let mut random = RandomStream::new(&[SEED, u64::from(rows)]);
-    let on = (device, device.create_stream().map_err(failed)?);
-    let shape = |is_transposed, rows, columns| {
-        if is_transposed { (columns, rows) } else { (rows, columns) }
-    };
-    let mut operand =
-        |shape, element| Operand::new(on, shape, element, &mut random).map_err(failed);
-    let a = operand(shape(transposes_a, rows, inner), of_operands)?;
-    let b = operand(shape(transposes_b, inner, columns), of_operands)?;
-    let c = operand((rows, columns), of_result)?;
-    let product =
-        Matmul { transposes_a, transposes_b, adds, ..Matmul::new(a.matrix, b.matrix, c.matrix) };
-    let (mut expected, stride) = (c.values.clone(), c.matrix.stride);
-    for row in 0..rows {
-        for column in 0..columns {
-            let term = |k| a.at(transposes_a, row, k) * b.at(transposes_b, k, column);
-            let sum: f64 = (0..inner).map(term).sum();
-            let result = &mut expected[(row * stride + column) as usize];
-            *result = sum + if adds { *result } else { 0.0 };
-        }
-    }
-    let before = encode(of_result, &c.values);
+    let before = encode(of_result, &c.memory.values);
     let compute = || {
         device.upload(on.1, &before, c.matrix.address)?;
         device.matmul(on.1, &product)?;
-        c.read(on)
+        c.memory.read(on)
     };
     let first = compute().map_err(failed)?;
     within(&what, tolerance(of_result), &decode(of_result, &first), &expected)?;

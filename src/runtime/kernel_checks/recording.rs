@@ -107,7 +107,11 @@ impl DeviceOperation {
         }
     }
 
-    fn seconds(&self, device: &dyn Device, stream: StreamId) -> Result<f64, DeviceError> {
+    /// Returns the seconds that it takes, repeated on its memory.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn seconds(&self, device: &dyn Device, stream: StreamId) -> Result<f64, DeviceError> {
         let word = device.alloc(4)?;
         // A download waits for what was submitted before.
         let wait = || device.download(stream, word.address(), &mut [0; 4]);

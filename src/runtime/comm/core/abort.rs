@@ -118,23 +118,10 @@ impl AbortRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::dtype::element::{Dtype, ReduceOp, ReduceOrder};
 
     fn seen(record: &AbortRecord, own: u32) -> String {
         let record = AbortRecord::decode(&record.encode()).expect("it survives encoding");
         record.cause_on(Rank(own)).map_or_else(String::new, |cause| cause.to_string())
-    }
-
-    fn call(op: Operation, count: u64) -> Fingerprint {
-        Fingerprint {
-            op,
-            dtype: Dtype::F32,
-            reduce: ReduceOp::Sum,
-            order: ReduceOrder::Canonical,
-            root: Rank(0),
-            count,
-            seq: 1,
-        }
     }
 
     #[test]
@@ -152,6 +139,7 @@ mod tests {
 
     #[test]
     fn both_ranks_of_a_mismatch_see_their_own_call() {
+        let call = Fingerprint::of_test;
         let (own_call, peer_call) = (call(Operation::Recv, 5), call(Operation::Send, 4));
         let cause = Cause::Mismatch { own_call, peer: Rank(0), peer_call };
         let record = AbortRecord::of_failure(Rank(1), Operation::Recv, &cause);

@@ -115,6 +115,22 @@ impl fmt::Display for Fingerprint {
 }
 
 #[cfg(test)]
+impl Fingerprint {
+    /// A call of the first round, with so many elements.
+    pub(crate) fn of_test(op: Operation, count: u64) -> Self {
+        Self {
+            op,
+            dtype: Dtype::F32,
+            reduce: ReduceOp::Sum,
+            order: ReduceOrder::Canonical,
+            root: Rank(0),
+            count,
+            seq: 1,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -135,15 +151,7 @@ mod tests {
 
     #[test]
     fn receiver_of_a_different_message_is_named_as_receiver() {
-        let call = |op, count| Fingerprint {
-            op,
-            dtype: Dtype::F32,
-            reduce: ReduceOp::Sum,
-            order: ReduceOrder::Canonical,
-            root: Rank(0),
-            count,
-            seq: 1,
-        };
+        let call = Fingerprint::of_test;
         let compare =
             |own: Fingerprint, other: Fingerprint| compare_calls(own, || Rank(3), other.encode());
         let send = call(Operation::Send, 4);
