@@ -13,6 +13,8 @@ use crate::report::record::{
 use crate::report::text::show_count;
 
 const RECORD_VERSION: u32 = 4;
+/// Progress is recorded for at most one in so many parts of the launcher's time: the record of a large job is long.
+const PROGRESS_PARTS: u32 = 50;
 
 /// When a job and its epochs began; keeps the files of the run.
 pub(in crate::launch) struct RunRecorder {
@@ -28,6 +30,8 @@ pub(in crate::launch) struct RunRecorder {
     membership_changes: usize,
     /// Name of the allocation whose end stops the job, and the time that was left of it.
     allocation_end: Option<(String, Duration)>,
+    /// When progress may be recorded again.
+    progress_due_at: Instant,
 }
 
 /// The end of an epoch that another one follows.
@@ -50,7 +54,18 @@ impl RunRecorder {
             epochs: Vec::new(),
             membership_changes: 0,
             allocation_end: None,
+            progress_due_at: now,
         }
+    }
+
+    /// Whether progress may be recorded now.
+    pub(in crate::launch) fn is_progress_due(&self, now: Instant) -> bool {
+        self.progress_due_at <= now
+    }
+
+    /// Progress was recorded between these instants.
+    pub(in crate::launch) fn recorded_progress(&mut self, began: Instant, ended: Instant) {
+        self.progress_due_at = ended + (ended - began) * PROGRESS_PARTS;
     }
 
     /// Formats how often the workers were started again, and why: `1 restart and 2 membership changes`; [`None`]: they
@@ -254,6 +269,17 @@ mod tests {
 
     fn wall(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn long_record_of_progress_is_made_less_often() {
+        let now = clock::now();
+        let mut recorder = RunRecorder::new(now, Duration::ZERO);
+        assert!(recorder.is_progress_due(now));
+        let ended = now + Duration::from_millis(20);
+        recorder.recorded_progress(now, ended);
+        assert!(!recorder.is_progress_due(ended + Duration::from_millis(999)));
+        assert!(recorder.is_progress_due(ended + Duration::from_secs(1)));
     }
 
     #[test]

@@ -67,10 +67,13 @@ impl Dispatcher<'_> {
     }
 
     /// Records the steps and phases that workers have reported since the last record.
-    pub(super) fn record_progress(&self) {
+    pub(super) fn record_progress(&mut self) {
+        let now = clock::now();
         let has_workers = self.history.have_all_started() && 0 < self.job.running();
-        if has_workers && self.nodes.traffic().progress.take_change() {
+        let is_due = has_workers && self.recorder.is_progress_due(now);
+        if is_due && self.nodes.traffic().progress.take_change() {
             self.record_workers();
+            self.recorder.recorded_progress(now, clock::now());
         }
     }
 
