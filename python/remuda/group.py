@@ -240,6 +240,12 @@ class Group:
         """Waits until every rank has called it."""
         return self._run(self._library.remuda_barrier, (), None, start)
 
+    def monitored_barrier(self, timeout: Optional[float] = None) -> None:
+        """`barrier` for at most ``timeout`` seconds, or as long as any operation of the group; the error names the ranks
+        that are late. All ranks call this one: a `barrier` of another rank is a `Mismatch`."""
+        limit = 0 if timeout is None else max(1, round(timeout * 1000))
+        native.check(self._library.remuda_monitored_barrier(self.handle, limit))
+
     def send(self, data: Any, to: int, start: bool = False) -> Optional[Work]:
         """Sends elements to another rank, which receives as many of the same type."""
         own = _Elements(data, False)

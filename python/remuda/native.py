@@ -94,6 +94,7 @@ PROTOTYPES: "dict[str, tuple[Any, list[Any]]]" = {
     "remuda_all_to_all": (c_int32, [_GROUP, _DATA, _DATA, c_size_t, c_uint32, _PLACE]),
     "remuda_all_to_all_v": (c_int32, [_GROUP, _DATA, _COUNTS, _DATA, _COUNTS, c_uint32, _PLACE]),
     "remuda_barrier": (c_int32, [_GROUP, _PLACE]),
+    "remuda_monitored_barrier": (c_int32, [_GROUP, c_uint64]),
     "remuda_send": (c_int32, [_GROUP, _DATA, c_size_t, c_uint32, c_uint32, _PLACE]),
     "remuda_recv": (c_int32, [_GROUP, _DATA, c_size_t, c_uint32, c_uint32, _PLACE]),
     "remuda_exchange": (c_int32, [_GROUP, POINTER(Message), c_size_t, POINTER(Message), c_size_t, _PLACE]),

@@ -527,6 +527,42 @@ def missing_ranks_are_named():
 
 
 @case("errors")
+def barrier_does_not_satisfy_a_monitored_barrier():
+    import remuda
+
+    group = dist.new_group(list(range(SIZE)))
+    calls = [lambda: monitored_barrier(group, 60), lambda: dist.barrier(group)]
+    error = error_of(calls[RANK])
+    own, other = ("monitored_barrier", "barrier")[:: 1 - 2 * RANK]
+    text = f"{own} (operation 1, 0 bytes) failed on rank {RANK}: this rank called {own}(), but rank {1 - RANK} called {other}()"
+    assert isinstance(error, remuda.Mismatch) and error.message == text, error
+    dist.barrier()
+
+
+@case("errors")
+def operations_have_their_names_in_errors():
+    import remuda
+
+    def check(call, text):
+        group = dist.new_group(list(range(SIZE)), timeout=datetime.timedelta(milliseconds=50))
+        if RANK == 0:
+            error = error_of(lambda: call(group))
+            assert isinstance(error, remuda.Deadline) and error.message.startswith(text), error
+        dist.barrier()
+        if RANK == 1:
+            error = error_of(lambda: dist.barrier(group))
+            assert f"rank 0 failed first, in {text.split()[0]}: the deadline passed" in error.message, error
+
+    ones = torch.ones(4)
+    check(lambda group: monitored_barrier(group, 0.05), "monitored_barrier (operation 1, 0 bytes)")
+    check(lambda group: dist.recv(ones, 1, group=group), "recv (operation 1, 16 bytes)")
+    check(lambda group: dist.send(ones, 1, group=group), "send (operation 1, 16 bytes)")
+    check(lambda group: dist.isend(ones, 1, group=group).wait(), "send (operation 1, 16 bytes)")
+    splits = [1, 3]
+    check(lambda group: dist.all_to_all_single(ones + 0, ones, splits, splits, group=group), "all_to_all (operation 1, 16 bytes)")
+
+
+@case("errors")
 def every_rank_learns_which_one_was_late():
     import remuda
 

@@ -4,6 +4,7 @@
 //! operation and sets `work` to its handle, which [`remuda_wait`](crate::capi::remuda_wait) frees.
 
 use std::ffi::c_void;
+use std::time::Duration;
 
 use crate::capi::call_error::CallError;
 use crate::capi::ffi_arguments::{
@@ -285,6 +286,18 @@ pub unsafe extern "C" fn remuda_barrier(group: *const Group, work: *mut *mut Sta
     };
     // SAFETY: the caller promises it.
     unsafe { on_group(group, call) }
+}
+
+/// Waits until every rank has called it, for at most `timeout_ms`; 0 stands for the deadline of the group. See
+/// [`Group::monitored_barrier`].
+///
+/// # Safety
+/// `group` is null or a group that has not been freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remuda_monitored_barrier(group: *const Group, timeout_ms: u64) -> i32 {
+    let timeout = (timeout_ms != 0).then(|| Duration::from_millis(timeout_ms));
+    // SAFETY: the caller promises it.
+    unsafe { on_group(group, |group| Ok(group.monitored_barrier(timeout)?)) }
 }
 
 /// Address and number of elements of the input and of the output of an operation; the input is only read.

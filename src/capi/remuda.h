@@ -209,6 +209,9 @@ int32_t remuda_all_to_all_v(const remuda_group *group, const void *input, const 
                             const size_t *recv_counts, uint32_t dtype, remuda_work **work);
 /* Waits until every rank has called it. */
 int32_t remuda_barrier(const remuda_group *group, remuda_work **work);
+/* The same, for at most timeout_ms; 0 stands for the deadline of the group. The error names the ranks that are late. All
+ * ranks call this one: a remuda_barrier of another rank is a mismatch. */
+int32_t remuda_monitored_barrier(const remuda_group *group, uint64_t timeout_ms);
 
 /* ---- Messages --------------------------------------------------------------------------------------------------- */
 

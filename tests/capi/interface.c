@@ -110,6 +110,8 @@ static void copies(remuda_group *group, uint32_t rank, uint32_t size)
 	TWICE((received[0] = received[1] = 0), remuda_all_to_all_v(group, two, sends, received, recvs, REMUDA_I32, work),
 	      received[0] == (int32_t)(7 + rank) && received[1] == received[0]);
 	TWICE((void)0, remuda_barrier(group, work), 1);
+	OK(remuda_monitored_barrier(group, 0));
+	OK(remuda_monitored_barrier(group, 60000));
 }
 
 static void messages(remuda_group *group, uint32_t rank, uint32_t size)

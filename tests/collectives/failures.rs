@@ -100,6 +100,85 @@ fn different_operations_are_a_mismatch() {
 }
 
 #[test]
+fn barrier_does_not_satisfy_a_monitored_barrier() {
+    for groups in [Group::threads(2).unwrap(), Group::threads_on(&[1, 1]).unwrap()] {
+        let texts = on_ranks(groups, |group| {
+            let error = match group.rank() {
+                0 => group.monitored_barrier(None),
+                _ => group.barrier(),
+            };
+            error.expect_err("the calls differ").to_string()
+        });
+        let [monitored, plain] = ["monitored_barrier", "barrier"];
+        let text = |rank, own, other| {
+            let head = format!("{own} (operation 1, 0 bytes) failed on rank {rank}: ");
+            format!("{head}this rank called {own}(), but rank {} called {other}()", 1 - rank)
+        };
+        assert_eq!(texts, [text(0, monitored, plain), text(1, plain, monitored)]);
+    }
+}
+
+/// The other operations of the group keep their deadline.
+#[test]
+fn monitored_barrier_has_a_deadline_of_its_own() {
+    for groups in [Group::threads(2).unwrap(), Group::threads_on(&[1, 1]).unwrap()] {
+        let has_failed = std::sync::Barrier::new(2);
+        let texts = on_ranks(groups, |group| {
+            group.monitored_barrier(Some(Duration::from_secs(60))).expect("both call it");
+            let own = (group.rank() == 0).then(|| {
+                let limit = Some(Duration::from_millis(50));
+                group.monitored_barrier(limit).expect_err("rank 1 is late").to_string()
+            });
+            has_failed.wait();
+            let later =
+                || group.monitored_barrier(None).expect_err("rank 0 has failed").to_string();
+            own.unwrap_or_else(later)
+        });
+        let late = "the deadline passed while waiting for rank 1, after 50 ms";
+        let failed =
+            |rank| format!("monitored_barrier (operation 2, 0 bytes) failed on rank {rank}: ");
+        let told = format!("rank 0 failed first, in monitored_barrier: {late}");
+        assert_eq!(texts, [failed(0) + late, failed(1) + &told]);
+    }
+}
+
+/// Messages that were started move together; the error is that of the one that cannot.
+#[test]
+fn failed_message_is_named_by_its_own_operation() {
+    let options = InitOptions { timeout: Duration::from_millis(200), ..InitOptions::default() };
+    for nodes in [&[2][..], &[1, 1]] {
+        let has_failed = std::sync::Barrier::new(2);
+        let groups = Group::threads_on_with(nodes, &options).unwrap();
+        let texts = on_ranks(groups, |group| {
+            let own = (group.rank() == 0).then(|| {
+                let recv = group.start_recv(vec![0u8; 5], 1);
+                let to_itself = group.start_exchange(vec![(0, vec![1u8])], vec![(0, vec![0])]);
+                to_itself.wait().expect("no other rank takes part in it");
+                recv.wait().expect_err("rank 1 sends nothing").to_string()
+            });
+            has_failed.wait();
+            own.unwrap_or_else(|| group.barrier().expect_err("rank 0 has failed").to_string())
+        });
+        let late = "the deadline passed while waiting for rank 1, after 200 ms";
+        let first = format!("recv (operation 1, 5 bytes) failed on rank 0: {late}");
+        let told =
+            "barrier (operation 1, 0 bytes) failed on rank 1: rank 0 failed first, in recv: ";
+        assert_eq!(texts, [first, format!("{told}{late}")]);
+    }
+}
+
+#[test]
+fn all_to_all_of_uneven_parts_tells_its_bytes() {
+    let options = InitOptions { timeout: Duration::from_millis(50), ..InitOptions::default() };
+    let texts = on_ranks(Group::threads_with(2, &options).unwrap(), |group| match group.rank() {
+        0 => group.all_to_all_v(&[0i32; 5], &[2, 3], &mut [0; 3], &[2, 1]).err(),
+        _ => None,
+    });
+    let text = texts[0].as_ref().expect("rank 1 does not come").to_string();
+    assert!(text.starts_with("all_to_all (operation 1, 20 bytes) failed on rank 0: "), "{text}");
+}
+
+#[test]
 fn message_of_a_different_length_is_a_mismatch() {
     for groups in [Group::threads(2).unwrap(), Group::threads_on(&[1, 1]).unwrap()] {
         let causes = causes(groups, |group| match group.rank() {

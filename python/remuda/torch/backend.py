@@ -10,9 +10,8 @@ import os
 import sys
 import threading
 import weakref
-from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -533,22 +532,13 @@ class _Operations:
 
     def monitored_barrier(self, opts: Any = None, wait_all_ranks: bool = False) -> None:
         """A barrier whose error names the ranks that are missing; all of them, with and without ``wait_all_ranks``."""
+        for index in self._devices:
+            streams.synchronize(index)
         timeout = getattr(opts, "timeout", None)
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else -1
-        with self._limited(seconds):
-            native.check(self._library.remuda_barrier(self._handle(), None), KINDS)
-
-    @contextmanager
-    def _limited(self, seconds: float) -> Iterator[None]:
-        """Sets another deadline for a while; that of options without one is negative."""
-        if seconds < 0:
-            yield
-            return
-        self._set_deadline(seconds)
-        try:
-            yield
-        finally:
-            self._set_deadline(self._timeout_s)
+        # The timeout of options without one is negative.
+        is_given = isinstance(timeout, timedelta) and timedelta() <= timeout
+        limit = max(1, round(timeout.total_seconds() * 1000)) if is_given else 0
+        native.check(self._library.remuda_monitored_barrier(self._handle(), limit), KINDS)
 
     # ---- messages ----
 

@@ -1,5 +1,7 @@
 //! Blocking operations of [`Group`].
 
+use std::time::Duration;
+
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::Operation;
 use crate::runtime::comm::group::Group;
@@ -252,6 +254,20 @@ impl Group {
     /// ```
     pub fn barrier(&self) -> Result<(), CollectiveError> {
         self.run_blocking(HostBackend::barrier)
+    }
+
+    /// Waits until every rank has called it, for at most `timeout`, or as long as any operation of the group. The
+    /// error names the ranks that are late. Ranks that check each other here all call this function: a
+    /// [`Self::barrier`] elsewhere is a mismatch.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use remuda::runtime::{Error, Group};
+    /// Group::on_threads(3, |group| Ok(group.monitored_barrier(Some(Duration::from_secs(5)))?))?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn monitored_barrier(&self, timeout: Option<Duration>) -> Result<(), CollectiveError> {
+        self.run_blocking(|backend| backend.monitored_barrier(timeout))
     }
 
     /// Sends `values` to rank `to`, which calls [`Self::recv`]; returns when `values` can be changed: a

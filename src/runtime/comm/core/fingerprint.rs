@@ -109,7 +109,10 @@ impl fmt::Display for Fingerprint {
             | Operation::Recv
             | Operation::SendRecv
             | Operation::Exchange => write!(f, "{op}({count} × {dtype})"),
-            Operation::Barrier | Operation::Split | Operation::GroupOf => write!(f, "{op}()"),
+            Operation::Barrier
+            | Operation::MonitoredBarrier
+            | Operation::Split
+            | Operation::GroupOf => write!(f, "{op}()"),
         }
     }
 }

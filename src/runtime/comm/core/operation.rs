@@ -40,11 +40,13 @@ pub enum Operation {
     GroupOf = 15,
     /// Rank `r` gets part `r` of the reduction of all lanes, of which ranks have several.
     ReduceScatterOfPieces = 16,
+    /// Every rank waits until all ranks have called it, for a time that the caller has set.
+    MonitoredBarrier = 17,
 }
 
 impl Operation {
     /// All kinds, in the order of their codes, which begin at 1.
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::AllReduce,
         Self::Broadcast,
         Self::AllGather,
@@ -61,6 +63,7 @@ impl Operation {
         Self::Split,
         Self::GroupOf,
         Self::ReduceScatterOfPieces,
+        Self::MonitoredBarrier,
     ];
 
     pub(super) fn from_code(code: u8) -> Option<Self> {
@@ -87,6 +90,7 @@ impl fmt::Display for Operation {
             Self::Split => "split",
             Self::GroupOf => "creating a group",
             Self::ReduceScatterOfPieces => "reduce_scatter_of_pieces",
+            Self::MonitoredBarrier => "monitored_barrier",
         })
     }
 }
@@ -118,12 +122,14 @@ pub(crate) struct OperationCall {
     pub(crate) reduce: ReduceOp,
     pub(crate) root: Option<usize>,
     pub(crate) count: usize,
+    /// Elements that this rank passes, in operations in which the ranks pass different numbers; else as `count`.
+    pub(crate) passed: usize,
     /// Elements that this rank receives from others, in operations in which ranks receive different numbers.
     pub(crate) received: usize,
 }
 
 impl OperationCall {
     pub(crate) fn new(op: Operation, count: usize) -> Self {
-        Self { op, reduce: ReduceOp::Sum, root: None, count, received: 0 }
+        Self { op, reduce: ReduceOp::Sum, root: None, count, passed: count, received: 0 }
     }
 }

@@ -150,6 +150,7 @@ impl OperationCall {
             | Operation::Broadcast
             | Operation::Scatter
             | Operation::Barrier
+            | Operation::MonitoredBarrier
             | Operation::Split
             | Operation::GroupOf => 0,
         }

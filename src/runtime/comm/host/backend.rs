@@ -141,6 +141,18 @@ impl HostBackend {
         element_bytes: usize,
         body: impl FnOnce(&mut Self, OperationCall, Deadline) -> Result<(), Cause>,
     ) -> Result<(), CollectiveError> {
+        self.run_several(call, element_bytes, |host, deadline| {
+            body(host, call, deadline).map_err(|cause| (call.op, cause))
+        })
+    }
+
+    /// [`Self::run_of`] for several operations at once: `body` says which one has failed.
+    pub(crate) fn run_several(
+        &mut self,
+        call: OperationCall,
+        element_bytes: usize,
+        body: impl FnOnce(&mut Self, Deadline) -> Result<(), (Operation, Cause)>,
+    ) -> Result<(), CollectiveError> {
         self.calls += 1;
         let since = clock::now();
         let until = clock::after(since, self.timeout);
@@ -150,14 +162,15 @@ impl HostBackend {
             Some(failed) => Err(failed.cause.clone()),
             None => self
                 .check_abort()
-                .and_then(|()| body(self, call, deadline))
+                .map_err(|cause| (call.op, cause))
+                .and_then(|()| body(self, deadline))
                 .inspect(|()| self.node.end_wait())
-                .map_err(|cause| self.fail(cause, call.op)),
+                .map_err(|(op, cause)| self.fail(cause, op)),
         };
         outcome.map_err(|cause| CollectiveError {
             op: call.op,
             seq: self.calls,
-            bytes: (call.count * element_bytes) as u64,
+            bytes: (call.passed * element_bytes) as u64,
             rank: self.roster.own_job_rank(),
             cause,
             earlier,

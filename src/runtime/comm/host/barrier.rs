@@ -1,5 +1,8 @@
 //! Barriers, which also compare the calls of all ranks.
 
+use std::time::Duration;
+
+use crate::base::clock;
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::{Operation, OperationCall};
@@ -12,6 +15,18 @@ impl HostBackend {
     pub(crate) fn barrier(&mut self) -> Result<(), CollectiveError> {
         let call = OperationCall::new(Operation::Barrier, 0);
         self.run::<u8>(call, |host, call, deadline| host.sync_round(call, Dtype::U8, deadline))
+    }
+
+    /// Waits until all ranks have called it, for at most `timeout` if there is one.
+    pub(crate) fn monitored_barrier(
+        &mut self,
+        timeout: Option<Duration>,
+    ) -> Result<(), CollectiveError> {
+        let call = OperationCall::new(Operation::MonitoredBarrier, 0);
+        self.run::<u8>(call, |host, call, deadline| {
+            let until = timeout.map_or(deadline.until, |limit| clock::after(deadline.since, limit));
+            host.sync_round(call, Dtype::U8, Deadline { until, ..deadline })
+        })
     }
 
     /// Waits until all ranks have made this call; fails if a rank has made a different call.

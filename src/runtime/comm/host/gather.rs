@@ -67,7 +67,8 @@ impl HostBackend {
             Counts::Given { send, recv } => (0, send.to_vec(), recv.to_vec()),
         };
         let received = recv_counts.iter().sum::<usize>() - recv_counts[self.roster.rank];
-        let call = OperationCall { received, ..OperationCall::new(Operation::AllToAll, count) };
+        let call = OperationCall::new(Operation::AllToAll, count);
+        let call = OperationCall { passed: input.len(), received, ..call };
         self.run::<T>(call, |backend, call, deadline| {
             let nothing = backend.staging::<T>().part(&(0..0));
             backend.begin_round(call, &nothing, deadline)?;

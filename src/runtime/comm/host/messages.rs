@@ -18,6 +18,7 @@ use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::ffi_memory::RawSlice;
 use crate::runtime::comm::core::operation::{Operation, OperationCall};
 use crate::runtime::comm::core::pending::Outcome;
+use crate::runtime::comm::core::roster::RankRoster;
 use crate::runtime::comm::core::spin::Spin;
 use crate::runtime::comm::core::traffic::TrafficCounters;
 use crate::runtime::comm::host::backend::HostBackend;
@@ -220,6 +221,27 @@ impl Flight {
         !earlier.any(|other| other.direction == direction && other.peer == peer)
     }
 
+    /// The operation that a failure has ended: that of the oldest message to or from the rank at fault.
+    fn operation_of(&self, cause: &Cause, roster: &RankRoster) -> Operation {
+        let at_fault = |message: &StartedMessage| {
+            let peer = roster.job_rank(message.peer);
+            match cause {
+                // A message is compared by its receiver.
+                Cause::Mismatch { own_call, peer: other, .. } => {
+                    *other == peer
+                        && (own_call.op == Operation::Recv)
+                            == (message.direction == Direction::Recv)
+                }
+                Cause::PeerLost { rank, .. } => *rank == peer,
+                Cause::Deadline { waiting_for, .. } => waiting_for.contains(&peer),
+                _ => true,
+            }
+        };
+        let messages = self.messages.iter().map(|in_flight| &in_flight.message);
+        let found = messages.clone().find(|message| at_fault(message)).or(messages.clone().next());
+        found.map_or(Operation::Exchange, |message| message.completion.call.op)
+    }
+
     fn peers(&self) -> Vec<usize> {
         let mut peers: Vec<_> = self.messages.iter().map(|other| other.message.peer).collect();
         peers.sort_unstable();
@@ -235,26 +257,9 @@ impl HostBackend {
             Flight { messages: VecDeque::new(), transfers: Transfers::new(), started: 0 };
         let call = OperationCall::new(Operation::Exchange, 0);
         // Each call of the batch is counted when its messages are complete.
-        let outcome = self.run_uncounted::<u8>(call, |backend, _, deadline| {
-            let limit = deadline.until.saturating_duration_since(deadline.since);
-            let (mut pauses, mut checked_at) = (0, clock::now());
-            while let Some(messages) = batch.take(flight.messages.is_empty()) {
-                flight.take_in(messages);
-                let has_moved = backend.advance_messages(&mut flight)?;
-                flight.remove_complete();
-                if has_moved {
-                    pauses = 0;
-                    // Another message may not move meanwhile.
-                    if CHECK_INTERVAL < clock::now().saturating_duration_since(checked_at) {
-                        backend.check_messages(&flight, limit)?;
-                        checked_at = clock::now();
-                    }
-                } else {
-                    backend.pause_messages(&flight, pauses, limit)?;
-                    pauses += 1;
-                }
-            }
-            Ok(())
+        let outcome = self.run_several(call, 1, |backend, deadline| {
+            let moved = backend.move_messages(batch, &mut flight, deadline);
+            moved.map_err(|cause| (flight.operation_of(&cause, &backend.roster), cause))
         });
         if let Err(error) = outcome {
             let in_flight = flight.messages.drain(..).map(|in_flight| in_flight.message);
@@ -262,6 +267,34 @@ impl HostBackend {
                 message.completion.fail(&error);
             }
         }
+    }
+
+    /// Moves the messages of a batch until none is left.
+    fn move_messages(
+        &mut self,
+        batch: &MessageBatch,
+        flight: &mut Flight,
+        deadline: Deadline,
+    ) -> Result<(), Cause> {
+        let limit = deadline.until.saturating_duration_since(deadline.since);
+        let (mut pauses, mut checked_at) = (0, clock::now());
+        while let Some(messages) = batch.take(flight.messages.is_empty()) {
+            flight.take_in(messages);
+            let has_moved = self.advance_messages(flight)?;
+            flight.remove_complete();
+            if has_moved {
+                pauses = 0;
+                // Another message may not move meanwhile.
+                if CHECK_INTERVAL < clock::now().saturating_duration_since(checked_at) {
+                    self.check_messages(flight, limit)?;
+                    checked_at = clock::now();
+                }
+            } else {
+                self.pause_messages(flight, pauses, limit)?;
+                pauses += 1;
+            }
+        }
+        Ok(())
     }
 
     /// Advances every message as far as possible; returns whether any has advanced.
