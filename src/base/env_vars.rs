@@ -92,6 +92,12 @@ pub const REMUDA_SHM_FD: &str = "REMUDA_SHM_FD";
 pub const REMUDA_KEY_FILE: &str = "REMUDA_KEY_FILE";
 /// Backend of the groups that a program of torch makes with `gloo`; the Python package reads it.
 pub const REMUDA_TORCH_BACKEND: &str = "REMUDA_TORCH_BACKEND";
+/// `0`: the Python package counts no steps of optimizers.
+pub const REMUDA_WATCH: &str = "REMUDA_WATCH";
+/// Path of this executable, for `remuda.launch` of the Python package.
+pub const REMUDA_EXECUTABLE: &str = "REMUDA_EXECUTABLE";
+/// Path of `libremuda.so`, for the Python package.
+pub const REMUDA_LIBRARY: &str = "REMUDA_LIBRARY";
 /// Name of the job; set in every process of it.
 pub const REMUDA_JOB: &str = "REMUDA_JOB";
 /// Directory in which run directories are created.

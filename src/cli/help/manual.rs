@@ -61,7 +61,7 @@ const fn entry(group: PageGroup, name: &'static str, text: &'static str) -> Page
 }
 
 /// Environment variables that a user can set, and their effects.
-const ENVIRONMENT: [PageEntry; 14] = [
+const ENVIRONMENT: [PageEntry; 18] = [
     entry(
         PageGroup::Every,
         env_vars::REMUDA_LOG,
@@ -119,6 +119,28 @@ const ENVIRONMENT: [PageEntry; 14] = [
         PageGroup::Job,
         env_vars::REMUDA_CUBLASLT_LIBRARY,
         "For workers: path of the cuBLASLt library to load.",
+    ),
+    entry(
+        PageGroup::Job,
+        env_vars::REMUDA_TORCH_BACKEND,
+        "For workers that use torch: remuda is the backend of groups that a program makes with gloo, as with \
+         --torch_backend.",
+    ),
+    entry(
+        PageGroup::Job,
+        env_vars::REMUDA_WATCH,
+        "For workers that use torch: if it is 0, steps of optimizers are not counted.",
+    ),
+    entry(
+        PageGroup::Job,
+        env_vars::REMUDA_EXECUTABLE,
+        "For programs that call remuda.launch of the Python package: path of remuda, instead of the one beside the \
+         package or in PATH.",
+    ),
+    entry(
+        PageGroup::Job,
+        env_vars::REMUDA_LIBRARY,
+        "For programs that use the Python package: path of libremuda.so, instead of the one beside the package.",
     ),
     entry(
         PageGroup::Pod,
