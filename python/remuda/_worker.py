@@ -13,7 +13,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+#: Directory of this package.
+#: Directory of this package; its frames are not those of the program.
+PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 #: Whether the program that called `launch` is being imported here.
 is_loading_program = False
 
@@ -113,7 +115,7 @@ def _failure(error: BaseException) -> "Dict[str, Any]":
 
     shown: "Optional[Any]" = error.__traceback__
     # The first frames are those of this package.
-    while shown is not None and shown.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+    while shown is not None and shown.tb_frame.f_code.co_filename.startswith(PACKAGE):
         shown = shown.tb_next
     error = error.with_traceback(shown)
     text = "".join(traceback.format_exception(type(error), error, shown)).rstrip()

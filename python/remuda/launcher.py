@@ -5,10 +5,12 @@ is never forked, so it may have used a GPU, and may be a notebook.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
 import pickle
+import re
 import shutil
 import signal
 import subprocess
@@ -25,6 +27,9 @@ from remuda.errors import BadArgument, EnvironmentMismatch, JobFailed
 
 #: Path of the executable, for a program that does not find it.
 EXECUTABLE = "REMUDA_EXECUTABLE"
+
+#: File of a call that its program locks.
+_LOCK = "lock"
 
 
 def launch(
@@ -126,13 +131,43 @@ def _limit(timeout: Optional[float]) -> "List[str]":
 
 @contextlib.contextmanager
 def _directory(named: Optional[str], hosts: Any) -> "Iterator[pathlib.Path]":
-    """A private directory for the files of a call."""
+    """A private directory for the files of a call; those of calls whose programs were killed are removed."""
     parent = named if named is not None or hosts is None else os.getcwd()
-    path = tempfile.mkdtemp(prefix=".remuda-" if parent else "remuda-", dir=parent)
+    prefix = ".remuda-call-" if parent else "remuda-call-"
+    _remove_abandoned(pathlib.Path(parent or tempfile.gettempdir()), prefix)
+    path = pathlib.Path(os.path.abspath(tempfile.mkdtemp(prefix=prefix, dir=parent)))
+    lock = _lock(path)
     try:
-        yield pathlib.Path(os.path.abspath(path))
+        yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock(path: pathlib.Path) -> Optional[int]:
+    """A descriptor whose lock lasts as long as this process; None where files cannot be locked."""
+    lock = os.open(path / "new", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Under this name the file is always locked, unless its process has ended.
+        os.rename(path / "new", path / _LOCK)
+    except OSError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _remove_abandoned(parent: pathlib.Path, prefix: str) -> None:
+    """Removes the files of calls of this user that no process waits for."""
+    for path in parent.glob(f"{prefix}*/{_LOCK}"):
+        with contextlib.suppress(OSError):
+            lock = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path.parent, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 class _Terminated(BaseException):
@@ -215,7 +250,7 @@ class Job:
             raise self._failure(status, record, output)
         output.release()
         if place is not None:
-            shutil.rmtree(place, ignore_errors=True)
+            _remove_run(place)
         workers = record.get("workers", [])
         return [self._result(rank) for rank in range(len(workers) or n or 0)]
 
@@ -274,7 +309,8 @@ class Job:
         if "error" in outcome:
             output.release()
             return _exception(status, cause, outcome)
-        problem, report = _problem(status, cause, outcome.get("exit")), output.report()
+        report = output.report()
+        problem = _problem(status, cause, outcome.get("exit")) + _crash_place(report)
         if rank is not None:
             # The report is about the worker, and is long.
             output.release()
@@ -311,6 +347,13 @@ def _problem(status: int, cause: "Dict[str, Any]", said: Optional[str]) -> str:
     return f"rank {rank} on {host} failed ({cause.get('kind')})"
 
 
+def _crash_place(report: str) -> str:
+    """The innermost line of the program in the stack that Python prints when a signal ends it; empty without one."""
+    stack = re.findall(r'File "(.+)", line (\d+) in (.+)', report.partition("(most recent call first):")[2])
+    of_program = [frame for frame in stack if not frame[0].startswith(_worker.PACKAGE)]
+    return "\n  at {}:{} in {}".format(*of_program[0]) if of_program else ""
+
+
 def _signal(status: int) -> Optional[str]:
     """The signal of an exit status, if it is that of one."""
     try:
@@ -335,6 +378,15 @@ def _search_path() -> "Dict[str, str]":
     if parent.name in ("site-packages", "dist-packages"):
         return {}
     return {"PYTHONPATH": os.pathsep.join([str(parent), *filter(None, [os.environ.get("PYTHONPATH")])])}
+
+
+def _remove_run(place: pathlib.Path) -> None:
+    """Removes the run directory of a call that has succeeded, and the link to the newest one if it points there."""
+    shutil.rmtree(place, ignore_errors=True)
+    newest = place.with_name("latest")
+    with contextlib.suppress(OSError):
+        if not newest.exists():
+            newest.unlink()
 
 
 def _interrupt(process: "subprocess.Popen[bytes]") -> None:

@@ -106,6 +106,8 @@ def step(
     """
     if number is not None and not hasattr(number, "__index__"):
         raise TypeError(f"a step has a number, and {number!r} is none")
+    if loss is not None and not hasattr(loss, "__float__"):
+        raise TypeError(f"a loss is a number or a tensor of one element, and {loss!r} is neither")
     if not notes.is_worker():
         return
     own = _steps_of_program()

@@ -154,7 +154,8 @@ class Jobs(unittest.TestCase):
         errors = io.StringIO()
         with tempfile.TemporaryDirectory() as runs, unittest.mock.patch.dict(os.environ, REMUDA_RUN_DIR=runs):
             self.launch(rank, 1)
-            self.assertEqual([name for name in os.listdir(os.path.join(runs, "calls")) if "-" in name], [])
+            # Not even a link to the newest one.
+            self.assertEqual(os.listdir(os.path.join(runs, "calls")), [])
             with contextlib.redirect_stderr(errors), self.assertRaises(remuda.JobFailed):
                 remuda.launch(int, 1, args=("no number",), **CPU)
             log = errors.getvalue().partition("log: ")[2].split("\n")[0]
@@ -197,7 +198,9 @@ class Jobs(unittest.TestCase):
 
     def test_crash_shows_where_it_happened(self):
         error = self.failure(crashes, 1)
-        self.assertEqual(str(error), "signal 11 ended rank 0 on localhost")
+        line = crashes.__code__.co_firstlineno + 1
+        place = f"{pathlib.Path(__file__).resolve()}:{line} in crashes"
+        self.assertEqual(str(error), f"signal 11 ended rank 0 on localhost\n  at {place}")
         self.assertIn("in crashes\n", error.report)
         self.assertNotIn("PYTHONFAULTHANDLER", error.report)
 
@@ -222,37 +225,41 @@ class Jobs(unittest.TestCase):
         self.assertIn("`remuda` exited with 2\n\nerror[C001]: there is no option `--no_such_option`\n", finished.stdout)
         self.assertIn("`remuda` exited with 124\n\nerror[R105]: the job did not end within 200 ms", finished.stdout)
 
-    def end_program(self, number):
-        """Ends a program that waits for a worker by a signal; returns its status, the worker, and what it has left."""
-        with tempfile.TemporaryDirectory() as directory:
-            code = (
-                "import os, remuda, sys, time\n"
-                "def call(launcher, number):\n"
-                "    print(os.getpid(), flush=True)\n"
-                "    os.kill(launcher, number)\n"
-                "    time.sleep(600)\n"
-                "    print('slept')\n"
-                "if __name__ == '__main__':\n"
-                "    arguments = (os.getpid(), int(sys.argv[2]))\n"
-                "    remuda.launch(call, 1, args=arguments, accelerator='cpu', directory=sys.argv[1])\n"
-            )
-            finished = program(code, directory, str(int(number)))
-            self.assertNotIn("slept", finished.stdout)
-            worker = int(re.findall(r"\d+", finished.stdout)[-1])
-            return finished.returncode, worker, os.listdir(directory)
+    def end_program(self, directory, number):
+        """Ends a program that waits for a worker by a signal; returns its status and the worker."""
+        code = (
+            "import os, remuda, sys, time\n"
+            "def call(launcher, number):\n"
+            "    print(os.getpid(), flush=True)\n"
+            "    os.kill(launcher, number)\n"
+            "    time.sleep(600)\n"
+            "    print('slept')\n"
+            "if __name__ == '__main__':\n"
+            "    arguments = (os.getpid(), int(sys.argv[2]))\n"
+            "    remuda.launch(call, 1, args=arguments, accelerator='cpu', directory=sys.argv[1])\n"
+        )
+        finished = program(code, directory, str(int(number)))
+        self.assertNotIn("slept", finished.stdout)
+        return finished.returncode, int(re.findall(r"\d+", finished.stdout)[-1])
 
     def test_files_are_removed_when_a_signal_ends_the_program(self):
         for number in (signal.SIGTERM, signal.SIGHUP):
-            status, _, left = self.end_program(number)
-            self.assertEqual((status, left), (-number, []))
+            with tempfile.TemporaryDirectory() as directory:
+                status, _ = self.end_program(directory, number)
+                self.assertEqual((status, os.listdir(directory)), (-number, []))
 
-    def test_worker_ends_when_the_program_is_killed(self):
-        status, worker, _ = self.end_program(signal.SIGKILL)
-        self.assertEqual(status, -signal.SIGKILL)
-        until = time.monotonic() + 300
-        while is_running(worker) and time.monotonic() < until:
-            time.sleep(0.01)
-        self.assertFalse(is_running(worker))
+    def test_worker_and_files_do_not_outlive_a_killed_program(self):
+        with tempfile.TemporaryDirectory() as directory:
+            status, worker = self.end_program(directory, signal.SIGKILL)
+            self.assertEqual(status, -signal.SIGKILL)
+            until = time.monotonic() + 300
+            while is_running(worker) and time.monotonic() < until:
+                time.sleep(0.01)
+            self.assertFalse(is_running(worker))
+            # The next call removes them, and no files of a call that lasts.
+            with launcher._directory(directory, None) as lasting:
+                self.launch(rank, 1, directory=directory)
+                self.assertEqual(os.listdir(directory), [lasting.name])
 
     def test_arguments_that_no_call_can_have_are_refused(self):
         for options, text in (

@@ -171,6 +171,8 @@ class Outside(unittest.TestCase):
             "class Tensor:\n"
             "    def __float__(self): raise AssertionError('it waits for a GPU')\n"
             "remuda.step(loss=Tensor())\n"
+            "try: remuda.step(loss='x')\n"
+            "except TypeError as error: print(error)\n"
             "with remuda.phase('x'): pass\n"
             "@remuda.record\n"
             "def main(): raise ValueError('x')\n"
@@ -178,8 +180,9 @@ class Outside(unittest.TestCase):
             "except ValueError: print('raised')\n"
             "print('socket' in sys.modules, 'faulthandler' in sys.modules, 'ctypes' in sys.modules)\n"
         )
+        told = "a loss is a number or a tensor of one element, and 'x' is neither"
         finished = outside(code)
-        self.assertEqual((finished.stdout, finished.stderr), ("raised\nFalse False False\n", ""))
+        self.assertEqual((finished.stdout, finished.stderr), (f"{told}\nraised\nFalse False False\n", ""))
 
     def test_import_loads_nothing(self):
         code = "import sys; before = set(sys.modules); import remuda; print(sorted(set(sys.modules) - before))"
