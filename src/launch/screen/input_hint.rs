@@ -67,8 +67,8 @@ const REMEDIES: [(&str, &str); 5] = [
     ("HIP out of memory", GPU_MEMORY),
     (
         "EADDRINUSE",
-        "the port belongs to another process; MASTER_PORT of this job is free for it, so `init_process_group` needs \
-         neither an address nor a port",
+        "the port belongs to another process; MASTER_PORT is free for the workers of this job, so `init_process_group` \
+         needs neither an address nor a port there; processes that a worker starts need a MASTER_PORT of their own",
     ),
 ];
 const PACKAGE: &str = "this Python does not have the package `remuda`: install its wheel, or name the directory \
