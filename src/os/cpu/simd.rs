@@ -2,9 +2,12 @@
 //!
 //! The same binary runs on different machines, so it cannot be built for the newest of them.
 
+#[cfg(any(target_arch = "x86_64", test))]
 use std::sync::OnceLock;
 
-/// Instruction sets that remuda's loops use; each includes those before it.
+/// Instruction sets that remuda's loops use; each includes those before it. Targets without versions have loops for
+/// the target alone.
+#[cfg(any(target_arch = "x86_64", test))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     /// The instructions that the target was built for.
@@ -18,6 +21,7 @@ pub(crate) enum Level {
 }
 
 /// Returns the level of this machine.
+#[cfg(any(target_arch = "x86_64", test))]
 pub(crate) fn level() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();
     let level = *LEVEL.get_or_init(detect);
@@ -41,7 +45,7 @@ fn detect() -> Level {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(all(not(target_arch = "x86_64"), test))]
 fn detect() -> Level {
     Level::Baseline
 }
