@@ -68,8 +68,10 @@ class Steps:
             self._send()
 
     def _send(self) -> None:
-        self._sent = self.newest
-        notes.step(self.newest, self._steps, self._loss, self._tokens_per_s)
+        number = self.newest
+        notes.step(number, self._steps, self._loss, self._tokens_per_s)
+        # Afterwards, so that a process that exits does not take a step for sent that another thread is sending.
+        self._sent = number
 
     def _read(self, loss: Any, now: float) -> None:
         if loss is None:
