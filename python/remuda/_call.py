@@ -12,6 +12,10 @@ from remuda import _worker
 from remuda.errors import BadArgument
 
 
+#: Names of the module of a program; the second one is that in a worker, which may call `launch` itself.
+_PROGRAM = ("__main__", "__mp_main__")
+
+
 def pack(function: "Callable[..., Any]", args: Sequence[Any], kwargs: "Dict[str, Any]") -> bytes:
     """A call as the bytes that a worker reads. Raises `BadArgument` if it cannot be sent."""
     call = (function, tuple(args), kwargs)
@@ -33,7 +37,7 @@ def _by_name(call: "Tuple[Any, ...]") -> "Tuple[bytes, Optional[str]]":
 
     class Pickler(pickle.Pickler):
         def reducer_override(self, value: Any) -> Any:
-            if getattr(value, "__module__", None) == "__main__" and hasattr(value, "__qualname__"):
+            if getattr(value, "__module__", None) in _PROGRAM and hasattr(value, "__qualname__"):
                 names.add(value.__qualname__.partition(".")[0])
             return NotImplemented
 

@@ -21,7 +21,8 @@ class RemudaError(RuntimeError):
 
 
 class BadArgument(RemudaError):
-    """A buffer, type, length, rank or name is invalid. The group can be used further."""
+    """A buffer, type, length, rank or name is invalid. The group can be used further if no other rank has begun the
+    operation."""
 
 
 class Deadline(RemudaError):

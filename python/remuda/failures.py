@@ -52,6 +52,9 @@ def report(error: BaseException) -> None:
 
 def describe(error: BaseException) -> str:
     """Type and message of an exception, as the last line of a traceback has them."""
+    if isinstance(error, SyntaxError):
+        # Its first lines are the place and the text.
+        return f"{type(error).__name__}: {error}"
     return "".join(traceback.format_exception_only(type(error), error)).strip()
 
 

@@ -15,6 +15,10 @@ _FLOATS = {"f": native.F32, "d": native.F64, "e": native.F16}
 _REDUCTIONS = {"sum": native.SUM, "prod": native.PROD, "min": native.MIN, "max": native.MAX, "avg": native.AVG}
 
 
+#: What the library says at the second call of `init`.
+_JOINED = "already used by an earlier group of this process"
+
+
 class Work:
     """An operation in flight. Its buffers must not be used before `wait` returns; they are kept until then.
 
@@ -82,7 +86,11 @@ class _Elements:
     """Address, number and type of the elements of a buffer."""
 
     def __init__(self, buffer: Any, is_output: bool) -> None:
-        view = memoryview(buffer)
+        try:
+            view = memoryview(buffer)
+        except TypeError:
+            hint = "pass an `array.array`, a `bytearray` or a numpy array; `torch.distributed` takes tensors"
+            raise BadArgument(f"{type(buffer).__name__} has no buffer", hint=hint) from None
         if not view.c_contiguous:
             raise BadArgument("the buffer is not contiguous")
         if view.readonly and is_output:
@@ -269,6 +277,8 @@ class Group:
         return self._run(self._library.remuda_exchange, arguments, kept, start)
 
     def _run(self, call: "Callable[..., int]", arguments: "tuple[Any, ...]", kept: Any, start: bool) -> Optional[Work]:
+        if self.handle is None:
+            raise BadArgument("the group was freed", hint="use a group that is not freed, or make another one")
         if not start:
             native.check(call(self.handle, *arguments, None))
             return None
@@ -303,6 +313,9 @@ def init(timeout: Optional[float] = None, streams: int = 0) -> Group:
     try:
         native.check(native.library().remuda_init(native.options(timeout, streams), place))
     except EnvironmentMismatch as error:
+        if _JOINED in error.message:
+            hint = "keep the group that the first call returned, or that torch has made; `Group.of` makes further ones"
+            raise EnvironmentMismatch("this process has joined its job before", hint=hint) from None
         program = _program()
         if program is None or notes.is_worker() or "REMUDA_KEY_FILE" in os.environ:
             raise

@@ -28,6 +28,8 @@ from remuda.errors import BadArgument, EnvironmentMismatch, JobFailed
 #: Path of the executable, for a program that does not find it.
 EXECUTABLE = "REMUDA_EXECUTABLE"
 
+#: Status of a job that has reached its time limit.
+_TIMED_OUT = 124
 #: File of a call that its program locks.
 _LOCK = "lock"
 
@@ -62,6 +64,7 @@ def launch(
         hint = 'put the call of `remuda.launch` below `if __name__ == "__main__":`'
         raise BadArgument("a worker imports this program, which calls `remuda.launch` again", hint=hint)
     _check(function, n, args, env, timeout, options)
+    _check_places(hosts, directory)
     call = pack(function, args, dict(kwargs or {}))
     line = [*_place(n, hosts, accelerator), *_limit(timeout), *options]
     interpreter = python or sys.executable
@@ -102,6 +105,14 @@ def _check(function: Any, n: Any, args: Any, env: Any, timeout: Any, options: An
     if isinstance(options, str):
         hint = f"pass a list of words: `options={options.split()!r}`"
         raise BadArgument("`options` is one text", hint=hint)
+
+
+def _check_places(hosts: Any, directory: Optional[str]) -> None:
+    if hosts is not None and not hosts:
+        raise BadArgument(f"`hosts` is {hosts!r}", hint="name at least one host; without `hosts`, workers run here")
+    if directory is not None and not os.path.isdir(directory):
+        hint = "pass a directory that exists; the files of the call are made in it"
+        raise BadArgument(f"`directory` is {directory!r}", hint=hint)
 
 
 # ---- the command line ---------------------------------------------------------------------------------------------
@@ -339,6 +350,8 @@ def _problem(status: int, cause: "Dict[str, Any]", said: Optional[str]) -> str:
         ending = _signal(status)
         if ending is not None:
             return f"`remuda` was stopped by {ending}"
+        if status == _TIMED_OUT:
+            return "the call did not end in time"
         return f"`remuda` exited with {status}" if host is None else f"host {host} was lost"
     if cause.get("signal") is not None:
         return f"signal {cause['signal']} ended rank {rank} on {host}"

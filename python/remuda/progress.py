@@ -16,6 +16,8 @@ STEP_PAUSE = 0.002
 LOSS_PAUSE = 0.1
 #: Time until a step is sent that may be none of the program, in seconds.
 HOLD_PAUSE = 1.0
+#: Largest number in a note.
+_STEP_MAX = 2**63 - 1
 #: Weight of the newest step in the mean of the speed.
 _NEWEST = 0.2
 
@@ -108,6 +110,11 @@ def step(
     """
     if number is not None and not hasattr(number, "__index__"):
         raise TypeError(f"a step has a number, and {number!r} is none")
+    if number is not None and not 0 < int(number) <= _STEP_MAX:
+        raise ValueError(f"the number of a step is at least 1, and {number!r} is not one of a step")
+    for name, count in (("tokens", tokens), ("steps", steps)):
+        if count is not None and not (hasattr(count, "__index__") and 0 <= int(count) <= _STEP_MAX):
+            raise TypeError(f"`{name}` is a number of {name}, and {count!r} is none")
     if loss is not None and not hasattr(loss, "__float__"):
         raise TypeError(f"a loss is a number or a tensor of one element, and {loss!r} is neither")
     if not notes.is_worker():

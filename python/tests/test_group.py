@@ -228,6 +228,16 @@ class Errors(unittest.TestCase):
 
         self.assertEqual(on_ranks(body, 2), [True, True])
 
+    def test_values_without_a_buffer_and_freed_groups_are_explained(self):
+        (group,) = remuda.threads(1)
+        with self.assertRaises(remuda.BadArgument) as raised:
+            group.all_reduce([1.0])
+        self.assertEqual(raised.exception.message, "list has no buffer")
+        group.free()
+        with self.assertRaises(remuda.BadArgument) as raised:
+            group.barrier()
+        self.assertEqual(raised.exception.message, "the group was freed")
+
     def test_process_without_a_job_is_told_how_to_start(self):
         environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
         environment.pop("REMUDA_RANK_FD", None)
@@ -327,13 +337,15 @@ class Job(unittest.TestCase):
     def test_workers_of_a_job(self):
         code = (
             "import array, remuda; group = remuda.init(timeout=120); data = array.array('i', [group.rank]);"
-            "group.all_reduce(data); group.note_step(1, 2, 0.5); print('sum', data[0], 'of', group.size)"
+            "group.all_reduce(data); group.note_step(1, 2, 0.5); print('sum', data[0], 'of', group.size)\n"
+            "try: remuda.init()\nexcept remuda.EnvironmentMismatch as error: print(error.message)"
         )
         options = ["run", "-n", "3", "--no_local_rank", "--accelerator", "cpu", "--no_python"]
         line = [os.environ["REMUDA_EXECUTABLE"], *options, sys.executable, "-c", code]
         finished = subprocess.run(line, capture_output=True, text=True, check=False)
         self.assertEqual(finished.returncode, 0, finished.stderr)
-        self.assertEqual(finished.stdout.count("sum 3 of 3"), 3, finished.stdout)
+        for text in ("sum 3 of 3", "this process has joined its job before"):
+            self.assertEqual(finished.stdout.count(text), 3, finished.stdout)
 
     @unittest.skipUnless(os.environ.get("REMUDA_EXECUTABLE"), "REMUDA_EXECUTABLE is not set")
     def test_process_that_a_worker_starts_is_told_that_it_is_none(self):

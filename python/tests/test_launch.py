@@ -223,7 +223,7 @@ class Jobs(unittest.TestCase):
         )
         self.assertEqual(finished.stderr, "")
         self.assertIn("`remuda` exited with 2\n\nerror[C001]: there is no option `--no_such_option`\n", finished.stdout)
-        self.assertIn("`remuda` exited with 124\n\nerror[R105]: the job did not end within 200 ms", finished.stdout)
+        self.assertIn("the call did not end in time\n\nerror[R105]: the job did not end within 200 ms", finished.stdout)
 
     def end_program(self, directory, number):
         """Ends a program that waits for a worker by a signal; returns its status and the worker."""
@@ -268,6 +268,8 @@ class Jobs(unittest.TestCase):
             ({"timeout": 0}, "`timeout` is 0; pass seconds"),
             ({"env": {"A": 1}}, "`env` is {'A': 1}; pass names and values"),
             ({"args": 1}, "`args` is 1; pass a tuple"),
+            ({"hosts": []}, "`hosts` is []; name at least one host"),
+            ({"directory": "/no/such"}, "`directory` is '/no/such'; pass a directory that exists"),
             ({"options": "--quiet --tag"}, "`options` is one text; pass a list of words: `options=['--quiet', '--tag']`"),
         ):
             with self.assertRaises(remuda.BadArgument) as raised:
@@ -308,6 +310,27 @@ class Jobs(unittest.TestCase):
         self.assertEqual(finished.stdout, "[(True, 0), (True, 1)]\n", finished.stderr)
         self.assertIn("ValueError: bad\n\nThe above exception was the direct cause", finished.stderr)
         self.assertIn('    raise ValueError("bad")\n', finished.stderr)
+
+    def test_worker_launches_workers(self):
+        finished = program(
+            """
+            import os, remuda
+
+            def inner(given):
+                return int(os.environ["RANK"]) + given
+
+            def outer():
+                return remuda.launch(inner, 2, args=(5,), accelerator="cpu")
+
+            if __name__ == "__main__":
+                print(remuda.launch(outer, 1, accelerator="cpu"))
+            """
+        )
+        self.assertEqual((finished.stdout, finished.stderr), ("[[5, 6]]\n", ""))
+
+    def test_syntax_error_is_described_by_its_message(self):
+        error = self.failure(eval, 1, args=("a b",))
+        self.assertIn("rank 0 on localhost failed: SyntaxError: invalid syntax (<string>, line 1)\n", str(error))
 
     def test_program_that_calls_launch_when_imported_is_told(self):
         finished = program(

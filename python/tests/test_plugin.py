@@ -87,6 +87,34 @@ class TestClass:
     def test_fixture_of_pytest(self, monkeypatch):
         pass
 
+@pytest.mark.remuda(n=2)
+class TestSetup:
+    @classmethod
+    def setup_class(cls):
+        assert RANK == -1
+        cls.made = [1, 2]
+
+    def setup_method(self):
+        assert RANK == -1
+        self.four = 4
+
+    def test_setup(self):
+        assert (self.made, self.four) == ([1, 2], 4) and RANK in (0, 1)
+
+@pytest.mark.xfail(raises=ValueError, strict=True)
+@pytest.mark.remuda
+def test_fails_as_expected():
+    raise ValueError("known")
+
+@pytest.mark.xfail(raises=ValueError)
+@pytest.mark.remuda
+def test_fails_otherwise():
+    raise KeyError("unknown")
+
+@pytest.mark.remuda
+def test_ends_as_expected():
+    pytest.xfail("known")
+
 @pytest.mark.remuda
 async def test_is_async():
     pass
@@ -108,6 +136,10 @@ EXPECTED = {
     "test_method": "PASSED",
     "test_fixture_that_cannot_be_sent": "FAILED",
     "test_fixture_of_pytest": "FAILED",
+    "test_setup": "PASSED",
+    "test_fails_as_expected": "XFAIL",
+    "test_fails_otherwise": "FAILED",
+    "test_ends_as_expected": "XFAIL",
     "test_is_async": "FAILED",
     "test_without_a_mark": "PASSED",
 }

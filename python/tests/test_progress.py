@@ -171,8 +171,9 @@ class Outside(unittest.TestCase):
             "class Tensor:\n"
             "    def __float__(self): raise AssertionError('it waits for a GPU')\n"
             "remuda.step(loss=Tensor())\n"
-            "try: remuda.step(loss='x')\n"
-            "except TypeError as error: print(error)\n"
+            "for wrong in ({'loss': 'x'}, {'number': 0}, {'number': 10**30}, {'tokens': 'many'}, {'steps': -1}):\n"
+            "    try: remuda.step(**wrong)\n"
+            "    except (TypeError, ValueError) as error: print(error)\n"
             "with remuda.phase('x'): pass\n"
             "@remuda.record\n"
             "def main(): raise ValueError('x')\n"
@@ -180,7 +181,13 @@ class Outside(unittest.TestCase):
             "except ValueError: print('raised')\n"
             "print('socket' in sys.modules, 'faulthandler' in sys.modules, 'ctypes' in sys.modules)\n"
         )
-        told = "a loss is a number or a tensor of one element, and 'x' is neither"
+        told = (
+            "a loss is a number or a tensor of one element, and 'x' is neither\n"
+            "the number of a step is at least 1, and 0 is not one of a step\n"
+            f"the number of a step is at least 1, and {10**30} is not one of a step\n"
+            "`tokens` is a number of tokens, and 'many' is none\n"
+            "`steps` is a number of steps, and -1 is none"
+        )
         finished = outside(code)
         self.assertEqual((finished.stdout, finished.stderr), (f"{told}\nraised\nFalse False False\n", ""))
 

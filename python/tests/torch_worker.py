@@ -563,6 +563,19 @@ def operations_have_their_names_in_errors():
 
 
 @case("errors")
+def parts_of_two_sizes_are_explained():
+    import remuda
+
+    group = dist.new_group(list(range(SIZE)))
+    # Rank 0 sends one element to rank 1, which expects two.
+    sends, recvs = ([1, 1], [1, 1]) if RANK == 0 else ([1, 1], [2, 1])
+    data, output = torch.ones(2), torch.ones(sum(recvs))
+    error = error_of(lambda: dist.all_to_all_single(output, data, recvs, sends, group=group))
+    assert isinstance(error, remuda.Mismatch) and error.hint.startswith("the part that a rank sends to another"), error
+    dist.barrier()
+
+
+@case("errors")
 def every_rank_learns_which_one_was_late():
     import remuda
 
@@ -624,6 +637,19 @@ def group_that_one_rank_makes_names_the_other():
         text = "creating a group failed on rank 0: the deadline passed while waiting for rank 1"
         assert str(error).startswith(text), error
     dist.barrier()
+
+
+@case("errors")
+def default_group_of_a_failed_job_is_refused():
+    import remuda
+
+    # The last case, because the job has no other default group.
+    assert isinstance(error_of(lambda: dist.all_reduce(torch.ones(4 + RANK))), remuda.Mismatch)
+    dist.destroy_process_group()
+    error = error_of(lambda: dist.init_process_group("remuda"))
+    text = "no further default group can be made: the group has failed: this rank called all_reduce("
+    assert isinstance(error, remuda.Mismatch) and error.message.startswith(text), error
+    assert error.hint.startswith("start the job again"), error
 
 
 @case("met")

@@ -82,6 +82,9 @@ pub(super) struct CallError {
 /// Hint for two ranks that differ about a message.
 const MESSAGE_HINT: &CStr =
     c"a message has one type and one size: its sender and its receiver pass as many elements of the same type";
+/// Hint for two ranks that differ about a part of an `all_to_all`.
+const PARTS_HINT: &CStr =
+    c"the part that a rank sends to another has as many elements of one type as the other receives from it: compare their split sizes";
 /// Hint for a process that a worker has started.
 const CHILD_HINT: &CStr = c"join the job in the worker itself; processes that it starts meet through a store of their own (`meet`), or that of torch";
 
@@ -102,10 +105,14 @@ impl CallError {
                 (CallErrorKind::Deadline, waiting_for.first().copied())
             }
             Cause::PeerLost { rank, .. } => (CallErrorKind::PeerLost, Some(*rank)),
-            Cause::Mismatch { own_call, peer, .. } => {
+            Cause::Mismatch { own_call, peer, peer_call } => {
                 let error = Self::new(CallErrorKind::Mismatch, Some(*peer), message);
-                let is_message = matches!(own_call.op, Operation::Send | Operation::Recv);
-                return if is_message { Self { hint: MESSAGE_HINT, ..error } } else { error };
+                let hint = match (own_call.op, peer_call.op) {
+                    (Operation::Send | Operation::Recv, _) => MESSAGE_HINT,
+                    (Operation::AllToAll, Operation::AllToAll) => PARTS_HINT,
+                    _ => error.hint,
+                };
+                return Self { hint, ..error };
             }
             Cause::FailedFirst { rank, cause, .. } => {
                 let error = Self::of_cause(cause, message);

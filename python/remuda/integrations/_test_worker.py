@@ -16,31 +16,42 @@ import types
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional
+    from typing import Any, Dict, Optional, Tuple
 
 #: Modules that a module with rewritten assertions imports; parents first.
 _DELAYED = ("pytest", "_pytest", "_pytest.assertion", "_pytest.assertion.rewrite")
 
 
-def run_test(test: "Dict[str, Any]") -> "Optional[str]":
-    """Runs a test; returns why it was skipped, or None."""
+#: Exceptions with which a test ends itself, other than by a failure.
+_ENDINGS = ("Skipped", "XFailed")
+
+
+def run_test(test: "Dict[str, Any]") -> "Optional[Tuple[str, str]]":
+    """Runs a test; returns the class and the reason of the exception with which it has ended itself, or None."""
     _delay_pytest(test["verbosity"])
     try:
         module = _import(test["module"], test["path"], test["code"])
-        _function(module, test["name"])(**pickle.loads(test["values"]))
+        _function(module, test["name"], test["attributes"])(**pickle.loads(test["values"]))
     except BaseException as error:
-        if type(error).__name__ == "Skipped" and not isinstance(error, Exception):
-            return str(error)
+        if type(error).__name__ in _ENDINGS and not isinstance(error, Exception):
+            return type(error).__name__, str(error)
         raise
     return None
 
 
-def _function(module: "Any", name: str) -> "Any":
-    """The function of a name; a method is that of a new object of its class."""
+def _function(module: "Any", name: str, attributes: bytes) -> "Any":
+    """The function of a name; a method is that of an object of its class with what its setup has set."""
+    *owners, last = name.split(".")
     found = module
-    for part in name.split("."):
-        found = getattr(found() if isinstance(found, type) else found, part)
-    return found
+    for part in owners:
+        found = getattr(found, part)
+    if isinstance(found, type):
+        of_class, of_object = pickle.loads(attributes)
+        for key, value in of_class.items():
+            setattr(found, key, value)
+        found = found()
+        found.__dict__.update(of_object)
+    return getattr(found, last)
 
 
 def _import(name: str, path: str, code: "Optional[bytes]") -> "Any":

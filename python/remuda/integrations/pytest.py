@@ -6,7 +6,7 @@ Fixtures are made once, in the process of pytest, and their values are sent to t
 
 import inspect
 import marshal
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 import pytest
 
@@ -60,39 +60,63 @@ def _run(item: Any, options: "Dict[str, Any]") -> None:
     from remuda.integrations._test_worker import run_test
     from remuda.launcher import launch
 
-    test, problem = _test(item), None
+    test, problem, original = _test(item), None, None
     try:
         results = launch(run_test, args=(test,), **options)
     except RemudaError as error:
-        problem = str(error)
+        problem, original = str(error), error.__cause__
+    if original is not None and _is_expected(item, original):
+        raise original
     # Outside of the handler, so that the report is not that of a chain of exceptions.
     if problem is not None:
         pytest.fail(problem, pytrace=False)
-    for reason in results:
-        if reason is not None:
-            pytest.skip(reason)
+    for ending in filter(None, results):
+        kind, reason = ending
+        pytest.skip(reason) if kind == "Skipped" else pytest.xfail(reason)
+
+
+def _is_expected(item: Any, error: BaseException) -> bool:
+    """Whether a mark `xfail` names the class of an exception."""
+    expected = [marker.kwargs.get("raises") for marker in item.iter_markers("xfail")]
+    return any(isinstance(error, classes) for classes in expected if classes is not None)
 
 
 def _test(item: Any) -> "Dict[str, Any]":
     """What a worker needs to run a test."""
     from remuda import _worker
 
+    def sent(what: str, value: Any) -> bytes:
+        try:
+            return _worker.dumps(value)
+        except Exception as error:
+            problem = str(error)
+        # Outside of the handler, as above.
+        pytest.fail(f"{what} of this test cannot be sent to workers: {problem}", pytrace=False)
+
     values = {name: item.funcargs[name] for name in inspect.signature(item.obj).parameters}
-    sent, problem = b"", None
-    try:
-        sent = _worker.dumps(values)
-    except Exception as error:
-        problem = str(error)
-    if problem is not None:
-        pytest.fail(f"a fixture of this test cannot be sent to workers: {problem}", pytrace=False)
     return {
         "module": item.module.__name__,
         "path": str(item.path),
         "code": _rewritten(item),
         "name": item.obj.__qualname__,
         "verbosity": item.config.option.verbose,
-        "values": sent,
+        "values": sent("a fixture", values),
+        "attributes": sent("an attribute of the class", _attributes(getattr(item.obj, "__self__", None))),
     }
+
+
+def _attributes(test_object: Any) -> "Tuple[Dict[str, Any], Dict[str, Any]]":
+    """What `setup_class` and `setup_method` may have set: the values of a class, and those of an object."""
+    if test_object is None:
+        return {}, {}
+    of_class = {} if not hasattr(test_object, "setup_class") else _values(type(test_object))
+    return of_class, vars(test_object)
+
+
+def _values(test_class: type) -> "Dict[str, Any]":
+    """The attributes of a class that are neither functions nor other descriptors."""
+    named = (pair for pair in vars(test_class).items() if not pair[0].startswith("__") and pair[0] != "pytestmark")
+    return {name: value for name, value in named if not callable(value) and not hasattr(value, "__get__")}
 
 
 def _rewritten(item: Any) -> Optional[bytes]:

@@ -183,6 +183,8 @@ def _member_group(options: Any) -> groups.Group:
         raise EnvironmentMismatch(f"{problem}, the job has rank {world.rank} of {world.size}", hint=hint)
     if is_new and ranks == list(range(world.size)):
         return world
+    if not options.global_ranks_in_group:
+        _check_joined(world)
     name = f"torch {options.group_id}"
     if _NAME_BYTES_MAX < len(name.encode()):
         name = f"torch {hashlib.sha256(name.encode()).hexdigest()}"
@@ -190,6 +192,16 @@ def _member_group(options: Any) -> groups.Group:
     library, own = native.library(), native.options(timeout_s)
     native.check(library.remuda_group_of(world.handle, listed, len(ranks), name.encode(), own, place), KINDS)
     return groups.Group(place.value or 0)
+
+
+def _check_joined(world: groups.Group) -> None:
+    """A later default group is made by the group of the job, which may have failed."""
+    try:
+        world.check()
+    except RemudaError as error:
+        hint = "start the job again: a process joins its job once, and a group that has failed stays failed"
+        kind = type(of_torch(error))
+        raise kind(f"no further default group can be made: {error.message}", error.rank, hint) from None
 
 
 def _free(group: groups.Group) -> None:
@@ -564,7 +576,7 @@ class _Operations:
         return self._run_here(Call("recv", arguments, memory, tensors, copier(tensor, memory)), None)
 
     def recv_anysource(self, tensors: List[torch.Tensor], tag: int = 0) -> Work:
-        raise BadArgument("a message is received from a rank that is named", hint="pass `src`")
+        raise BadArgument("remuda receives a message from a rank that is named, and not from any", hint="pass `src`")
 
     def _exchange(
         self,
@@ -717,7 +729,7 @@ def _parts(tensor: torch.Tensor, counts: "Iterable[int]") -> "List[Tuple[int, in
 def _check_tag(tag: int) -> None:
     if tag != 0:
         hint = "receive the messages of a rank in the order in which it sends them, and leave out the tag"
-        raise BadArgument(f"tag {tag}: messages are matched by their order", hint=hint)
+        raise BadArgument(f"tag {tag}: remuda has no tags, messages are matched by their order", hint=hint)
 
 
 def _can_subclass_backend() -> bool:
