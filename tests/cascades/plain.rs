@@ -75,7 +75,7 @@ fn hanging_rank_outranks_timeouts_of_others() {
     let title = "error[R101]: rank 2 (localhost) did not take part: ranks 0, 1 timed out waiting for a \
                  collective; ";
     let outcome = outcome.says(title);
-    let first = u32::from(!outcome.stderr.contains("the first to fail was rank 0 (localhost)"));
+    let first = u32::from(!outcome.stderr.contains("the first to exit was rank 0 (localhost)"));
     // The screen may hold more output after the traceback, which is repeated then.
     let above = format!("rank {first} (localhost)\n  rank {first}'s traceback is above\n  log: /");
     let below = format!(

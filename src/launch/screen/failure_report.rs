@@ -263,7 +263,7 @@ impl JobReport<'_> {
                 format!("rank {rank} ({host}) then failed: {}{below}", first_line(exception))
             }
             _ if has_left => format!("rank {rank} ({host}) then failed{below}"),
-            _ => format!("the first to fail was rank {rank} ({host}){below}"),
+            _ => format!("the first to exit was rank {rank} ({host}){below}"),
         });
         facts.extend(above);
         let lines_of = Some(rank);
