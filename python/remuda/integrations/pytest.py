@@ -72,7 +72,9 @@ def _run(item: Any, options: "Dict[str, Any]") -> None:
         pytest.fail(problem, pytrace=False)
     for ending in filter(None, results):
         kind, reason = ending
-        pytest.skip(reason) if kind == "Skipped" else pytest.xfail(reason)
+        if kind == "Skipped":
+            pytest.skip(reason)
+        pytest.xfail(reason)
 
 
 def _is_expected(item: Any, error: BaseException) -> bool:
