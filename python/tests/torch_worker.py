@@ -563,6 +563,22 @@ def operations_have_their_names_in_errors():
 
 
 @case("errors")
+def wrong_split_sizes_name_their_tensor():
+    import remuda
+
+    def check(call, text):
+        error = error_of(call)
+        assert isinstance(error, remuda.BadArgument) and error.message == text, error
+
+    one, two, three, halves = torch.ones(1), torch.ones(2), torch.ones(3), [1, 1]
+    sizes = f"the output has 3 rows, so its {SIZE} split sizes have this sum, and not [1, 1]"
+    check(lambda: dist.all_to_all_single(three, two, halves, halves), sizes)
+    check(lambda: dist.all_to_all_single(two, one), f"the input has 1 rows, which cannot be divided among {SIZE} ranks")
+    # No rank has begun an operation.
+    dist.barrier()
+
+
+@case("errors")
 def parts_of_two_sizes_are_explained():
     import remuda
 

@@ -512,8 +512,8 @@ class _Operations:
         opts: Any = None,
     ) -> Work:
         own, target = dense(input), dense(output)
-        sends = self._counts(own, input_split_sizes)
-        recvs = self._counts(target, output_split_sizes)
+        sends = self._counts("input", own, input_split_sizes)
+        recvs = self._counts("output", target, output_split_sizes)
         # Both count in the unit of one type.
         code = block(own)[1]
         finish = copier(output, target)
@@ -523,16 +523,20 @@ class _Operations:
         arguments = _arrays(_parts(own, sends), _parts(target, recvs))
         return self._run(Call("exchange", arguments, (own, target), [output], finish), opts)
 
-    def _counts(self, tensor: torch.Tensor, splits: Optional[List[int]]) -> "ctypes.Array[ctypes.c_size_t]":
-        """Elements of every rank's part, along the first dimension."""
+    def _counts(
+        self, what: str, tensor: torch.Tensor, splits: Optional[List[int]]
+    ) -> "ctypes.Array[ctypes.c_size_t]":
+        """Elements of every rank's part of the input or output, along the first dimension."""
         count, _ = block(tensor)
         rows = tensor.shape[0] if tensor.dim() else 1
         if not splits:
             if rows % self._size:
-                raise BadArgument(f"{rows} rows cannot be divided among {self._size} ranks", hint="pass split sizes")
+                problem = f"the {what} has {rows} rows, which cannot be divided among {self._size} ranks"
+                raise BadArgument(problem, hint=f"pass `{what}_split_sizes`")
             splits = [rows // self._size] * self._size
         if len(splits) != self._size or sum(splits) != rows:
-            raise BadArgument(f"expected {self._size} split sizes whose sum is {rows}, got {list(splits)}")
+            problem = f"the {what} has {rows} rows, so its {self._size} split sizes have this sum, and not {list(splits)}"
+            raise BadArgument(problem, hint=f"pass `{what}_split_sizes` with one number of rows for each rank")
         unit = count // rows if rows else 0
         return (ctypes.c_size_t * self._size)(*(split * unit for split in splits))
 
