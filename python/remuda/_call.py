@@ -11,7 +11,6 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 from remuda import _worker
 from remuda.errors import BadArgument
 
-
 #: Names of the module of a program; the second one is that in a worker, which may call `launch` itself.
 _PROGRAM = ("__main__", "__mp_main__")
 

@@ -13,7 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
-#: Directory of this package.
 #: Directory of this package; its frames are not those of the program.
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 #: Whether the program that called `launch` is being imported here.

@@ -15,10 +15,6 @@ _FLOATS = {"f": native.F32, "d": native.F64, "e": native.F16}
 _REDUCTIONS = {"sum": native.SUM, "prod": native.PROD, "min": native.MIN, "max": native.MAX, "avg": native.AVG}
 
 
-#: What the library says at the second call of `init`.
-_JOINED = "already used by an earlier group of this process"
-
-
 class Work:
     """An operation in flight. Its buffers must not be used before `wait` returns; they are kept until then.
 
@@ -143,7 +139,7 @@ class Group:
         listed = (ctypes.c_uint32 * len(ranks))(*ranks)
         options = None if timeout is None else native.options(timeout)
         native.check(
-            self._library.remuda_group_of(self.handle, listed, len(ranks), name.encode(), options, place)
+            self._library.remuda_group_of(self._own_handle(), listed, len(ranks), name.encode(), options, place)
         )
         return Group(place.value or 0)
 
@@ -154,21 +150,21 @@ class Group:
 
     def set_timeout(self, timeout: float) -> None:
         """Sets the deadline in seconds of the operations of this rank that begin later."""
-        native.check(self._library.remuda_set_timeout(self.handle, max(1, round(timeout * 1000))))
+        native.check(self._library.remuda_set_timeout(self._own_handle(), native.milliseconds(timeout)))
 
     def check(self) -> None:
         """Raises the failure of the group, if it is known to have failed; does not wait."""
-        native.check(self._library.remuda_check(self.handle))
+        native.check(self._library.remuda_check(self._own_handle()))
 
     def abort(self, reason: str) -> None:
         """Aborts the group: running and later operations fail on every rank."""
-        native.check(self._library.remuda_abort(self.handle, reason.encode()))
+        native.check(self._library.remuda_abort(self._own_handle(), reason.encode()))
 
     def note_step(
         self, step: int, steps: int = 0, loss: float = math.nan, tokens_per_s: float = math.nan
     ) -> None:
         """Reports to the launcher that a training step has ended; NaN and 0 steps are unknown."""
-        native.check(self._library.remuda_note_step(self.handle, step, steps, loss, tokens_per_s))
+        native.check(self._library.remuda_note_step(self._own_handle(), step, steps, loss, tokens_per_s))
 
     def alloc(self, size: int) -> Memory:
         """Allocates zeros that collectives use in place; ``size`` is in bytes."""
@@ -251,8 +247,8 @@ class Group:
     def monitored_barrier(self, timeout: Optional[float] = None) -> None:
         """`barrier` for at most ``timeout`` seconds, or as long as any operation of the group; the error names the ranks
         that are late. All ranks call this one: a `barrier` of another rank is a `Mismatch`."""
-        limit = 0 if timeout is None else max(1, round(timeout * 1000))
-        native.check(self._library.remuda_monitored_barrier(self.handle, limit))
+        limit = native.milliseconds(timeout)
+        native.check(self._library.remuda_monitored_barrier(self._own_handle(), limit))
 
     def send(self, data: Any, to: int, start: bool = False) -> Optional[Work]:
         """Sends elements to another rank, which receives as many of the same type."""
@@ -277,14 +273,18 @@ class Group:
         return self._run(self._library.remuda_exchange, arguments, kept, start)
 
     def _run(self, call: "Callable[..., int]", arguments: "tuple[Any, ...]", kept: Any, start: bool) -> Optional[Work]:
-        if self.handle is None:
-            raise BadArgument("the group was freed", hint="use a group that is not freed, or make another one")
+        handle = self._own_handle()
         if not start:
-            native.check(call(self.handle, *arguments, None))
+            native.check(call(handle, *arguments, None))
             return None
         place = ctypes.c_void_p()
-        native.check(call(self.handle, *arguments, place))
+        native.check(call(handle, *arguments, place))
         return Work(place.value or 0, kept)
+
+    def _own_handle(self) -> int:
+        if self.handle is None:
+            raise BadArgument("the group was freed", hint="use a group that is not freed, or make another one")
+        return self.handle
 
     def _check_parts(self, all_parts: _Elements, own: _Elements) -> None:
         if all_parts.dtype != own.dtype or all_parts.count != self.size * own.count:
@@ -313,9 +313,6 @@ def init(timeout: Optional[float] = None, streams: int = 0) -> Group:
     try:
         native.check(native.library().remuda_init(native.options(timeout, streams), place))
     except EnvironmentMismatch as error:
-        if _JOINED in error.message:
-            hint = "keep the group that the first call returned, or that torch has made; `Group.of` makes further ones"
-            raise EnvironmentMismatch("this process has joined its job before", hint=hint) from None
         program = _program()
         if program is None or notes.is_worker() or "REMUDA_KEY_FILE" in os.environ:
             raise

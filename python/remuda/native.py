@@ -199,6 +199,9 @@ def last_error(kinds: "dict[int, type[RemudaError]]" = KINDS) -> RemudaError:
 
 def options(timeout_s: Optional[float] = None, streams: int = 0, order: int = ORDER_CANONICAL) -> Options:
     """Options of a group; ``timeout_s`` is in seconds."""
-    # 0 would mean the default.
-    timeout_ms = 0 if timeout_s is None else max(1, round(timeout_s * 1000))
-    return Options(ctypes.sizeof(Options), streams, timeout_ms, order, 0)
+    return Options(ctypes.sizeof(Options), streams, milliseconds(timeout_s), order, 0)
+
+
+def milliseconds(timeout_s: Optional[float]) -> int:
+    """A deadline as the functions of the library take it: 0 would mean that of the group, or the default."""
+    return 0 if timeout_s is None else max(1, round(timeout_s * 1000))

@@ -87,6 +87,9 @@ const PARTS_HINT: &CStr =
     c"the part that a rank sends to another has as many elements of one type as the other receives from it: compare their split sizes";
 /// Hint for a process that a worker has started.
 const CHILD_HINT: &CStr = c"join the job in the worker itself; processes that it starts meet through a store of their own (`meet`), or that of torch";
+/// Hint for a process that joins its job a second time.
+const JOINED_HINT: &CStr =
+    c"keep the group that the first call returned, or that torch has made, and make further ones of it";
 
 impl CallError {
     /// An error with the hint of its kind.
@@ -147,6 +150,11 @@ impl From<Error> for CallError {
             Error::ChildOfWorker { .. } => {
                 let error = Self::new(CallErrorKind::Environment, None, error.to_string());
                 return Self { hint: CHILD_HINT, ..error };
+            }
+            Error::JoinedBefore => {
+                let message = "this process has joined its job before".to_owned();
+                let error = Self::new(CallErrorKind::Environment, None, message);
+                return Self { hint: JOINED_HINT, ..error };
             }
             Error::BadArgument(_) => (CallErrorKind::Argument, None),
             Error::Store { .. } => (CallErrorKind::Transport, None),

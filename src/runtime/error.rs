@@ -28,6 +28,12 @@ pub enum Error {
         /// `RANK` of the environment.
         rank: String,
     },
+    /// This process has joined its job before.
+    #[error(
+        "environment variable `{}` is already used by an earlier group of this process: clone that group",
+        crate::base::env_vars::REMUDA_RANK_FD
+    )]
+    JoinedBefore,
     /// An environment variable has an invalid value.
     #[error("environment variable `{name}` is {problem}")]
     BadEnvironment {
@@ -113,6 +119,7 @@ impl Error {
             Self::Collective(error) => matches!(error.cause, Cause::System(_)),
             Self::NoEnvironment { .. }
             | Self::ChildOfWorker { .. }
+            | Self::JoinedBefore
             | Self::BadEnvironment { .. }
             | Self::Contract(_)
             | Self::Store { .. }

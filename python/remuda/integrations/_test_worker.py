@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 #: Modules that a module with rewritten assertions imports; parents first.
 _DELAYED = ("pytest", "_pytest", "_pytest.assertion", "_pytest.assertion.rewrite")
-
-
 #: Exceptions with which a test ends itself, other than by a failure.
 _ENDINGS = ("Skipped", "XFailed")
 

@@ -70,8 +70,7 @@ def _run(item: Any, options: "Dict[str, Any]") -> None:
     # Outside of the handler, so that the report is not that of a chain of exceptions.
     if problem is not None:
         pytest.fail(problem, pytrace=False)
-    for ending in filter(None, results):
-        kind, reason = ending
+    for kind, reason in filter(None, results):
         if kind == "Skipped":
             pytest.skip(reason)
         pytest.xfail(reason)

@@ -541,20 +541,22 @@ class _Operations:
         return (ctypes.c_size_t * self._size)(*(split * unit for split in splits))
 
     def barrier(self, opts: Any = None) -> Work:
-        for index in self._devices:
-            # As NCCL's backend of torch does.
-            streams.synchronize(index)
+        self._finish_on_devices()
         return self._run(Call("barrier", (), None, []), opts)
 
     def monitored_barrier(self, opts: Any = None, wait_all_ranks: bool = False) -> None:
         """A barrier whose error names the ranks that are missing; all of them, with and without ``wait_all_ranks``."""
-        for index in self._devices:
-            streams.synchronize(index)
+        self._finish_on_devices()
         timeout = getattr(opts, "timeout", None)
         # The timeout of options without one is negative.
         is_given = isinstance(timeout, timedelta) and timedelta() <= timeout
-        limit = max(1, round(timeout.total_seconds() * 1000)) if is_given else 0
+        limit = native.milliseconds(timeout.total_seconds() if is_given else None)
         native.check(self._library.remuda_monitored_barrier(self._handle(), limit), KINDS)
+
+    def _finish_on_devices(self) -> None:
+        """Waits for the work of GPUs, as the barrier of torch's NCCL does."""
+        for index in self._devices:
+            streams.synchronize(index)
 
     # ---- messages ----
 
@@ -656,8 +658,7 @@ class _Operations:
         self._set_deadline(self._timeout_s)
 
     def _set_deadline(self, seconds: float) -> None:
-        milliseconds = max(1, round(seconds * 1000))
-        native.check(self._library.remuda_set_timeout(self._handle(), milliseconds), KINDS)
+        native.check(self._library.remuda_set_timeout(self._handle(), native.milliseconds(seconds)), KINDS)
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:
         return torch.device(device).type == "cpu"

@@ -84,8 +84,7 @@ impl Membership {
     fn from_agent(rank_fd: &OsString, options: &InitOptions) -> Result<Self> {
         static IN_USE: AtomicBool = AtomicBool::new(false);
         if IN_USE.swap(true, Ordering::SeqCst) {
-            let problem = "already used by an earlier group of this process: clone that group";
-            return Err(bad_environment(env_vars::REMUDA_RANK_FD, problem));
+            return Err(Error::JoinedBefore);
         }
         let (mut stream, segment) = inherited_files(rank_fd)?;
         let mut reader = FrameReader::from_agent();
