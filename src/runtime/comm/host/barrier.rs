@@ -18,6 +18,9 @@ impl HostBackend {
     }
 
     /// Waits until all ranks have called it, for at most `timeout` if there is one.
+    ///
+    /// Two rounds: a rank that is late finds that the others have called it, even if one of them has given up since. Only
+    /// a second round, which a rank begins after it has seen all others, tells it whether they succeed.
     pub(crate) fn monitored_barrier(
         &mut self,
         timeout: Option<Duration>,
@@ -25,7 +28,8 @@ impl HostBackend {
         let call = OperationCall::new(Operation::MonitoredBarrier, 0);
         self.run::<u8>(call, |host, call, deadline| {
             let until = timeout.map_or(deadline.until, |limit| clock::after(deadline.since, limit));
-            host.sync_round(call, Dtype::U8, Deadline { until, ..deadline })
+            host.sync_round(call, Dtype::U8, Deadline { until, ..deadline })?;
+            host.sync_round(call, Dtype::U8, deadline)
         })
     }
 
