@@ -5,7 +5,7 @@ import json
 import os
 import time
 import traceback
-from typing import Any, Callable, TypeVar, cast
+from typing import Any, Callable, Optional, TypeVar, overload
 
 from remuda import notes
 
@@ -15,13 +15,26 @@ ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
-def record(function: Function) -> Function:
+@overload
+def record(function: Function) -> Function: ...
+
+
+@overload
+def record() -> Callable[[Function], Function]: ...
+
+
+def record(function: Optional[Callable[..., Any]] = None) -> Any:
     """Decorates the main function of a program: an exception that leaves it is written into the error file of the
     worker, as ``torch.distributed.elastic.multiprocessing.errors.record`` does, and sent to the launcher.
 
     The launcher then names the exception as the cause although the output has other errors. A crash of the process
-    prints where it happened. The exception is raised again; outside of a job, nothing else is done.
+    prints where it happened. The exception is raised again; outside of a job, nothing else is done. `@record()` is
+    the same as `@record`.
     """
+    if function is None:
+        return record
+    if not callable(function):
+        raise TypeError(f"record decorates a function, not {type(function).__name__}")
 
     @functools.wraps(function)
     def recorded(*args: Any, **kwargs: Any) -> Any:
@@ -34,7 +47,7 @@ def record(function: Function) -> Function:
             report(error)
             raise
 
-    return cast(Function, recorded)
+    return recorded
 
 
 def report(error: BaseException) -> None:

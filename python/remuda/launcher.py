@@ -10,7 +10,6 @@ import json
 import os
 import pathlib
 import pickle
-import re
 import shutil
 import signal
 import subprocess
@@ -321,7 +320,7 @@ class Job:
             output.release()
             return _exception(status, cause, outcome)
         report = output.report()
-        problem = _problem(status, cause, outcome.get("exit")) + _crash_place(report)
+        problem = _problem(status, cause, outcome.get("exit")) + _place(cause)
         if rank is not None:
             # The report is about the worker, and is long.
             output.release()
@@ -360,11 +359,10 @@ def _problem(status: int, cause: "Dict[str, Any]", said: Optional[str]) -> str:
     return f"rank {rank} on {host} failed ({cause.get('kind')})"
 
 
-def _crash_place(report: str) -> str:
-    """The innermost line of the program in the stack that Python prints when a signal ends it; empty without one."""
-    stack = re.findall(r'File "(.+)", line (\d+) in (.+)', report.partition("(most recent call first):")[2])
-    of_program = [frame for frame in stack if not frame[0].startswith(_worker.PACKAGE)]
-    return "\n  at {}:{} in {}".format(*of_program[0]) if of_program else ""
+def _place(cause: "Dict[str, Any]") -> str:
+    """Where the worker failed in its program; empty if that is not known."""
+    place = cause.get("place")
+    return "\n  at {file}:{line} in {function}".format(**place) if place else ""
 
 
 def _signal(status: int) -> Optional[str]:

@@ -10,6 +10,7 @@ import tempfile
 import unittest
 
 import agent
+import remuda
 from remuda import notes
 
 #: Reports without a pause between steps.
@@ -142,6 +143,11 @@ class Record(unittest.TestCase):
         "assert main.__doc__ == 'Trains.'\n"
         "print(main(sys.argv[1]))\n"
     )
+
+    def test_decorator_has_parentheses_or_not(self):
+        self.assertEqual(remuda.record()(len)("abc"), 3)
+        with self.assertRaisesRegex(TypeError, "record decorates a function, not int"):
+            remuda.record(5)
 
     def test_exception_is_written_and_sent(self):
         with tempfile.TemporaryDirectory() as directory:

@@ -108,7 +108,7 @@ impl CallError {
                 (CallErrorKind::Deadline, waiting_for.first().copied())
             }
             Cause::PeerLost { rank, .. } => (CallErrorKind::PeerLost, Some(*rank)),
-            Cause::Mismatch { own_call, peer, peer_call } => {
+            Cause::Mismatch { own_call, peer, peer_call, .. } => {
                 let error = Self::new(CallErrorKind::Mismatch, Some(*peer), message);
                 let hint = match (own_call.op, peer_call.op) {
                     (Operation::Send | Operation::Recv, _) => MESSAGE_HINT,
@@ -119,9 +119,11 @@ impl CallError {
             }
             Cause::FailedFirst { rank, cause, .. } => {
                 let error = Self::of_cause(cause, message);
-                let is_mismatch = error.kind == CallErrorKind::Mismatch;
-                // Of two other ranks that differ, the one that has found it is named.
-                return if is_mismatch { Self { rank: Some(*rank), ..error } } else { error };
+                // Of two other ranks that differ, the one that fewer ranks agree with is named, else that which has
+                // found it.
+                let is_named =
+                    matches!(&**cause, Cause::Mismatch { counts, .. } if counts.own <= counts.peer);
+                return if is_named { Self { rank: Some(*rank), ..error } } else { error };
             }
             Cause::Aborted { by, .. } => (CallErrorKind::Aborted, Some(*by)),
             Cause::Argument(_) => (CallErrorKind::Argument, None),

@@ -75,8 +75,8 @@ impl JobReport<'_> {
             let worker = self.worker(rank);
             let (host, pid) = (worker.host.to_string(), worker.pid());
             let (exception, evidence) = self.recorded_evidence();
-            let rank = Some(worker.rank.0);
-            CauseRecord { kind, rank, host, pid, code, signal, exception, evidence }
+            let (rank, place) = (Some(worker.rank.0), self.recorded_place());
+            CauseRecord { kind, rank, host, pid, code, signal, exception, evidence, place }
         };
         match cause {
             FailureCause::Worker(end) => {

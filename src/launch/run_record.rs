@@ -264,6 +264,7 @@ mod tests {
             signal: None,
             exception: None,
             evidence: None,
+            place: None,
         }
     }
 

@@ -85,7 +85,7 @@ pub use comm::collectives::{
 };
 pub use comm::core::error::{Cause, CollectiveError, Departure};
 pub use comm::core::ffi_memory::RawSlice;
-pub use comm::core::fingerprint::Fingerprint;
+pub use comm::core::fingerprint::{CallCounts, Fingerprint};
 pub use comm::core::operation::{DividedReduction, Operation};
 pub use comm::core::options::{BetweenNodes, InitOptions, TIMEOUT_DEFAULT, Thresholds};
 pub use comm::core::traffic::{OperationTraffic, Traffic};

@@ -76,7 +76,9 @@ fn calls_with_different_counts_are_a_mismatch() {
             _ => group.all_reduce(&mut [0.0f32; 11], ReduceOp::Sum),
         });
         for (rank, cause) in causes.into_iter().enumerate() {
-            let Cause::Mismatch { own_call, peer, peer_call } = cause else { panic!("{cause:?}") };
+            let Cause::Mismatch { own_call, peer, peer_call, .. } = cause else {
+                panic!("{cause:?}")
+            };
             assert_eq!((own_call.count, peer_call.count), (10 + rank as u64, 11 - rank as u64));
             assert_eq!(peer.index(), 1 - rank);
         }
@@ -96,6 +98,41 @@ fn different_operations_are_a_mismatch() {
         )));
         // A rank that did not detect the mismatch learns it from a rank that did.
         assert!(causes.iter().all(is_mismatch), "{causes:?}");
+    }
+}
+
+#[test]
+fn mismatch_counts_the_ranks_that_agree() {
+    for groups in [Group::threads(4).unwrap(), Group::threads_on(&[1, 3]).unwrap()] {
+        let causes = causes(groups, |group| match group.rank() {
+            0 => group.barrier(),
+            _ => group.broadcast(&mut [0u8; 3], 1),
+        });
+        let barrier = "rank 0 called barrier()";
+        for (rank, cause) in causes.into_iter().enumerate() {
+            let text = cause.to_string();
+            let broadcast =
+                |who: &str| format!("{who} and 2 others called broadcast(3 × u8, from rank 1)");
+            // The deviating rank, or one of the others, may have found it first.
+            let of_others = format!("{}, but {barrier}", broadcast("this rank"));
+            let told = |by: &str| {
+                let calls = format!("{}, but {barrier}", broadcast(by));
+                format!("{by} failed first, in broadcast: {calls}")
+            };
+            let by_deviating =
+                format!("rank 0 failed first, in barrier: {barrier}, but {}", broadcast("rank 1"));
+            let own = format!("this rank called barrier(), but {}", broadcast("rank 1"));
+            let known = match rank {
+                0 => vec![
+                    own.clone(),
+                    own.replace("rank 1 and", "rank 2 and"),
+                    own.replace("rank 1 and", "rank 3 and"),
+                ],
+                _ => [told("rank 1"), told("rank 2"), told("rank 3"), of_others, by_deviating]
+                    .to_vec(),
+            };
+            assert!(known.contains(&text), "rank {rank}: {text}");
+        }
     }
 }
 
@@ -187,7 +224,9 @@ fn message_of_a_different_length_is_a_mismatch() {
         });
         // Each rank sees its own call first, whichever has found the difference.
         for (rank, cause) in causes.into_iter().enumerate() {
-            let Cause::Mismatch { own_call, peer, peer_call } = cause else { panic!("{cause:?}") };
+            let Cause::Mismatch { own_call, peer, peer_call, .. } = cause else {
+                panic!("{cause:?}")
+            };
             assert_eq!((own_call.count, peer_call.count), (3 + rank as u64, 4 - rank as u64));
             assert_eq!(peer.index(), 1 - rank);
         }

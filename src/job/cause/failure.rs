@@ -293,6 +293,8 @@ pub struct WorkerReports {
     pub same_exception: Vec<Rank>,
     /// Other workers that reported a lost connection.
     pub lost_peer: Vec<Rank>,
+    /// Those of them that another rank told of the failure.
+    pub was_told: Vec<Rank>,
     /// Other workers that reported a timeout while waiting for a peer.
     pub timed_out: Vec<Rank>,
 }

@@ -58,6 +58,9 @@ const RANK_COMPONENT_WORDS: &[&str] = &[
     "RuntimeError: Broken pipe",
 ];
 
+/// What a rank of remuda reports that learned of a failure from another one.
+const TOLD: [&str; 2] = ["aborted the group:", "failed first, in "];
+
 /// The table of phrases. If a text contains several, the first one in the text decides.
 const PHRASES: &[Phrase] = &[
     timed_out("gloo", "Timed out waiting"),
@@ -107,6 +110,7 @@ const PHRASES: &[Phrase] = &[
     own("CUDA", "CUDNN_STATUS_"),
     own("faulthandler", "Fatal Python error: Segmentation fault"),
     own("faulthandler", "Fatal Python error: Bus error"),
+    own("faulthandler", "Fatal Python error: Aborted"),
     own("faulthandler", "Fatal Python error: Floating point exception"),
     own("glibc", "double free or corruption"),
     own("glibc", "free(): invalid"),
@@ -133,8 +137,8 @@ const PHRASES: &[Phrase] = &[
     timed_out("JAX", "Barrier timed out"),
     lost("remuda::runtime", "` is gone"),
     lost("remuda::runtime", "before it took part"),
-    lost("remuda::runtime", "aborted the group:"),
-    lost("remuda::runtime", "failed first, in "),
+    lost("remuda::runtime", TOLD[0]),
+    lost("remuda::runtime", TOLD[1]),
     timed_out("remuda::runtime", "the deadline passed while waiting for"),
     Phrase { component: "Python", class: FailureClass::Stopped, text: "KeyboardInterrupt" },
     Phrase { component: "torchrun", class: FailureClass::Stopped, text: "SignalException" },
@@ -143,6 +147,11 @@ const PHRASES: &[Phrase] = &[
 /// Class of a text, by the first known phrase in it.
 pub fn classify(text: &str) -> Option<FailureClass> {
     first_phrase(text).map(|(_, phrase)| phrase.class)
+}
+
+/// Whether a text says that another rank told this one of a failure.
+pub(crate) fn tells_of_another(text: &str) -> bool {
+    TOLD.iter().any(|phrase| text.contains(phrase))
 }
 
 /// Component whose phrase a text contains.

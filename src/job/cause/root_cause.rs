@@ -4,10 +4,10 @@
 //! it does. The order of exits is therefore weak evidence: what workers reported themselves counts
 //! first, then how they exited, then when.
 
-use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use crate::base::Rank;
+use crate::job::cause::different_calls::deviating_rank_cause;
 use crate::job::cause::evidence::{EXIT_AFTER_TRACEBACK_MAX, Evidence};
 use crate::job::cause::failure::{FailureCause, Failures, LostNode, NodeLoss, WorkerEnd};
 use crate::job::cause::known_texts::FailureClass;
@@ -72,6 +72,9 @@ pub(crate) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
         is_stronger && in_time(other.at)
     };
     let strongest = candidates.iter().filter(outranks).min_by_key(|other| other.at).unwrap_or(own);
+    if let Some(cause) = deviating_rank_cause(strongest.end, ends, failures) {
+        return Some(cause);
+    }
     if strongest.end.is_own_failure() {
         return Some(follow_peer_losses(strongest.end, ends, failures));
     }
@@ -225,30 +228,6 @@ fn find_by_reports(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
     Some(missing.unwrap_or_else(|| FailureCause::Worker(first.clone())))
 }
 
-/// The cause where workers do not need each other and no failure of a worker follows from another:
-/// the greatest status, of equal ones that of the lowest rank or node, whatever the order of the
-/// events. Workers that were lost with their node, or that remuda killed because of a loss, are not
-/// its cause.
-pub(crate) fn find_greatest_status(
-    ends: &[WorkerEnd],
-    failures: &Failures,
-) -> Option<FailureCause> {
-    let nodes = failures.nodes.iter().map(|LostNode { node, loss, .. }| {
-        (node.0, FailureCause::Node { node: *node, loss: loss.clone() })
-    });
-    let not_started = failures.unstarted.iter().map(|(_, rank, failure)| {
-        (rank.0, FailureCause::NotStarted { rank: *rank, failure: *failure })
-    });
-    let is_reason = |end: &&WorkerEnd| {
-        if failures.nodes.is_empty() { !end.exit.is_success() } else { end.is_own_failure() }
-    };
-    let failed = ends.iter().filter(is_reason);
-    let failed = failed.map(|end| (end.rank.0, FailureCause::Worker(end.clone())));
-    let all = nodes.chain(not_started).chain(failed);
-    all.max_by_key(|(index, cause)| (cause.status().code(), Reverse(*index)))
-        .map(|(_, cause)| cause)
-}
-
 /// Follows reports of lost peers, at most once per worker, to a worker that exited by itself, or to
 /// one that gave up and was about to exit when remuda stopped it: then the ranks for which it had waited.
 fn follow_peer_losses(first: &WorkerEnd, ends: &[WorkerEnd], failures: &Failures) -> FailureCause {
@@ -306,42 +285,6 @@ mod tests {
             Some(FailureCause::Worker(end)) => assert_eq!(end.rank, Rank(rank)),
             other => panic!("expected rank {rank}, found {other:?}"),
         }
-    }
-
-    #[test]
-    fn greatest_status_counts_in_any_order() {
-        let start = clock::now();
-        let status = |codes: [(u32, u8); 3]| {
-            let ends: Vec<WorkerEnd> = (0..)
-                .zip(codes)
-                .map(|(at, (rank, code))| end(rank, WorkerExit::Code(code), at * 1000, &[], start))
-                .collect();
-            find_greatest_status(&ends, &Failures::default()).map(|cause| match cause {
-                FailureCause::Worker(end) => {
-                    (end.rank.0, FailureCause::Worker(end).status().code())
-                }
-                other => panic!("{other:?}"),
-            })
-        };
-        assert_eq!(status([(0, 1), (1, 7), (2, 3)]), Some((1, 7)));
-        assert_eq!(status([(2, 3), (1, 7), (0, 1)]), Some((1, 7)));
-        assert_eq!(status([(2, 7), (1, 0), (0, 7)]), Some((0, 7)));
-        assert_eq!(status([(0, 0), (1, 0), (2, 0)]), None);
-    }
-
-    #[test]
-    fn lost_node_is_the_cause_of_what_its_workers_did() {
-        let now = clock::now();
-        let loss = |loss| Failures { nodes: vec![lost(0, loss, now)], ..Failures::default() };
-        let is_node = |ends: &[WorkerEnd], failures: &Failures| {
-            matches!(find_greatest_status(ends, failures), Some(FailureCause::Node { .. }))
-        };
-        let lost = [end(0, WorkerExit::Lost, 0, &[], now)];
-        assert!(is_node(&lost, &loss(NodeLoss::LeaseExpired)));
-        let killed = [end(0, signal(9), 1, &[9], now)];
-        assert!(is_node(&killed, &loss(NodeLoss::ShimExited)));
-        let own = [killed[0].clone(), end(1, WorkerExit::Code(99), 9, &[], now)];
-        assert!(!is_node(&own, &loss(NodeLoss::ShimExited)), "99 is greater than 75");
     }
 
     fn lost(node: u32, loss: NodeLoss, at: Instant) -> LostNode {

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use crate::base::{NodeRank, Rank, Status};
 use crate::job::cause::evidence::Evidence;
 use crate::job::cause::failure::{FailureCause, NodeLoss, Verdict, WorkerEnd, WorkerReports};
-use crate::job::cause::known_texts::FailureClass;
+use crate::job::cause::greatest_status::find_greatest_status;
+use crate::job::cause::known_texts::{FailureClass, tells_of_another};
 use crate::job::cause::root_cause;
 use crate::job::event::{Effect, OnFailure, StopReason};
 use crate::job::state::job_state::{JobPhase, JobState, NodeState};
@@ -117,7 +118,7 @@ impl JobState {
         let cause = match reason {
             StopReason::Failure | StopReason::Eviction => match self.policy.failure {
                 OnFailure::StopAll => root_cause::find(&self.ends, &self.failures),
-                OnFailure::LetRun => root_cause::find_greatest_status(&self.ends, &self.failures),
+                OnFailure::LetRun => find_greatest_status(&self.ends, &self.failures),
             },
             StopReason::Arrival | StopReason::Timeout | StopReason::Signal(_) => None,
         };
@@ -148,6 +149,7 @@ impl JobState {
                     .is_some_and(|first| first.is_joining),
                 same_exception: self.same_exceptions(cause.as_ref()),
                 lost_peer: self.reporters(FailureClass::LostPeer, cause.as_ref()),
+                was_told: self.ranks_that_were_told(cause.as_ref()),
                 timed_out: self.reporters(FailureClass::TimedOut, cause.as_ref()),
             }),
             cause,
@@ -198,6 +200,13 @@ impl JobState {
         let reported = self.failures.evidence.iter().filter(|(_, found)| found.class == class);
         let ranks = reported.map(|(rank, _)| *rank);
         ranks.filter(|rank| !self.is_cause(cause, *rank)).collect()
+    }
+
+    /// Workers that another rank told of the failure, except the cause.
+    fn ranks_that_were_told(&self, cause: Option<&FailureCause>) -> Vec<Rank> {
+        let lost = self.reporters(FailureClass::LostPeer, cause);
+        let exception = |rank: &Rank| self.failures.evidence[rank].exception.as_deref();
+        lost.into_iter().filter(|rank| exception(rank).is_some_and(tells_of_another)).collect()
     }
 
     /// Nodes that were lost and are not the cause.

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use crate::base::{Rank, clock};
-use crate::job::{CodePlace, Evidence, EvidenceSource, FailureCause, FailureClass};
+use crate::job::{
+    CodePlace, Evidence, EvidenceSource, FailureCause, FailureClass, WorkerReports, component_of,
+};
 use crate::launch::codes;
 use crate::launch::history::WorkerHistory;
 use crate::launch::screen::job_report::{JobReport, after};
@@ -12,6 +14,7 @@ use crate::launch::screen::shown_text::{
     ShownWorker, first_line, further_lines, without_shown_text,
 };
 use crate::launch::screen::worker_failure::place_of;
+use crate::report::record::PlaceRecord;
 use crate::report::text::Failure;
 use crate::report::{OutputRouter, escape_control};
 use crate::wire::Stream;
@@ -136,19 +139,20 @@ impl JobReport<'_> {
 
     /// What other workers reported because of the failure.
     pub(in crate::launch) fn reports_of_others(&self) -> Vec<String> {
-        let (lost, late) = (&self.verdict.reports.lost_peer, &self.verdict.reports.timed_out);
+        let WorkerReports { lost_peer, was_told, timed_out, .. } = &*self.verdict.reports;
         if self.has_lost_peers() {
             return Vec::new();
         }
-        let lost = (!lost.is_empty())
-            .then(|| format!("{} then lost their connection to it", self.show_ranks(lost)));
-        let lost = lost.map(|text| match self.verdict.reports.lost_peer.len() {
-            1 => text.replace("their connection", "its connection"),
-            _ => text,
-        });
-        let late = (!late.is_empty())
-            .then(|| format!("{} timed out waiting for it", self.show_ranks(late)));
-        lost.into_iter().chain(late).collect()
+        let is_told = |rank: &&Rank| was_told.contains(rank);
+        let lost: Vec<Rank> = lost_peer.iter().filter(|rank| !is_told(rank)).copied().collect();
+        let whose = if lost.len() == 1 { "its" } else { "their" };
+        let reports = [
+            (&lost, format!("then lost {whose} connection to it")),
+            (was_told, "then failed because of it".to_owned()),
+            (timed_out, "timed out waiting for it".to_owned()),
+        ];
+        let reports = reports.iter().filter(|(ranks, _)| !ranks.is_empty());
+        reports.map(|(ranks, what)| format!("{} {what}", self.show_ranks(ranks))).collect()
     }
 
     /// Title such as `rank 2 (n1) did not take part: ranks 0, 1, 3 timed out waiting for a
@@ -219,29 +223,8 @@ impl JobReport<'_> {
         pages: &OutputRouter,
     ) -> Failure {
         let mut facts = self.missing_facts(missing, pages);
-        let mut help = Vec::new();
-        let is_stopped =
-            |rank: &&Rank| self.worker(**rank).outcome.as_ref().is_some_and(|end| end.stopped);
         let has_left = self.have_left(missing);
-        if has_left && self.verdict.reports.was_joining {
-            let ranks = self.show_ranks(missing);
-            help.push(format!(
-                "every rank must call `init_process_group` before it exits: see why {ranks} did not, for example a \
-                 condition such as `if rank == 0`"
-            ));
-        } else if has_left {
-            help.push(
-                "collectives need all ranks: give each rank the same number of batches, or let a \
-                 rank that has none left wait for the others before it exits"
-                    .to_owned(),
-            );
-        } else if let (Some(rank), FailureClass::TimedOut) =
-            (missing.iter().find(is_stopped), class)
-        {
-            let worker = self.worker(*rank);
-            let rank = format!("rank {}", worker.rank);
-            help.push(self.see_where_it_waits(&rank, worker.host.as_str()));
-        }
+        let help = self.missing_help(missing, class, first).into_iter().collect();
         let reporter = self.worker(first);
         let (rank, host) = (reporter.rank, &reporter.host);
         let last_lines = pages.last_lines(first);
@@ -270,6 +253,44 @@ impl JobReport<'_> {
         Failure { code: codes::WORKER_FAILED, title, facts, last_lines, lines_of, log, help }
     }
 
+    /// What to do about missing workers: those that left too early, or that wait somewhere else.
+    fn missing_help(&self, missing: &[Rank], class: FailureClass, first: Rank) -> Option<String> {
+        if !self.have_left(missing) {
+            let is_stopped =
+                |rank: &&Rank| self.worker(**rank).outcome.as_ref().is_some_and(|end| end.stopped);
+            let rank = missing.iter().find(is_stopped)?;
+            let worker = self.worker(*rank);
+            let rank = format!("rank {}", worker.rank);
+            let has_hung = class == FailureClass::TimedOut;
+            return has_hung.then(|| self.see_where_it_waits(&rank, worker.host.as_str()));
+        }
+        let ranks = self.show_ranks(missing);
+        Some(if self.verdict.reports.was_joining {
+            format!(
+                "every rank must call `init_process_group` before it exits: see why {ranks} did not, for example a \
+                 condition such as `if rank == 0`"
+            )
+        } else if self.has_failed_in_a_message() {
+            let other = self.worker(first).rank;
+            format!(
+                "a message needs both ranks: let {ranks} call `send` and `recv` as often as rank {other} expects it \
+                 before the program ends"
+            )
+        } else {
+            "collectives need all ranks: give each rank the same number of batches, or let a rank that has none left \
+             wait for the others before it exits"
+                .to_owned()
+        })
+    }
+
+    /// Whether the first worker that failed because of missing ones sent a message, or waited for one.
+    fn has_failed_in_a_message(&self) -> bool {
+        let exception = self.verdict.reports.first_exception.as_deref().unwrap_or_default();
+        ["send", "recv", "send_recv", "exchange"]
+            .iter()
+            .any(|operation| exception.contains(&format!(" {operation} (operation ")))
+    }
+
     /// What is known of the missing workers themselves: those that were still running, and the last
     /// line of a single one, such as the argument of `sys.exit`.
     fn missing_facts(&self, missing: &[Rank], pages: &OutputRouter) -> Vec<String> {
@@ -284,7 +305,14 @@ impl JobReport<'_> {
             let ranks = self.show_ranks(&still_ran);
             let has_said =
                 |rank: &Rank| last_line(*rank).is_some() || self.progress_beside(*rank).is_some();
-            let what = if missing.iter().any(has_said) { "no exception" } else { "nothing" };
+            let was_told = |rank: &Rank| {
+                last_line(*rank).is_some_and(|(_, line)| component_of(&line).is_some())
+            };
+            let what = match missing.iter().any(has_said) {
+                true if missing.iter().any(was_told) => "no exception of its own",
+                true => "no exception",
+                false => "nothing",
+            };
             facts.push(format!(
                 "{ranks} {was} still running when remuda stopped the job, and had reported {what}"
             ));
@@ -343,5 +371,12 @@ impl JobReport<'_> {
             self.verdict.reports.evidence.as_ref().filter(|_| !self.was_killed_from_outside());
         let exception = exception.and_then(|evidence| evidence.exception.as_deref());
         (exception.map(first_line), Some(why))
+    }
+
+    /// Where the worker that is the cause failed in its program, for the run record.
+    pub(in crate::launch) fn recorded_place(&self) -> Option<PlaceRecord> {
+        let place = self.own_evidence()?.place.as_ref()?;
+        let CodePlace { file, line, function } = place.clone();
+        Some(PlaceRecord { file, line, function })
     }
 }

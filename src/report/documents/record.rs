@@ -117,6 +117,19 @@ pub struct CauseRecord {
     /// Source of the evidence: `error_file`, `output`, `note`, `exit`, `reports_of_others`; unset if a node
     /// was lost.
     pub evidence: Option<&'static str>,
+    /// Where it failed in its program, if its traceback, or the stack of its crash, says so.
+    pub place: Option<PlaceRecord>,
+}
+
+/// A place in a program.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlaceRecord {
+    /// The file, as the traceback names it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// Name of the function; empty where the traceback has none.
+    pub function: String,
 }
 
 impl CauseRecord {
@@ -131,6 +144,7 @@ impl CauseRecord {
             signal: None,
             exception: None,
             evidence: None,
+            place: None,
         }
     }
 }

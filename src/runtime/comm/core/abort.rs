@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Rank, prefix};
 use crate::runtime::comm::core::error::{Cause, Departure};
-use crate::runtime::comm::core::fingerprint::Fingerprint;
+use crate::runtime::comm::core::fingerprint::{CallCounts, Fingerprint};
 use crate::runtime::comm::core::operation::Operation;
 
 /// Largest reason of a record in bytes; the rest is cut off.
@@ -37,7 +37,7 @@ pub(crate) enum AbortReason {
     /// The deadline of an operation, by its code, passed while the rank waited for others.
     Late { op: u8, waiting_for: Vec<Rank>, timeout: Duration },
     /// A peer called another operation; the calls are encoded fingerprints.
-    Different { own_call: [u64; 3], peer: Rank, peer_call: [u64; 3] },
+    Different { own_call: [u64; 3], peer: Rank, peer_call: [u64; 3], counts: CallCounts },
     /// What the program or the library says.
     Said(String),
 }
@@ -54,10 +54,11 @@ impl AbortRecord {
                 waiting_for: waiting_for.iter().copied().take(LATE_RANKS_MAX).collect(),
                 timeout: *timeout,
             },
-            Cause::Mismatch { own_call, peer, peer_call } => AbortReason::Different {
+            Cause::Mismatch { own_call, peer, peer_call, counts } => AbortReason::Different {
                 own_call: own_call.encode(),
                 peer: *peer,
                 peer_call: peer_call.encode(),
+                counts: *counts,
             },
             other => return Self::said(own, &other.to_string()),
         };
@@ -93,7 +94,7 @@ impl AbortRecord {
             AbortReason::Late { op, waiting_for, timeout } => {
                 (Operation::from_code(op)?, Cause::Deadline { waiting_for, timeout })
             }
-            AbortReason::Different { own_call, peer, peer_call } => {
+            AbortReason::Different { own_call, peer, peer_call, counts } => {
                 let (own_call, peer_call) =
                     (Fingerprint::decode(own_call)?, Fingerprint::decode(peer_call)?);
                 if peer == own {
@@ -102,9 +103,10 @@ impl AbortRecord {
                         own_call: peer_call,
                         peer: by,
                         peer_call: own_call,
+                        counts: counts.seen_from_peer(),
                     });
                 }
-                (own_call.op, Cause::Mismatch { own_call, peer, peer_call })
+                (own_call.op, Cause::Mismatch { own_call, peer, peer_call, counts })
             }
         };
         Some(if by == own {
@@ -141,7 +143,8 @@ mod tests {
     fn both_ranks_of_a_mismatch_see_their_own_call() {
         let call = Fingerprint::of_test;
         let (own_call, peer_call) = (call(Operation::Recv, 5), call(Operation::Send, 4));
-        let cause = Cause::Mismatch { own_call, peer: Rank(0), peer_call };
+        let counts = CallCounts::ONE_EACH;
+        let cause = Cause::Mismatch { own_call, peer: Rank(0), peer_call, counts };
         let record = AbortRecord::of_failure(Rank(1), Operation::Recv, &cause);
         let own = "this rank called recv(5 × f32), but rank 0 called send(4 × f32)";
         assert_eq!(seen(&record, 1), own);
@@ -149,5 +152,18 @@ mod tests {
         assert_eq!(seen(&record, 0), peer);
         let third = "rank 1 failed first, in recv: rank 1 called recv(5 × f32), but rank 0 called send(4 × f32)";
         assert_eq!(seen(&record, 2), third);
+    }
+
+    #[test]
+    fn ranks_that_agree_are_counted_from_both_sides() {
+        let call = Fingerprint::of_test;
+        let (own_call, peer_call) = (call(Operation::AllReduce, 5), call(Operation::Barrier, 0));
+        let counts = CallCounts { own: 3, peer: 2 };
+        let cause = Cause::Mismatch { own_call, peer: Rank(0), peer_call, counts };
+        let record = AbortRecord::of_failure(Rank(1), Operation::AllReduce, &cause);
+        let own = "this rank and 2 others called all_reduce(5 × f32, sum), but rank 0 and 1 other called barrier()";
+        assert_eq!(seen(&record, 1), own);
+        let peer = "this rank and 1 other called barrier(), but rank 1 and 2 others called all_reduce(5 × f32, sum)";
+        assert_eq!(seen(&record, 0), peer);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Rank, debug_as_message, show_duration};
-use crate::runtime::comm::core::fingerprint::{DifferentCall, Fingerprint};
+use crate::runtime::comm::core::fingerprint::{CallCounts, DifferentCall, Fingerprint};
 use crate::runtime::comm::core::operation::Operation;
 
 /// A failed collective operation, as seen by one rank.
@@ -59,6 +59,8 @@ pub enum Cause {
         peer: Rank,
         /// Operation of that rank.
         peer_call: Fingerprint,
+        /// Number of ranks that are known to have called each of them.
+        counts: CallCounts,
     },
     /// Another rank failed first: its deadline passed, or it found that two ranks called different operations.
     FailedFirst {
@@ -85,9 +87,9 @@ pub enum Cause {
 }
 
 impl From<DifferentCall> for Cause {
-    fn from(DifferentCall { own_call, peer, peer_words }: DifferentCall) -> Self {
+    fn from(DifferentCall { own_call, peer, peer_words, counts }: DifferentCall) -> Self {
         match Fingerprint::decode(peer_words) {
-            Some(peer_call) => Self::Mismatch { own_call, peer, peer_call },
+            Some(peer_call) => Self::Mismatch { own_call, peer, peer_call, counts },
             None => Self::Backend(format!("protocol error: invalid fingerprint from rank {peer}")),
         }
     }
@@ -153,8 +155,10 @@ impl Cause {
             Self::PeerLost { rank, host, how: Departure::Left } => {
                 write!(f, "rank {rank} on host `{host}` dropped the group before it took part")
             }
-            Self::Mismatch { own_call, peer, peer_call } => {
-                write!(f, "{who} called {own_call}, but rank {peer} called {peer_call}")?;
+            Self::Mismatch { own_call, peer, peer_call, counts } => {
+                let [own, others] = [counts.own, counts.peer].map(and_others);
+                write!(f, "{who}{own} called {own_call}, ")?;
+                write!(f, "but rank {peer}{others} called {peer_call}")?;
                 if own_call.seq == peer_call.seq {
                     return Ok(());
                 }
@@ -175,6 +179,15 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.show(f, "this rank")
+    }
+}
+
+/// Returns ` and 2 others` behind the first of three ranks.
+fn and_others(ranks: u32) -> String {
+    match ranks {
+        0 | 1 => String::new(),
+        2 => " and 1 other".to_owned(),
+        _ => format!(" and {} others", ranks - 1),
     }
 }
 

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::Rank;
 use crate::runtime::comm::core::operation::Operation;
 use crate::runtime::dtype::element::{Dtype, ReduceOp, ReduceOrder};
@@ -55,6 +57,25 @@ impl Fingerprint {
     }
 }
 
+/// How many ranks are known to have made each of two calls that differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallCounts {
+    /// Ranks that have made the call of this rank, itself included.
+    pub own: u32,
+    /// Ranks that have made the call of the peer, itself included.
+    pub peer: u32,
+}
+
+impl CallCounts {
+    /// Nothing is known of further ranks.
+    pub(crate) const ONE_EACH: Self = Self { own: 1, peer: 1 };
+
+    /// The same counts, seen from the peer.
+    pub(crate) fn seen_from_peer(self) -> Self {
+        Self { own: self.peer, peer: self.own }
+    }
+}
+
 /// A peer has made another call than this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DifferentCall {
@@ -64,6 +85,7 @@ pub(crate) struct DifferentCall {
     pub(super) peer: Rank,
     /// Its encoded fingerprint.
     pub(super) peer_words: [u64; 3],
+    pub(super) counts: CallCounts,
 }
 
 impl DifferentCall {
@@ -71,7 +93,19 @@ impl DifferentCall {
     /// it, is the receiver.
     pub(crate) fn new(encoded: Fingerprint, peer: Rank, peer_words: [u64; 3]) -> Self {
         let op = if encoded.op == Operation::Send { Operation::Recv } else { encoded.op };
-        Self { own_call: Fingerprint { op, ..encoded }, peer, peer_words }
+        let own_call = Fingerprint { op, ..encoded };
+        Self { own_call, peer, peer_words, counts: CallCounts::ONE_EACH }
+    }
+
+    /// Counts the ranks that have made either call among all that have made one.
+    pub(crate) fn count(self, calls: impl Iterator<Item = [u64; 3]>) -> Self {
+        let own_words = self.own_call.encode();
+        let mut counts = CallCounts { own: 0, peer: 0 };
+        for words in calls {
+            counts.own += u32::from(words == own_words);
+            counts.peer += u32::from(words == self.peer_words);
+        }
+        Self { counts, ..self }
     }
 }
 
@@ -162,7 +196,9 @@ mod tests {
         let other = call(Operation::Send, 5);
         let error = compare(send, other).expect_err("the counts differ");
         let own_call = call(Operation::Recv, 4);
-        assert_eq!(error, DifferentCall { own_call, peer: Rank(3), peer_words: other.encode() });
+        let counts = CallCounts::ONE_EACH;
+        let peer_words = other.encode();
+        assert_eq!(error, DifferentCall { own_call, peer: Rank(3), peer_words, counts });
         let barrier = call(Operation::Barrier, 0);
         assert_eq!(compare(barrier, send).map_err(|error| error.own_call), Err(barrier));
     }

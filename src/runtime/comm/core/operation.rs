@@ -66,6 +66,19 @@ impl Operation {
         Self::MonitoredBarrier,
     ];
 
+    /// Whether the ranks of a node compare their calls before one of them sends to another node.
+    pub(crate) fn is_compared_on_nodes(self) -> bool {
+        matches!(
+            self,
+            Self::AllReduce
+                | Self::Broadcast
+                | Self::AllGather
+                | Self::ReduceScatter
+                | Self::Barrier
+                | Self::MonitoredBarrier
+        )
+    }
+
     pub(super) fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|operation| *operation as u8 == code)
     }

@@ -9,7 +9,7 @@ use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::error::Departure;
-use crate::runtime::comm::core::fingerprint::Fingerprint;
+use crate::runtime::comm::core::fingerprint::{CallCounts, Fingerprint};
 use crate::runtime::comm::core::operation::{Operation, OperationCall};
 use crate::runtime::comm::core::roster::RankRoster;
 use crate::runtime::comm::core::spin::Spin;
@@ -195,7 +195,7 @@ impl HostBackend {
             Cause::Deadline { waiting_for, timeout } => {
                 Cause::Deadline { waiting_for: self.node.late_ranks(waiting_for), timeout }
             }
-            cause => cause,
+            cause => self.count_calls_of_nodes(cause),
         };
         if let (Some(agent), false) = (&self.agent, cause.is_of_another_rank()) {
             agent.send_note(&Note::gave_up(&cause.to_string()));
@@ -203,6 +203,21 @@ impl HostBackend {
         self.publish_abort(&AbortRecord::of_failure(self.roster.own_job_rank(), op, &cause));
         self.failed = Some(Failed { cause: cause.clone(), operation: Some(op) });
         cause
+    }
+
+    /// Counts the ranks of both nodes whose ranks differ: those of one node had compared their calls before.
+    fn count_calls_of_nodes(&self, cause: Cause) -> Cause {
+        match cause {
+            Cause::Mismatch { own_call, peer, peer_call, .. }
+                if [own_call.op, peer_call.op].into_iter().all(Operation::is_compared_on_nodes)
+                    && let Some(ranks) = self.roster.ranks_of_other_node(peer) =>
+            {
+                let own = self.roster.local_ranks().len() as u32;
+                let counts = CallCounts { own, peer: ranks };
+                Cause::Mismatch { own_call, peer, peer_call, counts }
+            }
+            cause => cause,
+        }
     }
 
     /// The cause behind a closed connection, if there is one: the peer may have failed because of

@@ -76,10 +76,17 @@ impl LocalNode {
         for local in 0..self.locations.len() {
             let (words, location) = self.segment.rank_cell(local).entry(own_call.seq).read();
             let peer = || self.roster.job_rank(self.roster.local_ranks()[local]);
-            compare_calls(own_call, peer, words)?;
+            compare_calls(own_call, peer, words)
+                .map_err(|different| different.count(self.calls(own_call.seq)))?;
             self.locations[local] = location;
         }
         Ok(&self.locations)
+    }
+
+    /// Calls of all ranks of the node in a round.
+    fn calls(&self, seq: u64) -> impl Iterator<Item = [u64; 3]> {
+        let ranks = 0..self.locations.len();
+        ranks.map(move |local| self.segment.rank_cell(local).entry(seq).read().0)
     }
 
     /// Barrier of the ranks of the node. While other ranks are late, this rank continues its transfers
