@@ -52,6 +52,7 @@ def _create(options: Any, backend_options: Any = None) -> Any:
 
 def _watch() -> None:
     if "REMUDA_RANK_FD" in os.environ and os.environ.get("REMUDA_WATCH") != "0":
-        from remuda import _watch
+        from remuda import _stacks, _watch
 
+        _stacks.prepare()
         _watch.start()

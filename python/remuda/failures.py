@@ -9,9 +9,6 @@ from typing import Any, Callable, Optional, TypeVar, overload
 
 from remuda import notes
 
-#: File that torch's launchers read.
-ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
-
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
@@ -38,7 +35,7 @@ def record(function: Optional[Callable[..., Any]] = None) -> Any:
 
     @functools.wraps(function)
     def recorded(*args: Any, **kwargs: Any) -> Any:
-        if not (notes.is_worker() or ERROR_FILE in os.environ):
+        if not (notes.is_worker() or notes.ERROR_FILE in os.environ):
             return function(*args, **kwargs)
         _show_crashes()
         try:
@@ -54,7 +51,7 @@ def report(error: BaseException) -> None:
     """Sends an exception that ends the program, and writes it into the error file. Raises nothing."""
     message = describe(error)
     notes.failed(message)
-    path = os.environ.get(ERROR_FILE)
+    path = os.environ.get(notes.ERROR_FILE)
     if path:
         try:
             _write(path, message, error)

@@ -7,7 +7,7 @@ import sys
 import weakref
 from typing import Any, Callable, Optional, Sequence
 
-from remuda import native, notes
+from remuda import _stacks, native, notes
 from remuda.errors import BadArgument, EnvironmentMismatch
 
 #: Element types by the format of a buffer; the size decides between the types of integers.
@@ -309,6 +309,7 @@ def init(timeout: Optional[float] = None, streams: int = 0) -> Group:
     ``timeout`` is the deadline of every operation in seconds, ten minutes by default; ``streams`` the number of TCP
     streams between two ranks of different nodes, 0 for the default. Raises `EnvironmentMismatch` outside of a job.
     """
+    _stacks.prepare()
     place = ctypes.c_void_p()
     try:
         native.check(native.library().remuda_init(native.options(timeout, streams), place))

@@ -23,6 +23,8 @@ _STEP, _PHASE, _FAILED = 1, 4, 5
 
 #: Descriptor of the socket.
 VARIABLE = "REMUDA_RANK_FD"
+#: File for the exception that ends the worker; torch's launchers read it, too.
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
 _lock = threading.RLock()
 #: The socket after the first note; False where there is none.

@@ -1,5 +1,5 @@
 //! Error files of this node's workers: torch's `@record` writes them into a private directory in
-//! memory, and the agent reads them when a worker exits.
+//! memory, and the agent reads them when a worker exits. Beside them lie the stacks of workers that were stopped.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
@@ -14,7 +14,7 @@ use crate::base::{Rank, clock};
 use crate::job::parse_error_file;
 use crate::os::files::input_file;
 use crate::plan;
-use crate::wire::ERROR_FILE_BYTES_MAX;
+use crate::wire::{ERROR_FILE_BYTES_MAX, STACK_BYTES_MAX};
 
 /// Parent directories, in order of preference: memory first, which never hangs.
 const PARENTS: [&str; 2] = ["/dev/shm", "/tmp"];
@@ -64,9 +64,17 @@ impl ErrorFiles {
     /// Reads the file of a worker and removes it; `None` if the worker wrote nothing.
     pub(super) fn take(&self, rank: Rank) -> Option<WrittenError> {
         let path = self.path(rank);
-        let written = read(&path).ok();
+        let written = read(&path, ERROR_FILE_BYTES_MAX).ok();
         let _ = fs::remove_file(path);
         written.filter(|written| !written.bytes.is_empty())
+    }
+
+    /// Reads the stack of a worker and removes it; `None` if there is none.
+    pub(super) fn take_stack(&self, rank: Rank) -> Option<Vec<u8>> {
+        let path = plan::stack_file(&self.path(rank));
+        let written = read(&path, STACK_BYTES_MAX).ok();
+        let _ = fs::remove_file(path);
+        written.map(|written| written.bytes).filter(|text| !text.is_empty())
     }
 }
 
@@ -101,8 +109,8 @@ fn remove_abandoned(parent: &Path, prefix: &str) {
     }
 }
 
-/// Reads a regular file without blocking; any other kind of file in its place is an error.
-fn read(path: &Path) -> io::Result<WrittenError> {
+/// Reads the beginning of a regular file without blocking; any other kind of file in its place is an error.
+fn read(path: &Path, bytes_max: usize) -> io::Result<WrittenError> {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let file = File::options().read(true).custom_flags(flags).open(path)?;
     let metadata = file.metadata()?;
@@ -110,7 +118,7 @@ fn read(path: &Path) -> io::Result<WrittenError> {
         return Err(input_file::not_regular(kind));
     }
     let mut bytes = Vec::new();
-    file.take(ERROR_FILE_BYTES_MAX as u64).read_to_end(&mut bytes)?;
+    file.take(bytes_max as u64).read_to_end(&mut bytes)?;
     let seconds = Duration::from_secs(metadata.mtime().try_into().unwrap_or_default());
     let written =
         seconds + Duration::from_nanos(metadata.mtime_nsec().try_into().unwrap_or_default());

@@ -303,6 +303,10 @@ impl AgentExecutor {
         if let Some(WrittenError { bytes, at_us }) = written.filter(|_| !exit.is_success()) {
             self.uplink.send(epoch, &FromAgent::ErrorFile { rank, at_us, bytes });
         }
+        let stack = self.error_files.as_ref().and_then(|files| files.take_stack(rank));
+        if let Some(text) = stack.filter(|_| !signals_sent.is_empty()) {
+            self.uplink.send(epoch, &FromAgent::Stack { rank, text });
+        }
         let oom_kills = match exit {
             WorkerExit::Signal { signal: libc::SIGKILL, .. } => self.workers.oom_kills(worker),
             _ => 0,

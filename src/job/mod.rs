@@ -20,7 +20,7 @@ pub use cause::failure::{
     FailureCause, NodeLoss, StartFailure, StartStep, Verdict, WorkerEnd, WorkerReports,
 };
 pub use cause::known_texts::{FailureClass, classify, component_of};
-pub use cause::traceback::{Traceback, last_traceback};
+pub use cause::traceback::{Traceback, last_traceback, stack_place};
 pub use event::{
     Effect, ElasticNodes, Event, FAILURES_MAX, MeetingPoint, Newcomers, OnEarlyLoss, OnFailure,
     OnTerm, Policy, SilentNode, StopReason, Warning,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::options::CauseRule;
 use crate::base::{HostName, LocalRank, NodeRank, Rank, Slot, WorkerExit};
-use crate::job::{Evidence, parse_error_file, with_error_code};
+use crate::job::{CodePlace, Evidence, parse_error_file, with_error_code};
 use crate::plan::LaunchPlan;
 use crate::report::AttemptPlace;
 use crate::wire::{KernelReport, Leftover};
@@ -28,6 +28,8 @@ pub(super) struct WorkerHistory {
     pub(super) exception: Option<(String, Instant)>,
     /// The error file that torch wrote about its failure.
     pub(super) error_file: Option<ErrorFileCopy>,
+    /// Where its program was when remuda stopped it, if its interpreter wrote that.
+    pub(super) stopped_in: Option<CodePlace>,
 }
 
 /// The error file of a worker as its agent sent it.
@@ -107,6 +109,7 @@ impl History {
                 gave_up: None,
                 exception: None,
                 error_file: None,
+                stopped_in: None,
             })
         });
         Self {

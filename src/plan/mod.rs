@@ -38,5 +38,7 @@ pub use workers::build::plan;
 pub use workers::cores::{CoreShare, CoresError, NumaMemory, Topology, share_cores};
 pub use workers::env_value::EnvValue;
 pub use workers::export::{Export, VariableOrigin, propagated_exports};
-pub use workers::launch_plan::{Bindings, LaunchPlan, NodePlan, WorkerPlan, error_file};
+pub use workers::launch_plan::{
+    Bindings, LaunchPlan, NodePlan, WorkerPlan, error_file, stack_file,
+};
 pub use workers::numa::{NumaBinding, NumaError, NumaTopology, share_near_gpus};

@@ -195,6 +195,7 @@ fn messages_from_agent() -> Vec<FromAgent> {
         FromAgent::Ungrouped { master: "m".into(), seconds: 60 },
         FromAgent::ErrorFile { rank: Rank(1), at_us: 2, bytes: b"{}".to_vec() },
         FromAgent::ShimHung,
+        FromAgent::Stack { rank: Rank(1), text: b"s".to_vec() },
     ]
 }
 

@@ -15,6 +15,8 @@ pub const VERSION: u32 = 14;
 
 /// Maximum number of bytes of an error file that are sent; a longer file is truncated.
 pub const ERROR_FILE_BYTES_MAX: usize = 64 * 1024;
+/// Largest stack of a stopped worker that an agent sends; the rest, the outer frames, is cut off.
+pub const STACK_BYTES_MAX: usize = 8 * 1024;
 
 /// First message of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -254,6 +256,14 @@ pub enum FromAgent {
     },
     /// The shim did not answer for the length of the lease; it and its workers were killed.
     ShimHung,
+    /// Where a worker was when it was asked to stop, as its interpreter wrote it; sent before [`FromAgent::Exited`].
+    Stack {
+        /// Rank of the worker.
+        rank: Rank,
+        /// The frames, innermost first, at most [`STACK_BYTES_MAX`] bytes.
+        #[serde(with = "serde_bytes")]
+        text: Vec<u8>,
+    },
 }
 
 /// Failure to start a worker.

@@ -21,7 +21,7 @@ pub use frame::{
 pub use heartbeat::heartbeat_interval;
 pub use message::{
     AgentHello, ERROR_FILE_BYTES_MAX, FailedStart, FromAgent, KernelReport, LauncherHello,
-    Leftover, Start, Stream, ToAgent, VERSION, WorkerStart, WorkerStartStep,
+    Leftover, STACK_BYTES_MAX, Start, Stream, ToAgent, VERSION, WorkerStart, WorkerStartStep,
 };
 pub use offset::ClockOffset;
 pub use prepare::{

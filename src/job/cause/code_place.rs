@@ -13,11 +13,12 @@ pub struct CodePlace {
 
 impl CodePlace {
     /// Whether it is in code that the user has not written: of a library, or generated, such as the `__init__` of a data
-    /// class. The module of `python -c` is the user's.
+    /// class. The module of `python -c` is the user's. The last directory is that of remuda's package in a checkout.
     pub(super) fn is_of_library(&self) -> bool {
         let Self { file, function, .. } = self;
         let is_generated = file == "<string>" && function != "<module>";
-        let libraries = ["/site-packages/", "/dist-packages/", "<frozen ", "/lib/python3"];
+        let libraries =
+            ["/site-packages/", "/dist-packages/", "<frozen ", "/lib/python3", "/python/remuda/"];
         is_generated || libraries.iter().any(|part| file.contains(part))
     }
 }

@@ -55,7 +55,7 @@ fn deviating_ranks(reports: &[DifferentCalls<'_>]) -> Vec<Rank> {
             let most = counted.entry(call.text).or_default();
             *most = call.ranks.max(*most);
         }
-        // A rank that was told of the difference has made that call which is of its operation.
+        // A rank that learned of the difference from another has made that call which is of its operation.
         let is_own = |call: &&Call<'_>| call.text.split('(').next() == Some(*operation);
         let own: Vec<_> = calls.iter().filter(is_own).collect();
         if let [own] = own[..] {

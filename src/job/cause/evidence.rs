@@ -8,7 +8,7 @@ use crate::job::cause::error_file::RecordedException;
 use crate::job::cause::known_texts::{FailureClass, classify, missing_ranks};
 use crate::job::cause::rust_panic::{RustPanic, parse_panic};
 use crate::job::cause::traceback::{
-    CANNOT_OPEN, Traceback, crash_place, last_traceback, start_failure,
+    CANNOT_OPEN, Traceback, last_traceback, stack_place, start_failure,
 };
 use crate::job::cause::usage_error::{USAGE_STATUS, usage_error};
 
@@ -141,7 +141,7 @@ impl Evidence {
             let exception = Some(format!("{PANIC}{message}"));
             return Some(Self { exception, place, missing, ..Self::printed(class, at(offset)) });
         }
-        let (place, missing) = (crash_place(text), missing_ranks(&line));
+        let (place, missing) = (stack_place(text), missing_ranks(&line));
         Some(Self { place, missing, ..Self::printed(class, at(offset)) })
     }
 

@@ -148,12 +148,14 @@ pub(crate) fn start_failure(text: &[u8]) -> Option<(usize, String)> {
     (is_python && is_start_failure).then(|| (lines.offsets[last], reason.trim_end().to_owned()))
 }
 
-/// Finds the innermost place of a crash that Python's faulthandler printed.
-pub(crate) fn crash_place(text: &[u8]) -> Option<CodePlace> {
+/// Finds the innermost place outside of libraries in a stack that Python's faulthandler wrote.
+pub fn stack_place(text: &[u8]) -> Option<CodePlace> {
     let lines = Lines::of(text);
     let head = (0..lines.count()).rev().find(|at| {
         let line = lines.at(*at);
-        line.ends_with("(most recent call first):") && line.starts_with("Current thread")
+        let heads = ["Current thread ", "Stack "];
+        let is_head = heads.iter().any(|head| line.starts_with(head));
+        is_head && line.ends_with("(most recent call first):")
     })?;
     let frames = (head + 1..lines.count()).map(|at| lines.at(at));
     let frames: Vec<CodePlace> =
@@ -571,8 +573,8 @@ mod tests {
     fn faulthandler_crash_has_a_place() {
         let text = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f61 (most recent call first):\n  \
                     File \"/v/lib/python3.11/site-packages/torch/x.py\", line 1 in f\n  File \"a.py\", line 31 in <lambda>\n";
-        assert_eq!(crash_place(text.as_bytes()), Some(place("a.py", 31, "<lambda>")));
-        assert_eq!(crash_place(b"x"), None);
+        assert_eq!(stack_place(text.as_bytes()), Some(place("a.py", 31, "<lambda>")));
+        assert_eq!(stack_place(b"x"), None);
     }
 
     proptest::proptest! {
@@ -588,7 +590,7 @@ mod tests {
             if let Some(found) = last_traceback(text.as_bytes()) {
                 proptest::prop_assert!(found.offset < text.len());
             }
-            let _ = (crash_place(text.as_bytes()), start_failure(text.as_bytes()));
+            let _ = (stack_place(text.as_bytes()), start_failure(text.as_bytes()));
         }
     }
 }

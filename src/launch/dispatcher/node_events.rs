@@ -2,7 +2,7 @@
 
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Note, Rank, clock};
-use crate::job::{Event, MeetingPoint, NodeLoss, WorkerEnd};
+use crate::job::{Event, MeetingPoint, NodeLoss, WorkerEnd, stack_place};
 use crate::launch::dispatcher::Dispatcher;
 use crate::launch::history::{ErrorFileCopy, WorkerOutcome};
 use crate::launch::node::elastic::{self, Unreached};
@@ -269,6 +269,7 @@ impl Dispatcher<'_> {
                 Some(Event::Idle { node, is_clean })
             }
             FromAgent::ErrorFile { .. }
+            | FromAgent::Stack { .. }
             | FromAgent::StdinConsumed { .. }
             | FromAgent::Leftovers { .. }
             | FromAgent::Suspended(_)
@@ -312,6 +313,9 @@ impl Dispatcher<'_> {
             FromAgent::ErrorFile { rank, at_us, bytes } => {
                 let at = self.nodes.to_instant(node, at_us);
                 self.history.worker(rank).error_file = Some(ErrorFileCopy { bytes, at });
+            }
+            FromAgent::Stack { rank, text } => {
+                self.history.worker(rank).stopped_in = stack_place(&text);
             }
             FromAgent::StdinConsumed { rank, bytes } => {
                 self.user.stdin.on_consumed(rank, bytes);

@@ -36,6 +36,12 @@ impl Expected<'_> {
                 }
                 (wire::ERROR_FILE_BYTES_MAX < bytes.len()).then_some("error file too long")
             }
+            FromAgent::Stack { rank, text } => {
+                if let Some(error) = self.check_started(*rank) {
+                    return Some(error);
+                }
+                (wire::STACK_BYTES_MAX < text.len()).then_some("stack too long")
+            }
             FromAgent::Leftovers { rank, .. }
             | FromAgent::StdinConsumed { rank, .. }
             | FromAgent::Note { rank, .. } => return self.check_rank(*rank),
@@ -185,11 +191,15 @@ mod tests {
     }
 
     #[test]
-    fn error_files_have_a_limit() {
+    fn error_files_and_stacks_have_a_limit() {
         let job = running_job();
         let file = |len| FromAgent::ErrorFile { rank: Rank(1), at_us: 0, bytes: vec![0; len] };
         assert_eq!(error(&job, None, &file(wire::ERROR_FILE_BYTES_MAX)), None);
         let long = error(&job, None, &file(wire::ERROR_FILE_BYTES_MAX + 1));
         assert_eq!(long.as_deref(), Some("error file too long"));
+        let stack = |len| FromAgent::Stack { rank: Rank(1), text: vec![0; len] };
+        assert_eq!(error(&job, None, &stack(wire::STACK_BYTES_MAX)), None);
+        let long = error(&job, None, &stack(wire::STACK_BYTES_MAX + 1));
+        assert_eq!(long.as_deref(), Some("stack too long"));
     }
 }

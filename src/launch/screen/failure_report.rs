@@ -119,6 +119,11 @@ impl JobReport<'_> {
         format!("; {} failed the same way{others}", self.show_ranks(same))
     }
 
+    /// Where the program of a worker was when remuda stopped it, if that is known.
+    pub(in crate::launch) fn stopped_in(&self, rank: Rank) -> Option<String> {
+        Some(self.show_place(self.worker(rank).stopped_in.as_ref()?))
+    }
+
     /// Returns `at train.py:13 in main`.
     fn show_place(&self, place: &CodePlace) -> String {
         let file = Path::new(&place.file);
@@ -260,8 +265,8 @@ impl JobReport<'_> {
                 |rank: &&Rank| self.worker(**rank).outcome.as_ref().is_some_and(|end| end.stopped);
             let rank = missing.iter().find(is_stopped)?;
             let worker = self.worker(*rank);
+            let has_hung = class == FailureClass::TimedOut && worker.stopped_in.is_none();
             let rank = format!("rank {}", worker.rank);
-            let has_hung = class == FailureClass::TimedOut;
             return has_hung.then(|| self.see_where_it_waits(&rank, worker.host.as_str()));
         }
         let ranks = self.show_ranks(missing);
@@ -318,6 +323,7 @@ impl JobReport<'_> {
             ));
         }
         if let [rank] = *missing {
+            facts.extend(self.stopped_in(rank).map(|place| format!("it was {place}")));
             facts.push(place_of(self.worker(rank)));
             facts.extend(self.progress_beside(rank));
             facts.extend(
@@ -373,9 +379,14 @@ impl JobReport<'_> {
         (exception.map(first_line), Some(why))
     }
 
-    /// Where the worker that is the cause failed in its program, for the run record.
+    /// Where the worker that is the cause failed in its program, or waited, for the run record.
     pub(in crate::launch) fn recorded_place(&self) -> Option<PlaceRecord> {
-        let place = self.own_evidence()?.place.as_ref()?;
+        let place = match self.verdict.cause.as_ref()? {
+            FailureCause::MissingRanks { ranks, .. } => {
+                self.worker(*ranks.first()?).stopped_in.as_ref()?
+            }
+            _ => self.own_evidence()?.place.as_ref()?,
+        };
         let CodePlace { file, line, function } = place.clone();
         Some(PlaceRecord { file, line, function })
     }

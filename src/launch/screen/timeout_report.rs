@@ -50,7 +50,7 @@ impl JobReport<'_> {
             None => self.options.output.style.log_dir.clone(),
         };
         let mut help = self.early_exits_help(self.history.stop_requested_at);
-        if !late.is_empty() {
+        if late.iter().any(|(_, worker)| worker.stopped_in.is_none()) {
             help.push(self.see_where_it_waits("a rank", "its host"));
         }
         Failure {
@@ -98,8 +98,9 @@ impl JobReport<'_> {
             let last = pages.last_output(*place, until);
             let last = show_last_output(last.map(|at| until.saturating_duration_since(at)));
             let progress = self.progress.of(*place).show();
-            let progress = progress.map_or_else(String::new, |progress| format!("{progress}, "));
-            format!("still running: rank {} ({}), {progress}{last}", worker.rank, worker.host)
+            let place = self.stopped_in(*place);
+            let known: String = place.into_iter().chain(progress).map(|it| it + ", ").collect();
+            format!("still running: rank {} ({}), {known}{last}", worker.rank, worker.host)
         };
         let mut lines: Vec<String> = late.iter().take(WORKERS_MAX).map(show).collect();
         if let more @ 1.. = late.len().saturating_sub(WORKERS_MAX) {

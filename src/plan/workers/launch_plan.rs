@@ -95,6 +95,11 @@ pub struct Bindings {
     pub job: JobId,
 }
 
+/// The file beside its error file into which a worker's interpreter writes where it is when it is asked to stop.
+pub fn stack_file(error_file: &Path) -> PathBuf {
+    error_file.with_extension("stack")
+}
+
 /// The error file of a worker in the directory of an agent or of a run.
 pub fn error_file(directory: &Path, rank: Rank) -> PathBuf {
     directory.join(format!("rank{rank}.error.json"))

@@ -117,7 +117,7 @@ pub struct CauseRecord {
     /// Source of the evidence: `error_file`, `output`, `note`, `exit`, `reports_of_others`; unset if a node
     /// was lost.
     pub evidence: Option<&'static str>,
-    /// Where it failed in its program, if its traceback, or the stack of its crash, says so.
+    /// Where it failed in its program, or was when it was stopped, if its traceback or its stack says so.
     pub place: Option<PlaceRecord>,
 }
 

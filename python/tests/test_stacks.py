@@ -1,0 +1,97 @@
+"""Where a rank that hangs waits."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HANG = (
+    "import os, signal, sys, time\n"
+    "def hang(pid):\n"
+    "    os.kill(pid, signal.SIGTERM)\n"
+    "    while True: time.sleep(1)\n"
+)
+PREPARE = "from remuda import _stacks; _stacks.prepare()\n"
+
+
+class Stack(unittest.TestCase):
+    def run_worker(self, code, rank="3", name="rank3.error.json"):
+        with tempfile.TemporaryDirectory() as directory:
+            path = pathlib.Path(directory, name)
+            variables = {"REMUDA_RANK_FD": "0", "RANK": rank, "TORCHELASTIC_ERROR_FILE": str(path)}
+            line = [sys.executable, "-c", HANG + code]
+            finished = subprocess.run(line, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+            return finished, {file.name: file.read_text() for file in pathlib.Path(directory).iterdir()}
+
+    def test_worker_writes_where_it_is_and_ends_by_the_signal(self):
+        finished, files = self.run_worker(PREPARE + "hang(os.getpid())")
+        self.assertEqual((finished.returncode, finished.stderr), (-signal.SIGTERM, ""))
+        self.assertRegex(files["rank3.error.stack"], r'^Stack .*:\n  File "<string>", line 3 in hang\n')
+
+    def test_handler_of_the_program_runs_as_ever(self):
+        handler = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+        finished, files = self.run_worker(handler + PREPARE + "hang(os.getpid())")
+        self.assertEqual(finished.returncode, 7, finished.stderr)
+        self.assertIn(" in hang\n", files["rank3.error.stack"])
+        finished, files = self.run_worker(PREPARE + handler + "hang(os.getpid())")
+        self.assertEqual((finished.returncode, files["rank3.error.stack"]), (7, ""))
+
+    def test_child_writes_nothing(self):
+        code = PREPARE + (
+            "child = os.fork()\n"
+            "if child == 0: hang(os.getpid())\n"
+            "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        )
+        finished, files = self.run_worker(code)
+        self.assertEqual((finished.stdout, files), (f"{-signal.SIGTERM}\n", {"rank3.error.stack": ""}), finished.stderr)
+
+    def test_worker_of_another_launcher_writes_nothing(self):
+        for rank, name in [("3", "error.json"), ("2", "rank3.error.json")]:
+            finished, files = self.run_worker(PREPARE + "hang(os.getpid())", rank, name)
+            self.assertEqual((finished.returncode, files), (-signal.SIGTERM, {}), finished.stderr)
+
+
+@unittest.skipUnless(os.environ.get("REMUDA_EXECUTABLE"), "REMUDA_EXECUTABLE is not set")
+class Report(unittest.TestCase):
+    PROGRAM = (
+        "import remuda, time\n"
+        "group = remuda.init(timeout=1)\n"
+        "def evaluate():\n"
+        "    time.sleep(600)\n"
+        "if group.rank == 1: evaluate()\n"
+        "group.barrier()\n"
+    )
+
+    def run_job(self, *options):
+        with tempfile.TemporaryDirectory() as directory:
+            program = pathlib.Path(directory, "train.py")
+            program.write_text(self.PROGRAM)
+            run = [os.environ["REMUDA_EXECUTABLE"], "run", "-n", "2", "--no_local_rank", "--accelerator", "cpu"]
+            line = [*run, "--run_dir", directory, "--no_python", *options, sys.executable, program.name]
+            finished = subprocess.run(line, cwd=directory, capture_output=True, text=True, check=False)
+            (record,) = pathlib.Path(directory).glob("2*/run.json")
+            return finished, json.loads(record.read_text())
+
+    def test_report_says_where_a_rank_hangs(self):
+        finished, record = self.run_job()
+        report = finished.stderr[finished.stderr.index("error[") :]
+        self.assertRegex(report, r"^error\[R101\]: rank 1 \(localhost\) did not take part: rank 0 timed out ")
+        self.assertIn("\n  it was at train.py:4 in evaluate\n", report)
+        self.assertNotIn("if the job hangs again", report)
+        place = record["cause"]["place"]
+        self.assertEqual((os.path.basename(place["file"]), place["line"], place["function"]), ("train.py", 4, "evaluate"))
+
+    def test_report_of_a_job_that_ran_too_long_has_the_place_of_each_rank(self):
+        self.PROGRAM = self.PROGRAM.replace("timeout=1", "")
+        finished, _ = self.run_job("--timeout", "3")
+        places = re.findall(r"still running: rank (\d) \(localhost\), at train\.py:(\d) ?(.*?), ", finished.stderr)
+        self.assertEqual(places, [("0", "6", ""), ("1", "4", "in evaluate")], finished.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
