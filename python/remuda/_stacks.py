@@ -4,9 +4,7 @@ The stack of the main thread goes into a file beside the error file, and not to 
 are stopped have nothing to tell. Then whatever SIGTERM does in the program happens as ever.
 """
 
-import faulthandler
 import os
-import signal
 from typing import Any
 
 from remuda import notes
@@ -23,6 +21,9 @@ def prepare() -> None:
     # The workers of a launcher that a worker has started have error files of its own.
     if _file is not None or not notes.is_worker() or os.path.basename(path) != name:
         return
+    import faulthandler
+    import signal
+
     try:
         _file = open(path[: -len("json")] + "stack", "wb", buffering=0)
         faulthandler.register(signal.SIGTERM, _file, all_threads=False, chain=True)
@@ -34,4 +35,7 @@ def prepare() -> None:
 
 def _forget() -> None:
     """Leaves the file to the process that has opened it."""
+    import faulthandler
+    import signal
+
     faulthandler.unregister(signal.SIGTERM)

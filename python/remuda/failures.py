@@ -7,7 +7,7 @@ import time
 import traceback
 from typing import Any, Callable, Optional, TypeVar, overload
 
-from remuda import notes
+from remuda import _stacks, notes
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -37,6 +37,7 @@ def record(function: Optional[Callable[..., Any]] = None) -> Any:
     def recorded(*args: Any, **kwargs: Any) -> Any:
         if not (notes.is_worker() or notes.ERROR_FILE in os.environ):
             return function(*args, **kwargs)
+        _stacks.prepare()
         _show_crashes()
         try:
             return function(*args, **kwargs)

@@ -320,7 +320,7 @@ class Job:
             output.release()
             return _exception(status, cause, outcome)
         report = output.report()
-        problem = _problem(status, cause, outcome.get("exit")) + _place(cause)
+        problem = _problem(status, cause, outcome.get("exit")) + _place_of(cause)
         if rank is not None:
             # The report is about the worker, and is long.
             output.release()
@@ -359,7 +359,7 @@ def _problem(status: int, cause: "Dict[str, Any]", said: Optional[str]) -> str:
     return f"rank {rank} on {host} failed ({cause.get('kind')})"
 
 
-def _place(cause: "Dict[str, Any]") -> str:
+def _place_of(cause: "Dict[str, Any]") -> str:
     """Where the worker failed in its program; empty if that is not known."""
     place = cause.get("place")
     return "\n  at {file}:{line} in {function}".format(**place) if place else ""

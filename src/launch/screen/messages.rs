@@ -416,6 +416,7 @@ mod tests {
             gave_up: None,
             exception: None,
             error_file: None,
+            stopped_in: None,
         };
         let after = |history: &mut History, seconds| {
             early_exits(&history.take_early_exits(start + Duration::from_secs(seconds)), 1)
