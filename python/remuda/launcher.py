@@ -123,7 +123,10 @@ def _place(
     if n is not None and n < 1:
         raise BadArgument(f"{n} workers cannot be started", hint="`n` is at least 1")
     line = [] if n is None else ["-n", str(n)]
-    if hosts is not None and not isinstance(hosts, str):
+    if isinstance(hosts, str):
+        # Those of hosts for which the text has none.
+        line += [] if n is None else ["--slots", str(n)]
+    elif hosts is not None:
         if n is None and not all(":" in host for host in hosts):
             raise BadArgument("the number of workers is not set", hint="pass `n`, or hosts such as `node1:8`")
         # A single name would be that of a file.

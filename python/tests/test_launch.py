@@ -106,6 +106,7 @@ class Calls(unittest.TestCase):
     def test_hosts_are_a_list_with_slots(self):
         self.assertEqual(launcher._place(4, ["n1", "n2:8"], None), ["-n", "4", "--hostfile", "n1:4,n2:8"])
         self.assertEqual(launcher._place(None, "n[1-4]:8", "cuda"), ["--hostfile", "n[1-4]:8", "--accelerator", "cuda"])
+        self.assertEqual(launcher._place(2, "n1,n2", None), ["-n", "2", "--slots", "2", "--hostfile", "n1,n2"])
 
     def test_function_without_a_name_needs_cloudpickle(self):
         by_value, _worker.dumps_by_value = _worker.dumps_by_value, lambda: None

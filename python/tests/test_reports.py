@@ -1,4 +1,4 @@
-"""Where a rank that hangs waits."""
+"""What the final report says of a rank that hangs, and of one that calls something else than the others."""
 
 import json
 import os
@@ -58,7 +58,7 @@ class Stack(unittest.TestCase):
 
 @unittest.skipUnless(os.environ.get("REMUDA_EXECUTABLE"), "REMUDA_EXECUTABLE is not set")
 class Report(unittest.TestCase):
-    PROGRAM = (
+    HANGS = (
         "import remuda, time\n"
         "group = remuda.init(timeout=1)\n"
         "def evaluate():\n"
@@ -66,19 +66,33 @@ class Report(unittest.TestCase):
         "if group.rank == 1: evaluate()\n"
         "group.barrier()\n"
     )
+    #: The others exit first, once rank 0 has reported what it called.
+    DEVIATES = (
+        "import pathlib, remuda, time, traceback\n"
+        "group, reported = remuda.init(), pathlib.Path('reported')\n"
+        "try:\n"
+        "    if group.rank == 0: group.barrier()\n"
+        "    else: group.all_reduce(memoryview(bytearray(8)).cast('f'))\n"
+        "except remuda.Mismatch:\n"
+        "    if group.rank == 0:\n"
+        "        traceback.print_exc()\n"
+        "        reported.touch()\n"
+        "        time.sleep(600)\n"
+        "    while not reported.exists(): time.sleep(0.01)\n"
+        "    raise\n"
+    )
 
-    def run_job(self, *options):
+    def run_job(self, program, *options):
         with tempfile.TemporaryDirectory() as directory:
-            program = pathlib.Path(directory, "train.py")
-            program.write_text(self.PROGRAM)
-            run = [os.environ["REMUDA_EXECUTABLE"], "run", "-n", "2", "--no_local_rank", "--accelerator", "cpu"]
-            line = [*run, "--run_dir", directory, "--no_python", *options, sys.executable, program.name]
+            pathlib.Path(directory, "train.py").write_text(program)
+            run = [os.environ["REMUDA_EXECUTABLE"], "run", "--no_local_rank", "--accelerator", "cpu"]
+            line = [*run, "--run_dir", directory, "--no_python", *options, sys.executable, "train.py"]
             finished = subprocess.run(line, cwd=directory, capture_output=True, text=True, check=False)
             (record,) = pathlib.Path(directory).glob("2*/run.json")
             return finished, json.loads(record.read_text())
 
     def test_report_says_where_a_rank_hangs(self):
-        finished, record = self.run_job()
+        finished, record = self.run_job(self.HANGS, "-n", "2")
         report = finished.stderr[finished.stderr.index("error[") :]
         self.assertRegex(report, r"^error\[R101\]: rank 1 \(localhost\) did not take part: rank 0 timed out ")
         self.assertIn("\n  it was at train.py:4 in evaluate\n", report)
@@ -87,10 +101,19 @@ class Report(unittest.TestCase):
         self.assertEqual((os.path.basename(place["file"]), place["line"], place["function"]), ("train.py", 4, "evaluate"))
 
     def test_report_of_a_job_that_ran_too_long_has_the_place_of_each_rank(self):
-        self.PROGRAM = self.PROGRAM.replace("timeout=1", "")
-        finished, _ = self.run_job("--timeout", "3")
+        finished, _ = self.run_job(self.HANGS.replace("timeout=1", ""), "-n", "2", "--timeout", "3")
         places = re.findall(r"still running: rank (\d) \(localhost\), at train\.py:(\d) ?(.*?), ", finished.stderr)
         self.assertEqual(places, [("0", "6", ""), ("1", "4", "in evaluate")], finished.stderr)
+
+    def test_report_names_the_rank_that_deviates(self):
+        calls = r"this rank called barrier\(\), but rank [123] and 2 others called all_reduce\(2 × f32, sum\)"
+        headline = rf"^remuda\.errors\.Mismatch: barrier \(operation 1, 0 bytes\) failed on rank 0: {calls}$"
+        for options in (["-n", "4"], ["-H", "n1:1,n2:3", "--launcher", "local"]):
+            finished, record = self.run_job(self.DEVIATES, *options)
+            cause = record["cause"]
+            self.assertEqual((cause["rank"], cause["place"]["line"]), (0, 4), finished.stderr)
+            self.assertRegex(cause["exception"], headline)
+            self.assertNotIn("lost their connection", finished.stderr)
 
 
 if __name__ == "__main__":
