@@ -38,7 +38,7 @@ def record(function: Optional[Callable[..., Any]] = None) -> Any:
         if not (notes.is_worker() or notes.ERROR_FILE in os.environ):
             return function(*args, **kwargs)
         _stacks.prepare()
-        _show_crashes()
+        _stacks.show_crashes()
         try:
             return function(*args, **kwargs)
         except Exception as error:
@@ -74,14 +74,3 @@ def _write(path: str, message: str, error: BaseException) -> None:
     extra = {"py_callstack": stack, "timestamp": str(int(time.time()))}
     with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
         json.dump({"message": {"message": message, "extraInfo": extra}}, file)
-
-
-def _show_crashes() -> None:
-    import faulthandler
-
-    try:
-        if not faulthandler.is_enabled():
-            faulthandler.enable(all_threads=True)
-    except Exception:
-        # Standard error has no descriptor.
-        return

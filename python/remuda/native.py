@@ -157,7 +157,8 @@ def _open(file: pathlib.Path) -> ctypes.CDLL:
         found = opened.remuda_abi()
     except (AttributeError, OSError) as error:
         hint = "install the wheel of remuda, or set REMUDA_LIBRARY to the path of `libremuda.so`"
-        raise EnvironmentMismatch(f"cannot open the C library `{file}`: {error}", hint=hint) from error
+        reason = str(error).removeprefix(f"{file}: ")
+        raise EnvironmentMismatch(f"cannot open the C library `{file}`: {reason}", hint=hint) from error
     same = "install the package and the library of the same version of remuda"
     if found != ABI:
         problem = f"the C library `{file}` has version {found} of the interface, this package uses version {ABI}"

@@ -100,6 +100,12 @@ class Report(unittest.TestCase):
         place = record["cause"]["place"]
         self.assertEqual((os.path.basename(place["file"]), place["line"], place["function"]), ("train.py", 4, "evaluate"))
 
+    def test_report_says_where_a_rank_crashed(self):
+        crashes = self.HANGS.replace("time.sleep(600)", "import os; os.abort()")
+        finished, record = self.run_job(crashes, "-n", "2")
+        self.assertIn("\n  at train.py:4 in evaluate\n", finished.stderr)
+        self.assertEqual((record["cause"]["signal"], record["cause"]["place"]["line"]), (6, 4))
+
     def test_report_of_a_job_that_ran_too_long_has_the_place_of_each_rank(self):
         finished, _ = self.run_job(self.HANGS.replace("timeout=1", ""), "-n", "2", "--timeout", "3")
         places = re.findall(r"still running: rank (\d) \(localhost\), at train\.py:(\d) ?(.*?), ", finished.stderr)

@@ -246,10 +246,8 @@ fn root_of(root: &str, exception: &str) -> Option<String> {
 /// The first known phrase of the last lines: what follows it is a result of it.
 fn last_phrase(text: &[u8]) -> Option<(usize, FailureClass, String)> {
     let text = text.strip_suffix(b"\n").unwrap_or(text);
-    let mut ends = memchr::memrchr_iter(b'\n', text);
-    let start = ends.nth(PHRASE_LINES_MAX - 1).map_or(0, |end| end + 1);
-    let mut offset = start;
-    for line in text[start..].split(|byte| *byte == b'\n') {
+    let mut offset = start_of_last_lines(text);
+    for line in text[offset..].split(|byte| *byte == b'\n') {
         let shown = String::from_utf8_lossy(line);
         if let Some(class) = classify(&shown) {
             return Some((offset, class, shown.into_owned()));
@@ -257,6 +255,20 @@ fn last_phrase(text: &[u8]) -> Option<(usize, FailureClass, String)> {
         offset += line.len() + 1;
     }
     None
+}
+
+/// Where the last lines begin in which a known phrase counts. The frames of a stack are not counted: one of many threads
+/// may follow the phrase.
+fn start_of_last_lines(text: &[u8]) -> usize {
+    let (mut lines_left, mut end) = (PHRASE_LINES_MAX, text.len());
+    loop {
+        let start = memchr::memrchr(b'\n', &text[..end]).map_or(0, |before| before + 1);
+        lines_left -= usize::from(!text[start..end].starts_with(b"  File \""));
+        if lines_left == 0 || start == 0 {
+            return start;
+        }
+        end = start - 1;
+    }
 }
 
 #[cfg(test)]
@@ -309,6 +321,12 @@ mod tests {
         assert_eq!(
             class_of(&format!("line\nCUDA error: x\n{}", &later[5..])),
             Some(FailureClass::Own)
+        );
+        let frames = "  File \"a.py\", line 3 in f\n".repeat(2 * PHRASE_LINES_MAX);
+        let lost = "what(): Connection closed by peer\nFatal Python error: Aborted\n";
+        assert_eq!(
+            class_of(&format!("{lost}{frames}{}", &later[30..])),
+            Some(FailureClass::LostPeer)
         );
     }
 
