@@ -11,7 +11,7 @@ use super::prepare::{Prepare, PreparedNode, Problem};
 use crate::base::{Epoch, LocalRank, NodeRank, Note, Rank, WorkerExit};
 
 /// Version of everything in this file and in the types of its messages.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 
 /// Maximum number of bytes of an error file that are sent; a longer file is truncated.
 pub const ERROR_FILE_BYTES_MAX: usize = 64 * 1024;

@@ -1,6 +1,6 @@
 //! Errors of the segment.
 
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 
 /// Largest number of ranks on one node.
 pub(crate) const LOCAL_WORLD_MAX: usize = 1024;
