@@ -4,7 +4,8 @@
 Both backends are groups of the same processes and alternate in every round, so that other load on the machine affects
 both alike; the figures are ratios of a round's times, gloo's divided by remuda's, and medians over rounds. `in place`
 are tensors of `remuda.torch.empty`, and for FSDP2 memory that it takes from its group. DDP is an MLP with one bucket
-for every few layers; FSDP2 is a GPT of which every block is a unit, with its optimizer.
+for every few layers, and `no exchange` the same step without its all-reduces, which no backend can outrun; FSDP2 is a
+GPT of which every block is a unit, with its optimizer.
 
 The name of the file begins with `bench_`: a file `torch.py` would stand for torch in its neighbours.
 """
@@ -75,6 +76,12 @@ def ddp_steps(torch, clock, gloo, rounds):
         for name, group in (("gloo", gloo), ("remuda", torch.distributed.group.WORLD)):
             net = nn.parallel.DistributedDataParallel(nn.Sequential(*layers), process_group=group, bucket_cap_mb=1)
             calls[name] = lambda net=net: net(inputs).sum().backward()
+
+        def alone(net=net):
+            with net.no_sync():
+                net(inputs).sum().backward()
+
+        calls["no exchange"] = alone
         parameters = sum(one.numel() for one in net.parameters())
         found[f"DDP, MLP of {parameters / 1e6:.1f} M"] = clock.rounds(calls, rounds)
     return found
@@ -179,7 +186,7 @@ def entry_points(harness):
 
 def show(harness, ranks, found):
     """Prints gloo's time divided by those of the other cases."""
-    names = ["remuda", "in place"]
+    names = ["remuda", "in place", "no exchange"]
     rows, saved = [], {}
     for case, rounds in found.items():
         shares = {name: [one["gloo"] / one[name] for one in rounds] for name in names if name in rounds[0]}
@@ -187,7 +194,7 @@ def show(harness, ranks, found):
         texts = {name: f"{statistics.median(of):.1f} ({min(of):.1f}–{max(of):.1f})" for name, of in shares.items()}
         rows.append([case, *(texts.get(name, "–") for name in names)])
     print(f"\n{ranks} ranks: gloo's time divided by that of remuda, median (minimum–maximum)")
-    harness.table(["", "remuda", "remuda, in place"], rows)
+    harness.table(["", "remuda", "remuda, in place", "no exchange"], rows)
     return saved
 
 
