@@ -72,13 +72,15 @@ pub const EXPLANATIONS: &[Explanation] = &[
          connection or a timeout, and these reports do not point to another rank.\n\
          * If all reports are about other ranks, and a rank had exited with 0 before, that rank is named. \
          Else the ranks that still ran and reported nothing are named: they `did not take part`, or \
-         `closed connections before exiting`. A monitored barrier names them itself.\n\n\
+         `closed connections before exiting`. A monitored barrier names them itself.\n\
+         * If ranks of remuda's collectives called different operations, and more than half of those whose calls are \
+         known made the same call, the first rank that reported another call is named.\n\n\
          In all other cases, the exit status of remuda is the exit code of this rank, or 128 + the signal. After \
          `killed by signal 9 (SIGKILL)`, look for the kernel's out-of-memory killer: if it killed a \
          process while the rank ran, a line says so. If the message says `aborted the \
          collectives of all ranks` or `stopped taking part in collectives`, a worker of `remuda::runtime` aborted or left its group, and \
          remuda stopped it before it exited. `run.json` has the exception \
-         and the reason (`cause.exception`, `cause.evidence`).",
+         and the reason (`cause.exception`, `cause.evidence`), and the line in the program (`cause.place`).",
     ),
     explanation(
         WORKER_NOT_STARTED,
@@ -108,7 +110,8 @@ pub const EXPLANATIONS: &[Explanation] = &[
         "remuda asked all workers to stop and killed those that were still running after \
          `--grace`. The exit status is 124, as of timeout(1). Time during which the launcher was \
          suspended (Ctrl-Z) does not count.\n\nThe screen lists the ranks that were still running, \
-         with the time since the last output of each. If all of them had written nothing for a long \
+         with the time since the last output of each, and the line of each Python program that imports torch or calls \
+         `remuda.init`, if the package remuda is installed. If all of them had written nothing for a long \
          time, the job hangs: usually one rank waits in a collective that another rank does not \
          reach. Start the job again; while it hangs, Ctrl-\\ (SIGQUIT) shows the pid of each rank, \
          and py-spy shows where that rank waits:\n\n    py-spy dump --pid PID\n\nThe rank that \
