@@ -47,7 +47,8 @@ def _show_stops() -> None:
     import faulthandler
     import signal
 
-    _file = open(path[: -len("json")] + "stack", "wb", buffering=0)
+    # It is that of the first process that has prepared: the worker, and not one that it has started.
+    _file = open(path[: -len("json")] + "stack", "xb", buffering=0)
     faulthandler.register(signal.SIGTERM, _file, all_threads=False, chain=True)
     os.register_at_fork(after_in_child=_forget)
 

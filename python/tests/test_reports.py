@@ -42,13 +42,20 @@ class Stack(unittest.TestCase):
         self.assertEqual((finished.returncode, files["rank3.error.stack"]), (7, ""))
 
     def test_child_writes_nothing(self):
-        code = PREPARE + (
+        forked = (
             "child = os.fork()\n"
             "if child == 0: hang(os.getpid())\n"
             "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
         )
-        finished, files = self.run_worker(code)
-        self.assertEqual((finished.stdout, files), (f"{-signal.SIGTERM}\n", {"rank3.error.stack": ""}), finished.stderr)
+        started = (
+            "import subprocess\n"
+            f"child = [sys.executable, '-c', {HANG + PREPARE + 'hang(os.getpid())'!r}]\n"
+            "print(subprocess.run(child).returncode)\n"
+        )
+        for code in (forked, started):
+            finished, files = self.run_worker(PREPARE + code)
+            expect = (f"{-signal.SIGTERM}\n", {"rank3.error.stack": ""})
+            self.assertEqual((finished.stdout, files), expect, finished.stderr)
 
     def test_worker_of_another_launcher_writes_nothing(self):
         for rank, name in [("3", "error.json"), ("2", "rank3.error.json")]:
