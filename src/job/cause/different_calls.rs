@@ -29,6 +29,9 @@ pub(super) fn deviating_rank_cause(
     ends: &[WorkerEnd],
     failures: &Failures,
 ) -> Option<FailureCause> {
+    if reporter.is_killed_from_outside() {
+        return None;
+    }
     let text = |rank: &Rank| failures.evidence.get(rank)?.exception.as_deref();
     parse(text(&reporter.rank)?)?;
     let reports = failures.evidence.keys().filter_map(|rank| parse(text(rank)?));
@@ -197,6 +200,15 @@ mod tests {
         assert_eq!(cause(&[(0, &first)]), None, "nothing is known of what rank 2 did");
         let expected = FailureCause::Exiting { rank: Rank(2), first: Some(ends[0].clone()) };
         assert_eq!(cause(&[(0, &first), (2, &own)]), Some(expected));
+        let killed =
+            WorkerEnd { exit: WorkerExit::Signal { signal: 9, core: false }, ..end(0, &[]) };
+        let evidence = [(Rank(0), first), (Rank(2), own)].into();
+        let failures = Failures { evidence, ..Failures::default() };
+        assert_eq!(
+            deviating_rank_cause(&killed, &ends, &failures),
+            None,
+            "it was killed for another reason"
+        );
     }
 
     proptest::proptest! {
