@@ -183,7 +183,7 @@ impl fmt::Display for Cause {
 }
 
 /// Returns ` and 2 others` behind the first of three ranks.
-fn and_others(ranks: u32) -> String {
+fn and_others(ranks: u16) -> String {
     match ranks {
         0 | 1 => String::new(),
         2 => " and 1 other".to_owned(),

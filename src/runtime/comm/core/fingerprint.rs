@@ -57,13 +57,13 @@ impl Fingerprint {
     }
 }
 
-/// How many ranks are known to have made each of two calls that differ.
+/// How many ranks of the nodes of two ranks are known to have made each of their calls, which differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallCounts {
     /// Ranks that have made the call of this rank, itself included.
-    pub own: u32,
+    pub own: u16,
     /// Ranks that have made the call of the peer, itself included.
-    pub peer: u32,
+    pub peer: u16,
 }
 
 impl CallCounts {
@@ -102,8 +102,8 @@ impl DifferentCall {
         let own_words = self.own_call.encode();
         let mut counts = CallCounts { own: 0, peer: 0 };
         for words in calls {
-            counts.own += u32::from(words == own_words);
-            counts.peer += u32::from(words == self.peer_words);
+            counts.own += u16::from(words == own_words);
+            counts.peer += u16::from(words == self.peer_words);
         }
         Self { counts, ..self }
     }

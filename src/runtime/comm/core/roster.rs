@@ -79,12 +79,12 @@ impl RankRoster {
     }
 
     /// Number of the group's ranks on the node of a rank of the job; `None` if that is this node.
-    pub(crate) fn ranks_of_other_node(&self, job_rank: Rank) -> Option<u32> {
+    pub(crate) fn ranks_of_other_node(&self, job_rank: Rank) -> Option<u16> {
         let node = self.job().placement.node_of(job_rank.index());
         let is_there =
             |rank: &usize| self.job().placement.node_of(self.job_rank(*rank).index()) == node;
         let ranks = (0..self.placement.world_size()).filter(is_there).count();
-        (!is_there(&self.rank)).then_some(ranks as u32)
+        (!is_there(&self.rank)).then_some(ranks as u16)
     }
 
     /// Position of a rank on this node; `None` if it is on another node.

@@ -212,7 +212,7 @@ impl HostBackend {
                 if [own_call.op, peer_call.op].into_iter().all(Operation::is_compared_on_nodes)
                     && let Some(ranks) = self.roster.ranks_of_other_node(peer) =>
             {
-                let own = self.roster.local_ranks().len() as u32;
+                let own = self.roster.local_ranks().len() as u16;
                 let counts = CallCounts { own, peer: ranks };
                 Cause::Mismatch { own_call, peer, peer_call, counts }
             }
