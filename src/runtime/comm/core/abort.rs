@@ -102,10 +102,11 @@ impl AbortRecord {
                     return Some(Cause::Mismatch {
                         own_call: peer_call,
                         peer: by,
-                        peer_call: own_call,
+                        peer_call: own_call.into(),
                         counts: counts.seen_from_peer(),
                     });
                 }
+                let peer_call = peer_call.into();
                 (own_call.op, Cause::Mismatch { own_call, peer, peer_call, counts })
             }
         };
@@ -144,6 +145,7 @@ mod tests {
         let call = Fingerprint::of_test;
         let (own_call, peer_call) = (call(Operation::Recv, 5), call(Operation::Send, 4));
         let counts = CallCounts::ONE_EACH;
+        let peer_call = peer_call.into();
         let cause = Cause::Mismatch { own_call, peer: Rank(0), peer_call, counts };
         let record = AbortRecord::of_failure(Rank(1), Operation::Recv, &cause);
         let own = "this rank called recv(5 × f32), but rank 0 called send(4 × f32)";
@@ -159,6 +161,7 @@ mod tests {
         let call = Fingerprint::of_test;
         let (own_call, peer_call) = (call(Operation::AllReduce, 5), call(Operation::Barrier, 0));
         let counts = CallCounts { own: 3, peer: 2 };
+        let peer_call = peer_call.into();
         let cause = Cause::Mismatch { own_call, peer: Rank(0), peer_call, counts };
         let record = AbortRecord::of_failure(Rank(1), Operation::AllReduce, &cause);
         let own = "this rank and 2 others called all_reduce(5 × f32, sum), but rank 0 and 1 other called barrier()";

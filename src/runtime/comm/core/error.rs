@@ -57,8 +57,8 @@ pub enum Cause {
         own_call: Fingerprint,
         /// Rank that called a different operation.
         peer: Rank,
-        /// Operation of that rank.
-        peer_call: Fingerprint,
+        /// Operation of that rank; boxed, so that errors stay small.
+        peer_call: Box<Fingerprint>,
         /// Number of ranks that are known to have called each of them.
         counts: CallCounts,
     },
@@ -89,7 +89,9 @@ pub enum Cause {
 impl From<DifferentCall> for Cause {
     fn from(DifferentCall { own_call, peer, peer_words, counts }: DifferentCall) -> Self {
         match Fingerprint::decode(peer_words) {
-            Some(peer_call) => Self::Mismatch { own_call, peer, peer_call, counts },
+            Some(peer_call) => {
+                Self::Mismatch { own_call, peer, peer_call: peer_call.into(), counts }
+            }
             None => Self::Backend(format!("protocol error: invalid fingerprint from rank {peer}")),
         }
     }
