@@ -41,10 +41,10 @@ pub(super) fn deviating_rank_cause(
         deviating.contains(&end.rank) && !end.exit.is_success() && class == Some(FailureClass::Own)
     };
     let end = ends.iter().filter(is_known).min_by_key(|end| (end.at, end.rank))?;
-    let first = Some(reporter.clone());
-    Some(match end.is_own_failure() {
-        true => FailureCause::Worker(end.clone()),
-        false => FailureCause::Exiting { rank: end.rank, first },
+    Some(if end.is_own_failure() {
+        FailureCause::Worker(end.clone())
+    } else {
+        FailureCause::Exiting { rank: end.rank, first: Some(reporter.clone()) }
     })
 }
 
