@@ -229,7 +229,9 @@ class Jobs(unittest.TestCase):
     def end_program(self, directory, number):
         """Ends a program that waits for a worker by a signal; returns its status and the worker."""
         code = (
-            "import os, remuda, sys, time\n"
+            "import os, remuda, signal, sys, time\n"
+            # Tests that run under `nohup` ignore it.
+            "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
             "def call(launcher, number):\n"
             "    print(os.getpid(), flush=True)\n"
             "    os.kill(launcher, number)\n"
