@@ -11,7 +11,6 @@ use std::time::Duration;
 use crate::base::lock;
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::pending::{Outcome, PendingOperation};
-use crate::runtime::comm::core::spin::Spin;
 use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::host::messages::{MessageBatch, StartedMessage};
 
@@ -152,8 +151,8 @@ impl CommThread {
         let body = move || {
             for operation in operations {
                 let mut backend = core.lock();
-                // The caller computes meanwhile and needs the processor.
-                let spin = std::mem::replace(&mut backend.spin, Spin::BRIEF);
+                let spin = backend.spin;
+                backend.spin = spin.beside_caller();
                 operation(&mut backend);
                 backend.spin = spin;
                 drop(backend);
