@@ -37,9 +37,8 @@ impl Spin {
     }
 
     /// Polls of the communication thread of such a rank, whose caller may compute meanwhile. If it does not, the
-    /// processor is free, and waking a thread that sleeps takes longer than the yields: an all-reduce of 4 MiB that is
-    /// started and waited for took 1.0 ms on two ranks, and 0.35 ms with them. Where ranks share processors, others
-    /// compute on them.
+    /// processor is free, and waking a thread that sleeps takes longer than the yields: column `started` of
+    /// `scripts/bench torch` shows it. Where ranks share processors, others compute on them.
     pub(crate) fn beside_caller(self) -> Self {
         if self == Self::OWN_PROCESSOR { Self { pauses: 100, yields: 100 } } else { Self::BRIEF }
     }
